@@ -34,9 +34,14 @@ if TYPE_CHECKING:
     )
     from raylog.client.cluster import ClusterView, Node, PartitionView, TopicPartition, TopicView
     from raylog.client.consumer.aio import AsyncConsumer
-    from raylog.client.consumer.blocking import BlockingConsumer
+    from raylog.client.consumer.blocking import BlockingConsumer, Consumer
+    from raylog.client.consumer.commits import CommitFailed
+    from raylog.client.consumer.core import WokenUp, WrongState
+    from raylog.client.consumer.decoding import DeserializationFailed
     from raylog.client.consumer.fetched import ConsumedRecords
+    from raylog.client.consumer.listener import RebalanceListener
     from raylog.client.consumer.membership import GroupMetadata
+    from raylog.client.consumer.positions import LogTruncated, NoOffset
     from raylog.client.errors import (
         AbortRequired,
         AuthenticationFailed,
@@ -87,7 +92,12 @@ _HOMES = {
     "raylog.client.consumer.aio": ("AsyncConsumer",),
     "raylog.client.producer.aio": ("AsyncProducer",),
     "raylog.client.admin.blocking": ("Admin", "BlockingClient"),
-    "raylog.client.consumer.blocking": ("BlockingConsumer",),
+    "raylog.client.consumer.blocking": ("BlockingConsumer", "Consumer"),
+    "raylog.client.consumer.commits": ("CommitFailed",),
+    "raylog.client.consumer.core": ("WokenUp", "WrongState"),
+    "raylog.client.consumer.decoding": ("DeserializationFailed",),
+    "raylog.client.consumer.listener": ("RebalanceListener",),
+    "raylog.client.consumer.positions": ("LogTruncated", "NoOffset"),
     "raylog.client.producer.blocking": ("BlockingProducer", "Producer"),
     "raylog.client.producer.future": ("RecordFuture",),
     "raylog.client.producer.reports": ("ProducerStatistics",),
@@ -168,14 +178,17 @@ __all__ = [
     "ClusterDescription",
     "ClusterView",
     "Codec",
+    "CommitFailed",
     "CommittedOffset",
     "ConfigEntry",
     "ConfigSource",
     "ConnectionLost",
     "ConsumedRecords",
+    "Consumer",
     "ConsumerSettings",
     "Delivery",
     "DeliveryFailed",
+    "DeserializationFailed",
     "FoundOffset",
     "GroupDescription",
     "GroupListing",
@@ -184,7 +197,9 @@ __all__ = [
     "HangingTransaction",
     "InvalidSetting",
     "LogDir",
+    "LogTruncated",
     "NewTopic",
+    "NoOffset",
     "Node",
     "NotConnected",
     "NotKafka",
@@ -198,6 +213,7 @@ __all__ = [
     "QuorumMember",
     "QuorumView",
     "Reassignment",
+    "RebalanceListener",
     "Record",
     "RecordFuture",
     "RecordTooLarge",
@@ -210,6 +226,8 @@ __all__ = [
     "TopicView",
     "TransactionDescription",
     "TransactionListing",
+    "WokenUp",
+    "WrongState",
     "WrongTransactionState",
     "from_confluent",
     "parse_bootstrap",

@@ -15,7 +15,7 @@ logged and the record goes on as it was, as in Kafka's clients: an interceptor n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from raylog.client.errors import InvalidSetting
 
@@ -58,15 +58,19 @@ class RecordMetadata(NamedTuple):
     """The record's own, or the broker's time where the topic says LogAppendTime."""
 
 
-class ConsumerRecord(NamedTuple):
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record as it was read: key and value are what the deserializers returned."""
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: object
-    value: object
+    key: K | None
+    value: V | None
     headers: Sequence[tuple[str, bytes | None]]
 
 
@@ -83,7 +87,9 @@ class ClientInterceptor:
     def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
         """See a record's end; the offset is -1 if it failed. Called by the sender's thread."""
 
-    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+    def on_consume(
+        self, records: Sequence[ConsumerRecord[object, object]]
+    ) -> Sequence[ConsumerRecord[object, object]]:
         """See records before `poll` returns them."""
         return records
 

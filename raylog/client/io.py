@@ -53,8 +53,11 @@ class Io(Protocol):
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
         """Move bytes until `ready()`, at most for a while; returns what `ready` says at the end.
 
-        `ready` is looked at whenever an answer came or a connection ended.
+        `ready` is looked at whenever an answer came or a connection ended, or `wake` was called.
         """
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
 
     async def pause(self, duration_ms: float) -> None:
         """Let time pass; bytes move meanwhile."""

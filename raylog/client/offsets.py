@@ -39,11 +39,16 @@ class FoundOffset:
 
 
 async def list_offsets(
-    core: Core, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    core: Core,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_ms: float | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
     """Offsets by partition: of the first record not older than a timestamp, or EARLIEST, LATEST.
 
-    LATEST is the high watermark, or the last stable offset under `read_committed`.
+    LATEST is the high watermark, or the last stable offset under `read_committed`. A timeout of 0
+    lets the first failure be raised.
     """
 
     def request(keys: list[TopicPartition]) -> ListOffsetsRequest:
@@ -72,7 +77,9 @@ async def list_offsets(
                 else:
                     yield key, FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
 
-    return await ask_leaders(core, wanted, request, ListOffsetsResponse, answers)
+    return await ask_leaders(
+        core, wanted, request, ListOffsetsResponse, answers, timeout_ms=timeout_ms
+    )
 
 
 async def ask_leaders(
@@ -83,6 +90,7 @@ async def ask_leaders(
     answers: Callable[[R], Answers[T]],
     *,
     at_most: int | None = None,
+    timeout_ms: float | None = None,
 ) -> dict[TopicPartition, T]:
     """Ask each leader about its partitions, all at once; repeat for those that may succeed later.
 
@@ -118,7 +126,7 @@ async def ask_leaders(
                 await core.refresh({key.topic for key in left})
             raise
 
-    await core.repeat(attempt_refreshed)
+    await core.repeat(attempt_refreshed, timeout_ms=timeout_ms)
     return results
 
 

@@ -145,9 +145,11 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         span.set_status(Status(StatusCode.ERROR, str(failure)))
         span.end()
 
-    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+    def on_consume(
+        self, records: Sequence[ConsumerRecord[object, object]]
+    ) -> Sequence[ConsumerRecord[object, object]]:
         """Make a span for each topic, linked to where its records came from."""
-        topics: dict[str, list[ConsumerRecord]] = {}
+        topics: dict[str, list[ConsumerRecord[object, object]]] = {}
         for record in records:
             topics.setdefault(record.topic, []).append(record)
         for topic, of_topic in topics.items():
@@ -189,7 +191,7 @@ def _of_sent(record: ProducerRecord) -> _Attributes:
     return attributes
 
 
-def _describe(span: Span, batch: Sequence[ConsumerRecord]) -> None:
+def _describe(span: Span, batch: Sequence[ConsumerRecord[object, object]]) -> None:
     """Count a batch's records and link to their senders."""
     span.set_attribute(_COUNT, len(batch))
     partitions = {record.partition for record in batch}

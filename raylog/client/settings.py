@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ DEFAULT_PORT = 9092
 _PORT_MAX = 65_535
 _ASSIGNORS = ("range", "cooperative-sticky")
 _log = logging.getLogger("raylog.client")
+_DURATION = re.compile(
+    r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+)
 _IN_FLIGHT_IDEMPOTENT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
 
@@ -151,7 +155,8 @@ class ConsumerSettings:
     """Of one fetch; a first batch that is larger comes whole."""
     partition_max_bytes: int = 4 * 1024 * 1024
     reset: str = "earliest"
-    """Where to go on when a position is not in the log: "earliest", "latest", or "none": raise."""
+    """Where to go on without a position in the log: "earliest", "latest", "by_duration:PT1H30M" for
+    so long ago (KIP-1106), or "none": raise."""
     decompressed_bytes_max: int = 256 * 1024 * 1024
     """Of one batch."""
     group_instance_id: str | None = None
@@ -187,7 +192,8 @@ class ConsumerSettings:
     """Names of interceptors that packages registered."""
 
     def __post_init__(self) -> None:
-        _require_choice(self, "reset", ("earliest", "latest", "none"))
+        if _duration_ms(self.reset) is None:
+            _require_choice(self, "reset", ("earliest", "latest", "none"))
         _require_choice(self, "group_protocol", ("classic", "consumer"))
         _require_order(self, "min_bytes", "max_bytes")
         if self.max_poll_records < 1:
@@ -198,6 +204,11 @@ class ConsumerSettings:
         self._check_protocol()
         if self.group_instance_id is not None and self.group_id is None:
             raise InvalidSetting("group_instance_id needs a group_id, found none")
+
+    @property
+    def reset_duration_ms(self) -> int:
+        """What `reset` says of time; 0 if it says nothing of it."""
+        return _duration_ms(self.reset) or 0
 
     def _check_heartbeats(self) -> None:
         """With the classic protocol they are the client's; the coordinator sets them in the new."""
@@ -229,6 +240,15 @@ class ConsumerSettings:
                 "partition_assignment_strategy needs group_protocol='classic', found 'consumer': "
                 "name the coordinator's assignor by group_remote_assignor"
             )
+
+
+def _duration_ms(text: str) -> int | None:
+    """The time in "by_duration:P1DT2H3M4.5S" (ISO 8601, days and less); None if it is no such."""
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int(1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
 
 
 def _require_choice(settings: object, name: str, choices: tuple[str, ...]) -> None:

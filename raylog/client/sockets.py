@@ -242,6 +242,9 @@ class BlockingIo:
                 break
         return ready()
 
+    def wake(self) -> None:
+        """Nobody waits while somebody calls: all is done by one thread."""
+
     async def pause(self, duration_ms: float) -> None:
         """Move bytes for a while."""
         await self.wait(lambda: False, duration_ms)

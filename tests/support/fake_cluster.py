@@ -222,6 +222,9 @@ class FakeIo:
             self._now_ms = deadline_ms
         return ready()
 
+    def wake(self) -> None:
+        """Nobody waits while somebody calls."""
+
     async def pause(self, duration_ms: float) -> None:
         """Let time pass."""
         await self.wait(lambda: False, duration_ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import TracebackType
 from typing import Self
 
@@ -11,8 +12,9 @@ from raylog.client.admin.topics import TopicAdmin
 from raylog.client.admin.transactions import TransactionAdmin
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.aio import AsyncConsumer
-from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.core import ConsumerCore
 from raylog.client.core import Core
+from raylog.client.interception import Chain
 from raylog.client.producer.aio import AsyncProducer
 from raylog.client.producer.core import OnDelivery, ProducerCore
 from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
@@ -33,6 +35,7 @@ class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
         self._io = AsyncIo()
         self._settings = settings_of(config, client, settings)
         self._cores: list[Core] = []
+        self._consumers: weakref.WeakSet[AsyncConsumer[bytes, bytes]] = weakref.WeakSet()
         core = self._new_core()
         TopicAdmin.__init__(self, core)
         GroupAdmin.__init__(self, core)
@@ -46,12 +49,19 @@ class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
         producer = ProducerCore(self._new_core(), settings or ProducerSettings(), on_delivery)
         return AsyncProducer.over(producer, self._io)
 
-    def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer:
-        """A consumer of explicitly assigned partitions."""
-        return AsyncConsumer(Fetcher(self._new_core(), settings or ConsumerSettings()))
+    def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer[bytes, bytes]:
+        """A consumer of these brokers; close it before this."""
+        own = settings or ConsumerSettings()
+        chain = Chain(own.interceptors)
+        core = ConsumerCore(self._io, self._settings, own, interceptors=chain)
+        consumer = AsyncConsumer.over(core)
+        self._consumers.add(consumer)
+        return consumer
 
     async def close(self) -> None:
-        """End all connections; flush producers before."""
+        """End all connections; flush producers and close consumers before."""
+        for consumer in tuple(self._consumers):
+            await consumer.core.abandon()
         for core in self._cores:
             core.close()
         await self._io.finish()

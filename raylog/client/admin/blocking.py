@@ -7,6 +7,7 @@ beside the callers': records leave though nobody calls.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -38,8 +39,7 @@ from raylog.client.background import BackgroundLoop
 from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.config import Config, settings_of
-from raylog.client.consumer.blocking import BlockingConsumer
-from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.blocking import Consumer
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
@@ -71,6 +71,7 @@ class Admin(Closing):
         self._background_io = AsyncIo()
         self._background.at_end.add(self._background_io.finish)
         self._opened: list[tuple[Core, BlockingIo]] = []
+        self._consumers: weakref.WeakSet[Consumer[bytes, bytes]] = weakref.WeakSet()
         self._lock = threading.RLock()
         self._is_closed = False
         core = self._new_core()
@@ -87,9 +88,11 @@ class Admin(Closing):
         producer = ProducerCore(core, settings or ProducerSettings(), on_delivery)
         return Producer.over(producer, self._background, self._background_io)
 
-    def consumer(self, settings: ConsumerSettings | None = None) -> BlockingConsumer:
-        """A consumer of explicitly assigned partitions."""
-        return BlockingConsumer(Fetcher(self._new_core(), settings or ConsumerSettings()))
+    def consumer(self, settings: ConsumerSettings | None = None) -> Consumer[bytes, bytes]:
+        """A consumer of these brokers; close it before this."""
+        consumer = Consumer.of_settings(self._settings, settings or ConsumerSettings())
+        self._consumers.add(consumer)
+        return consumer
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """Brokers and topics (None: all topics), asked anew."""
@@ -268,7 +271,9 @@ class Admin(Closing):
         self._run(self._transactions.fence_transactional_id(transactional_id))
 
     def close(self) -> None:
-        """End all connections; flush producers before."""
+        """End all connections; flush producers before. Consumers are closed."""
+        for consumer in tuple(self._consumers):
+            consumer.close()
         with self._lock:
             self._is_closed = True
             self._background.stop()

@@ -2,56 +2,246 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES, require_arrow
 from raylog.client.cluster import TopicPartition
-from raylog.client.consumer.fetched import ConsumedRecords
-from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.config import Config, client_and_consumer
+from raylog.client.consumer.commits import Done
+from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState, wanted_of
+from raylog.client.consumer.decoding import Decoding, decoding
+from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
+from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.statistics import ConsumerStatistics, statistics_of
+from raylog.client.interception import Chain
+from raylog.client.interceptors import ClientInterceptor, ConsumerRecord
+from raylog.client.offsets import EARLIEST, LATEST, list_offsets
+from raylog.client.serializers import Deserializer
+from raylog.client.streams import AsyncIo
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
+    from raylog.client.consumer.fetcher import BatchTaker
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
 POLL_RECORDS_MAX = 10_000
+CLOSE_TIMEOUT_MS = 30_000
+_ITERATION_POLL_MS = 60_000.0
 
 
-class AsyncConsumer:
-    """Reads assigned partitions. For one task."""
+class AsyncConsumer(Generic[K, V]):
+    """Reads topics as a member of a group, or assigned partitions. For one task at a time.
 
-    def __init__(self, consumer: Fetcher) -> None:
-        self._consumer = consumer
+    `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`; settings are given by
+    Kafka's names, in a mapping or as keyword arguments. Fetches, heartbeats and commits go on while
+    the application does something else, as long as it lets the event loop run.
+    """
 
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
-        self._consumer.assign(starts)
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes, bytes],
+        config: Config = None,
+        /,
+        *,
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncConsumer[bytes, V],
+        config: Config = None,
+        /,
+        *,
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncConsumer[K, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: object = None,
+        value_deserializer: object = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        **settings: object,
+    ) -> None:
+        """Without deserializers keys and values are bytes. Raises InvalidSetting."""
+        client, own = client_and_consumer(config, settings)
+        chain = Chain([*own.interceptors, *interceptors], settings)
+        self._io: AsyncIo | None = AsyncIo()
+        core = ConsumerCore(self._io, client, own, interceptors=chain)
+        self._begin(core, decoding(key_deserializer, value_deserializer, chain))
 
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on from an offset, EARLIEST or LATEST."""
-        self._consumer.seek(key, offset)
+    @classmethod
+    def over(
+        cls, core: ConsumerCore, decoding: Decoding[bytes, bytes] | None = None
+    ) -> AsyncConsumer[bytes, bytes]:
+        """A consumer of bytes over a core that is made already."""
+        made: AsyncConsumer[bytes, bytes] = AsyncConsumer.__new__(AsyncConsumer)
+        made._io = None  # it is the caller's
+        made._begin(core, decoding or Decoding(None, None, core.interceptors))
+        return made
 
-    async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
-        await self._consumer.seek_to_timestamp(keys, timestamp_ms)
+    def _begin(self, core: ConsumerCore, decoding: Decoding[K, V]) -> None:
+        self.core = core
+        """What this is a face of; for other faces of this client."""
+        self._decoding = decoding
+        self._listener: object = None
+        self._iterated: list[ConsumerRecord[K, V]] = []
+
+    # -- what to read ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | re.Pattern[str] | Iterable[str],
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share topics with the group's other members; replaces what was subscribed to before.
+
+        A pattern, compiled or a text that begins with "^", must match whole names. The group is
+        joined by the next poll.
+        """
+        on_server = self.core.settings.group_protocol == "consumer"
+        wanted = wanted_of(topics, on_server=on_server)
+        self.core.subscribe(wanted)
+        self._listener = listener
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to; of a pattern those that it means now, as far as known."""
+        wanted = self.core.wanted
+        if wanted.pattern is None:
+            return wanted.topics
+        known = {key.topic for key in self.core.fetcher.assignment()}
+        watched = self.core.group.member.topics_to_watch() if self.core.group else frozenset()
+        return frozenset(known | watched)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or end the assignment."""
+        await self._give_up()
+        await self.core.unsubscribe("the consumer unsubscribes")
+        self._listener = None
+
+    def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
+        """Read these partitions only, without sharing: each from an offset, EARLIEST or LATEST.
+
+        Those given without start where the group committed, else as auto.offset.reset says.
+        """
+        self.core.assign(starts)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions being read."""
-        return self._consumer.assignment()
+        return self.core.fetcher.assignment()
+
+    def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
+        """Go on from an offset, EARLIEST or LATEST. A partition that is new is assigned."""
+        self.core.check_open()
+        if self.core.group is not None and self.core.fetcher.progress_of(key) is None:
+            raise WrongState(f"{key} is not assigned to this consumer")
+        if isinstance(offset, CommittedOffset):
+            self.core.fetcher.seek(key, offset.offset, offset.leader_epoch)
+        else:
+            self.core.fetcher.seek(key, offset)
+        self._iterated.clear()
+        self.core.start()
+        self.core.nudge()
+
+    def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
+        """Go back to the first records of partitions; none given: of all."""
+        for key in list(keys) or self.assignment():
+            self.seek(key, EARLIEST)
+
+    def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
+        """Go on with what comes next in partitions; none given: in all."""
+        for key in list(keys) or self.assignment():
+            self.seek(key, LATEST)
+
+    async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
+        """Go on from the first record not older than a time; from the end if there is none."""
+        self.core.check_open()
+        await self.core.fetcher.seek_to_timestamp(keys, timestamp_ms)
+        self._iterated.clear()
+        self.core.nudge()
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Return nothing of partitions; what was fetched of them is kept."""
+        self.core.fetcher.pause(self._assigned(keys))
+        self.core.nudge()
+
+    def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        self.core.fetcher.resume(self._assigned(keys))
+        self.core.nudge()
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return self.core.fetcher.paused()
 
     async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record."""
-        return await self._consumer.position(key)
+        """Offset of the next record; raises WrongState for what is not assigned."""
+        return await self.core.position(key)
 
-    def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
-        return self._consumer.group_metadata()
+    # -- records -----------------------------------------------------------------------------------
 
     async def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records that are here, or the first that come within a time; maybe none."""
-        return await self._consumer.poll(timeout_ms, max_records)
+        """Records by partition, as bytes: those that are here, or the first within a time.
+
+        Batches come whole, so `max_records` may be exceeded by less than one batch. This is the
+        fastest way to records; deserializers and interceptors are those of `poll_records`.
+        """
+        return await self._poll(timeout_ms, max_records, exactly=False)
+
+    async def poll_records(
+        self, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> list[ConsumerRecord[K, V]]:
+        """Records, at most `max_records` (None: max.poll.records); maybe none in time."""
+        count = self.core.settings.max_poll_records if max_records is None else max_records
+        groups = await self._poll(timeout_ms, count, exactly=True)
+        return self._decoding.records(groups, self.core.fetcher.seek) if groups else []
+
+    async def poll_blocks(
+        self, timeout_ms: float, max_bytes: int = 64 * 1024 * 1024
+    ) -> list[FetchedBatches]:
+        """What fetches brought, not decoded; for those who read in bulk."""
+        deadline_ms = self.core.io.now_ms() + timeout_ms
+        while True:
+            await self._serve()
+            left_ms = max(0.0, deadline_ms - self.core.io.now_ms())
+            blocks = await self.core.poll_blocks(left_ms, max_bytes)
+            if blocks or self.core.io.now_ms() >= deadline_ms:
+                return blocks
 
     async def poll_table(
         self,
@@ -59,7 +249,7 @@ class AsyncConsumer:
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """The same as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
+        """Records as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
 
         Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
         """
@@ -67,9 +257,210 @@ class AsyncConsumer:
         from raylog.client.arrow.tables import poll_table
 
         return await poll_table(
-            self._consumer, timeout_ms, max_records=max_records, max_bytes=max_bytes
+            _Bulk(self), timeout_ms, max_records=max_records, max_bytes=max_bytes
         )
 
-    async def close(self) -> None:
-        """End the consumer's connections."""
-        self._consumer.close()
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        """One record after another, without an end; positions are behind what was yielded."""
+        while True:
+            for record in await self.poll_records(_ITERATION_POLL_MS):
+                yield record
+
+    async def _poll(
+        self, timeout_ms: float, max_records: int, *, exactly: bool
+    ) -> list[ConsumedRecords]:
+        fetcher = self.core.fetcher
+        taken = await self._until(timeout_ms, lambda: fetcher.take(max_records, exactly=exactly))
+        return taken or []
+
+    async def _until(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
+        """Serve the group until something can be taken or time is up."""
+        core = self.core
+        deadline_ms = core.io.now_ms() + timeout_ms
+        while True:
+            core.begin_poll()
+            await self._serve()
+            taken = take()
+            now_ms = core.io.now_ms()
+            if taken or now_ms >= deadline_ms:
+                core.nudge()
+                return taken
+            await core.wait(deadline_ms - now_ms)
+
+    async def _serve(self) -> None:
+        """Do what the group asks of the application; raises what its listener raises."""
+        failure: Exception | None = None
+        while (step := self.core.step) is not None:
+            call = await self.core.begin(step)
+            try:
+                if call is not None:
+                    await self._tell(call)
+            except Exception as error:  # noqa: BLE001 - raised below: the rebalance goes on first
+                failure = failure or error
+            await self.core.finish(step)
+        if failure is not None:
+            raise failure
+
+    async def _tell(self, call: ListenerCall) -> None:
+        method = listener_method(self._listener, call)
+        if method is not None:
+            result = method(call.partitions)
+            if inspect.isawaitable(result):
+                await result
+
+    # -- commits -----------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
+    ) -> None:
+        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError."""
+        await self.core.commit(offsets)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None,
+        callback: Done | None = None,
+    ) -> None:
+        """Commit without waiting; `callback(offsets, failure)` is called in the calls' order.
+
+        An older commit never overwrites a newer one.
+        """
+        self.core.commit_async(offsets, callback or _ignored)
+
+    async def committed(
+        self, keys: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed; partitions without are left out."""
+        return await self.core.committed(list(keys))
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        return self.core.group_metadata()
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Join the group anew."""
+        self.core.enforce_rebalance(reason)
+
+    # -- lookups -----------------------------------------------------------------------------------
+
+    async def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of partitions."""
+        return await self.core.offsets(keys, EARLIEST)
+
+    async def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of partitions that may be read."""
+        return await self.core.offsets(keys, LATEST)
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """The first record not older than a time: offset and timestamp; None if there is none."""
+        self.core.check_open()
+        found = await list_offsets(self.core.control, times_ms)
+        return {
+            key: (one.offset, one.timestamp_ms) if one.offset >= 0 else None
+            for key, one in found.items()
+        }
+
+    async def lag(self, key: TopicPartition) -> int:
+        """Records between the position and the end, as the last fetch told; else asked."""
+        position = await self.position(key)
+        progress = self.core.fetcher.progress_of(key)
+        known = None
+        if progress is not None:
+            known = progress.lag(read_committed=self.core.settings.read_committed)
+        if known is not None:
+            return known
+        return max(0, (await self.end_offsets([key]))[key] - position)
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic; raises UnknownTopicOrPartition."""
+        self.core.check_open()
+        return await self.core.control.partitions_of([topic])
+
+    async def topics(self) -> dict[str, int]:
+        """All topics with their numbers of partitions."""
+        return await self.core.topics()
+
+    def statistics(self) -> ConsumerStatistics:
+        """Counts since the start, and how far partitions are."""
+        return statistics_of(self.core)
+
+    def metrics(self) -> dict[str, float]:
+        """`statistics` as numbers by name."""
+        return self.statistics().as_metrics()
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Let a poll in progress, or the next one, raise WokenUp. From this loop's thread."""
+        self.core.wakeup()
+
+    async def close(
+        self, timeout_ms: float = CLOSE_TIMEOUT_MS, leave_group: bool | None = None
+    ) -> None:
+        """Commit, give up partitions, leave the group, end all connections.
+
+        A static member (group.instance.id) stays in the group for its session unless `leave_group`
+        is True; a dynamic one leaves unless it is False.
+        """
+        if self.core.is_closed:
+            return
+        try:
+            await self._give_up()
+        finally:
+            await self.core.close(timeout_ms, leave_group)
+            if self._io is not None:
+                await self._io.finish()
+
+    async def _give_up(self) -> None:
+        """What `unsubscribe` and `close` do before the group is left."""
+        if self.core.last_step() is not None:
+            await self._serve()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _assigned(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+        self.core.check_open()
+        found = list(keys)
+        for key in found:
+            if self.core.fetcher.progress_of(key) is None:
+                raise WrongState(f"{key} is not assigned to this consumer")
+        return found
+
+
+class _Bulk:
+    """A consumer for those who read batches in bulk."""
+
+    def __init__(self, consumer: AsyncConsumer[K, V]) -> None:
+        self.settings = consumer.core.settings
+        self.seek = consumer.core.fetcher.seek
+        self._until = consumer._until
+        self._give = consumer.core.fetcher.give
+
+    async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
+        """Hand batches over until it is full or none is here."""
+        await self._until(timeout_ms, lambda: self._give(taker))
+
+
+def listener_method(
+    listener: object, call: ListenerCall
+) -> Callable[[Sequence[TopicPartition]], object] | None:
+    """What to call of a listener; one without `on_partitions_lost` is told as of a revocation."""
+    method = getattr(listener, call.method, None)
+    if method is None and call.method == "on_partitions_lost":
+        method = getattr(listener, "on_partitions_revoked", None)
+    return method
+
+
+def _ignored(offsets: object, failure: object) -> None:
+    """Nobody asked how a commit ended."""

@@ -1,58 +1,246 @@
-"""The blocking consumer of assigned partitions."""
+"""The blocking consumer: the asyncio one in a thread of its own, records decoded by the caller.
+
+Fetches, heartbeats and commits go on in that thread while the caller processes. What was fetched is
+taken and decoded by the caller's thread; only what has to wait goes through the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import inspect
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES, require_arrow
+from raylog.client.background import BackgroundLoop
 from raylog.client.cluster import TopicPartition
+from raylog.client.config import Config, client_and_consumer
+from raylog.client.consumer.aio import (
+    CLOSE_TIMEOUT_MS,
+    POLL_RECORDS_MAX,
+    AsyncConsumer,
+    listener_method,
+)
+from raylog.client.consumer.commits import Done, Offsets
+from raylog.client.consumer.core import ConsumerCore, wanted_of
+from raylog.client.consumer.decoding import Decoding, decoding
 from raylog.client.consumer.fetched import ConsumedRecords
-from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.statistics import ConsumerStatistics
+from raylog.client.interception import Chain
+from raylog.client.interceptors import ClientInterceptor, ConsumerRecord
 from raylog.client.io import run_blocking
+from raylog.client.serializers import Deserializer
+from raylog.client.settings import ClientSettings, ConsumerSettings
+from raylog.client.streams import AsyncIo
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-POLL_RECORDS_MAX = 10_000
+    from raylog.client.consumer.fetcher import BatchTaker
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+_ITERATION_POLL_MS = 60_000.0
 
 
-class BlockingConsumer:
-    """Reads assigned partitions."""
+class Consumer(Generic[K, V]):
+    """Reads topics as a member of a group, or assigned partitions.
 
-    def __init__(self, consumer: Fetcher) -> None:
-        self._consumer = consumer
+    `with Consumer("localhost:9092", group_id="g") as consumer:`; settings are given by Kafka's
+    names, in a mapping or as keyword arguments. Threads may share it, and wait for one another;
+    `wakeup` waits for nobody. Make one of its own in each process: what `fork` copies cannot be
+    used by the child.
+    """
 
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
-        self._consumer.assign(starts)
+    @overload
+    def __init__(
+        self: Consumer[bytes, bytes],
+        config: Config = None,
+        /,
+        *,
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[bytes, V],
+        config: Config = None,
+        /,
+        *,
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Consumer[K, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: Deserializer[K],
+        value_deserializer: Deserializer[V],
+        interceptors: Sequence[str | ClientInterceptor] = ...,
+        **settings: object,
+    ) -> None: ...
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_deserializer: object = None,
+        value_deserializer: object = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        **settings: object,
+    ) -> None:
+        """Without deserializers keys and values are bytes. Raises InvalidSetting."""
+        client, own = client_and_consumer(config, settings)
+        chain = Chain([*own.interceptors, *interceptors], settings)
+        self._begin(client, own, decoding(key_deserializer, value_deserializer, chain), chain)
 
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on from an offset, EARLIEST or LATEST."""
-        self._consumer.seek(key, offset)
+    @classmethod
+    def of_settings(
+        cls, client: ClientSettings, settings: ConsumerSettings
+    ) -> Consumer[bytes, bytes]:
+        """A consumer from ready settings."""
+        consumer: Consumer[bytes, bytes] = Consumer.__new__(Consumer)
+        chain = Chain(settings.interceptors)
+        consumer._begin(client, settings, Decoding(None, None, chain), chain)
+        return consumer
 
-    def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
-        run_blocking(self._consumer.seek_to_timestamp(keys, timestamp_ms))
+    def _begin(
+        self,
+        client: ClientSettings,
+        settings: ConsumerSettings,
+        decoding: Decoding[K, V],
+        chain: Chain,
+    ) -> None:
+        io = AsyncIo()
+        self._decoding = decoding
+        self._background = BackgroundLoop()
+        self._background.at_end.add(io.finish)
+        self._core = ConsumerCore(io, client, settings, interceptors=chain)
+        self._background.at_end.add(self._core.disconnect)
+        self._inner: AsyncConsumer[bytes, bytes] = AsyncConsumer.over(self._core)
+        self._listener: object = None
+        self._lock = threading.RLock()
+        self._callbacks: deque[Callable[[], None]] = deque()
+
+    # -- what to read ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: str | re.Pattern[str] | Iterable[str],
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share topics with the group's other members; replaces what was subscribed to before.
+
+        A pattern, compiled or a text that begins with "^", must match whole names. The group is
+        joined by the next poll. The listener is called by the thread that polls.
+        """
+        on_server = self._core.settings.group_protocol == "consumer"
+        wanted = wanted_of(topics, on_server=on_server)
+        with self._lock:
+            self._do(lambda: self._core.subscribe(wanted))
+            self._listener = listener
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to; of a pattern those that it means now, as far as known."""
+        return self._do(self._inner.subscription)
+
+    def unsubscribe(self) -> None:
+        """Leave the group, or end the assignment."""
+        with self._lock:
+            self._give_up()
+            self._run(self._core.unsubscribe("the consumer unsubscribes"))
+            self._listener = None
+
+    def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
+        """Read these partitions only, without sharing: each from an offset, EARLIEST or LATEST.
+
+        Those given without start where the group committed, else as auto.offset.reset says.
+        """
+        self._do(lambda: self._core.assign(starts))
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions being read."""
-        return self._consumer.assignment()
+        with self._core.fetcher.lock:
+            return self._core.fetcher.assignment()
+
+    def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
+        """Go on from an offset, EARLIEST or LATEST. A partition that is new is assigned."""
+        self._do(lambda: self._inner.seek(key, offset))
+
+    def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
+        """Go back to the first records of partitions; none given: of all."""
+        self._do(lambda: self._inner.seek_to_beginning(keys))
+
+    def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
+        """Go on with what comes next in partitions; none given: in all."""
+        self._do(lambda: self._inner.seek_to_end(keys))
+
+    def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
+        """Go on from the first record not older than a time; from the end if there is none."""
+        self._run(self._inner.seek_to_timestamp(keys, timestamp_ms))
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Return nothing of partitions; what was fetched of them is kept."""
+        self._do(lambda: self._inner.pause(keys))
+
+    def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions."""
+        self._do(lambda: self._inner.resume(keys))
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return self._do(self._inner.paused)
 
     def position(self, key: TopicPartition) -> int:
-        """Offset of the next record."""
-        return run_blocking(self._consumer.position(key))
+        """Offset of the next record; raises WrongState for what is not assigned."""
+        progress = self._core.fetcher.progress_of(key)
+        if progress is not None and (position := progress.position) is not None:
+            return position
+        return self._run(self._core.position(key))
 
-    def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
-        return self._consumer.group_metadata()
+    # -- records -----------------------------------------------------------------------------------
 
     def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records that are here, or the first that come within a time; maybe none."""
-        return run_blocking(self._consumer.poll(timeout_ms, max_records))
+        """Records by partition, as bytes: those that are here, or the first within a time.
+
+        Batches come whole, so `max_records` may be exceeded by less than one batch. This is the
+        fastest way to records; deserializers and interceptors are those of `poll_records`.
+        """
+        fetcher = self._core.fetcher
+        with self._lock:
+            return self._until(timeout_ms, lambda: fetcher.take(max_records)) or []
+
+    def poll_records(
+        self, timeout_ms: float = 1_000, max_records: int | None = None
+    ) -> list[ConsumerRecord[K, V]]:
+        """Records, at most `max_records` (None: max.poll.records); maybe none in time."""
+        fetcher = self._core.fetcher
+        count = self._core.settings.max_poll_records if max_records is None else max_records
+        with self._lock:
+            groups = self._until(timeout_ms, lambda: fetcher.take(count, exactly=True))
+            return self._decoding.records(groups, fetcher.seek) if groups else []
 
     def poll_table(
         self,
@@ -60,17 +248,214 @@ class BlockingConsumer:
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """The same as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
+        """Records as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
 
         Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
         """
         require_arrow()
         from raylog.client.arrow.tables import poll_table
 
-        return run_blocking(
-            poll_table(self._consumer, timeout_ms, max_records=max_records, max_bytes=max_bytes)
-        )
+        with self._lock:
+            return run_blocking(
+                poll_table(_Bulk(self), timeout_ms, max_records=max_records, max_bytes=max_bytes)
+            )
 
-    def close(self) -> None:
-        """End the consumer's connections."""
-        self._consumer.close()
+    def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
+        """One record after another, without an end; positions are behind what was polled."""
+        while True:
+            yield from self.poll_records(_ITERATION_POLL_MS)
+
+    def _until(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
+        """Serve the group until something can be taken or time is up."""
+        core = self._core
+        self._background.check()
+        deadline_ms = core.io.now_ms() + timeout_ms
+        while True:
+            if core.needs_attention:
+                self._attend()
+            elif core.group is not None:
+                core.group.polled_ms = core.io.now_ms()
+            if self._callbacks:
+                self._call_back()
+            taken = take()
+            if core.fetcher.has_work:
+                self._background.post(core.nudge)
+            now_ms = core.io.now_ms()
+            if taken or now_ms >= deadline_ms:
+                return taken
+            self._run(core.wait(deadline_ms - now_ms))
+
+    def _attend(self) -> None:
+        """What is due before records are handed out."""
+        self._do(self._core.begin_poll)
+        self._serve()
+
+    def _serve(self) -> None:
+        """Do what the group asks of the application; raises what its listener raises."""
+        failure: Exception | None = None
+        while (step := self._core.step) is not None:
+            call = self._run(self._core.begin(step))
+            method = listener_method(self._listener, call) if call is not None else None
+            try:
+                if call is not None and method is not None:
+                    result = method(call.partitions)
+                    if inspect.isawaitable(result):
+                        self._run(_awaited(result))
+            except Exception as error:  # noqa: BLE001 - raised below: the rebalance goes on first
+                failure = failure or error
+            self._run(self._core.finish(step))
+        if failure is not None:
+            raise failure
+
+    # -- commits -----------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None) -> None:
+        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError."""
+        self._run(self._core.commit(offsets))
+        self._call_back()
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None,
+        callback: Done | None = None,
+    ) -> None:
+        """Commit without waiting; an older commit never overwrites a newer one.
+
+        `callback(offsets, failure)` is called in the calls' order, by the next call of `poll`,
+        `commit` or `close`.
+        """
+
+        def done(committed: Offsets, failure: Exception | None) -> None:
+            if callback is not None:
+                self._callbacks.append(lambda: callback(committed, failure))
+
+        self._do(lambda: self._core.commit_async(offsets, done))
+
+    def _call_back(self) -> None:
+        """Call what waits for the ends of commits."""
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+    def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed; partitions without are left out."""
+        return self._run(self._inner.committed(keys))
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        return self._do(self._core.group_metadata)
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Join the group anew."""
+        self._do(lambda: self._core.enforce_rebalance(reason))
+
+    # -- lookups -----------------------------------------------------------------------------------
+
+    def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of partitions."""
+        return self._run(self._inner.beginning_offsets(keys))
+
+    def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of partitions that may be read."""
+        return self._run(self._inner.end_offsets(keys))
+
+    def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """The first record not older than a time: offset and timestamp; None if there is none."""
+        return self._run(self._inner.offsets_for_times(times_ms))
+
+    def lag(self, key: TopicPartition) -> int:
+        """Records between the position and the end, as the last fetch told; else asked."""
+        return self._run(self._inner.lag(key))
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic; raises UnknownTopicOrPartition."""
+        return self._run(self._inner.partitions_for(topic))
+
+    def topics(self) -> dict[str, int]:
+        """All topics with their numbers of partitions."""
+        return self._run(self._core.topics())
+
+    def statistics(self) -> ConsumerStatistics:
+        """Counts since the start, and how far partitions are."""
+        return self._do(self._inner.statistics)
+
+    def metrics(self) -> dict[str, float]:
+        """`statistics` as numbers by name."""
+        return self.statistics().as_metrics()
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        """Let a poll in progress, or the next one, raise WokenUp. From any thread."""
+        self._background.post(self._core.wakeup)
+
+    def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS, leave_group: bool | None = None) -> None:
+        """Commit, give up partitions, leave the group, end all connections; harmless when closed.
+
+        A static member (group.instance.id) stays in the group for its session unless `leave_group`
+        is True; a dynamic one leaves unless it is False.
+        """
+        with self._lock:
+            if self._background.unusable is not None:
+                return
+            try:
+                self._give_up()
+            finally:
+                try:
+                    self._run(self._core.close(timeout_ms, leave_group))
+                finally:
+                    self._background.stop()
+            self._call_back()
+
+    def _give_up(self) -> None:
+        """What `unsubscribe` and `close` do before the group is left."""
+        if self._do(self._core.last_step) is not None:
+            self._serve()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run a coroutine in the consumer's thread."""
+        return self._background.call(coroutine)
+
+    def _do(self, function: Callable[[], T]) -> T:
+        """Call a function in the consumer's thread."""
+
+        async def called() -> T:
+            return function()
+
+        return self._background.call(called())
+
+
+BlockingConsumer = Consumer
+"""The name in 0.1."""
+
+
+class _Bulk:
+    """A consumer for those who read batches in bulk, in the caller's thread."""
+
+    def __init__(self, consumer: Consumer[K, V]) -> None:
+        self.settings = consumer._core.settings
+        self.seek = consumer._core.fetcher.seek
+        self._until = consumer._until
+        self._give = consumer._core.fetcher.give
+
+    async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
+        """Hand batches over until it is full or none is here; never suspends."""
+        self._until(timeout_ms, lambda: self._give(taker))
+
+
+async def _awaited(result: object) -> None:
+    """Wait for what a coroutine function returned."""
+    assert inspect.isawaitable(result), "it was looked at"
+    await result

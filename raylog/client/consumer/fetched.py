@@ -50,6 +50,10 @@ class FetchedBatches:
         self.key = key
         self.size = len(data)
         self.high_watermark = high_watermark
+        self.leader_epoch = -1
+        """Of the last batch that was handed out (KIP-320)."""
+        self.last_leader_epoch = -1
+        """Of the last batch here."""
         self.end_offset = from_offset
         """Where the next fetch goes on, exclusive end of the whole batches here."""
         self._data = data
@@ -59,12 +63,15 @@ class FetchedBatches:
         self._read_committed = aborted is not None
         self._aborted = deque(sorted(aborted or (), key=lambda entry: entry[1]))
         self._aborting: set[int] = set()
+        self._rest: list[Record] = []
+        """Decoded records of the batch taken last that are not handed out, the next one last."""
+        self._taken: tuple[BatchHeader, memoryview] | None = None
         self._scan()
 
     @property
     def is_empty(self) -> bool:
         """Whether all was handed out."""
-        return not self._batches
+        return not self._batches and not self._rest
 
     @property
     def next_offset(self) -> int:
@@ -73,6 +80,8 @@ class FetchedBatches:
 
     def take(self) -> list[Record]:
         """Decode the next batch; empty if none of its records is for the application."""
+        if self._rest:
+            return self._take_rest(len(self._rest))
         from_offset = self._from_offset
         taken = self.take_batch()
         if taken is None:
@@ -83,16 +92,46 @@ class FetchedBatches:
             records = [record for record in records if record.offset >= from_offset]
         return records
 
+    def take_at_most(self, count: int) -> list[Record]:
+        """As `take`, but no more than that many records: the others come with the next call."""
+        if not self._rest:
+            records = self.take()
+            if len(records) <= count:
+                return records
+            records.reverse()
+            self._rest = records
+        return self._take_rest(count)
+
+    def _take_rest(self, count: int) -> list[Record]:
+        """Hand out decoded records."""
+        assert self._taken is not None, "there are decoded records of a batch"
+        if count >= len(self._rest):
+            records, self._rest = self._rest, []
+            self._from_offset = self._taken[0].next_offset
+        else:
+            records = self._rest[len(self._rest) - count :]
+            del self._rest[len(self._rest) - count :]
+            self._from_offset = self._rest[-1].offset
+        records.reverse()
+        return records
+
     def take_batch(self) -> tuple[BatchHeader, memoryview] | None:
         """The next batch as it is; None if none of its records is for the application.
 
-        The first one may begin before the position.
+        The first one may begin before the position: `next_offset` before the call.
         """
+        if self._rest:  # `take_at_most` has handed out a part of it
+            assert self._taken is not None, "there are decoded records of a batch"
+            self._rest = []
+            self._from_offset = self._taken[0].next_offset
+            return self._taken
         position, header = self._batches.popleft()
         self._from_offset = header.next_offset
+        self.leader_epoch = header.partition_leader_epoch
         if not self._is_wanted(position, header):
             return None
-        return header, self._data[position : position + header.size]
+        self._taken = header, self._data[position : position + header.size]
+        return self._taken
 
     def _scan(self) -> None:
         """Find the whole batches."""
@@ -104,6 +143,7 @@ class FetchedBatches:
             if header.next_offset > self._from_offset:
                 self._batches.append((position, header))
                 self.end_offset = header.next_offset
+                self.last_leader_epoch = header.partition_leader_epoch
             position += header.size
 
     def _is_wanted(self, position: int, header: BatchHeader) -> bool:

@@ -1,12 +1,18 @@
 """Reading assigned partitions: positions, fetches, what to do about refusals.
 
-Fetch v4-18 without sessions: topics go by id from v13 on (KIP-516). One fetch is on its way per
-broker; the next leaves before the last one's records are decoded.
+Fetch v4-18 in sessions (KIP-227); topics go by id from v13 on (KIP-516). One fetch is on its way
+per broker; the next leaves before the last one's records are decoded. Work is done for partitions
+that have changed, never for all: a consumer may have 10,000.
+
+`step` takes answers and sends fetches. Either `poll` calls it (`Fetcher` alone, over any Io), or a
+task of `ConsumerCore` does, while another thread takes records: `lock` is held for each change.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -15,16 +21,21 @@ from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.positions import Positions, reset_to
+from raylog.client.consumer.progress import NOWHERE, Progress
+from raylog.client.consumer.session import SESSION_ERRORS, Asked, FetchSession
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
-from raylog.client.offsets import EARLIEST, LATEST, list_offsets
+from raylog.client.offsets import LATEST, list_offsets
 from raylog.client.settings import ConsumerSettings
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
 from raylog.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     PartitionData,
 )
 from raylog.wire.records import BatchHeader, Record
@@ -34,40 +45,30 @@ T = TypeVar("T")
 
 _BY_NAME_LAST = 12
 """Newest Fetch version that names topics instead of giving their ids."""
+_SESSIONS_SINCE = 7
 _ANSWER_SLACK_MS = 10_000
 """How much later than `max_wait_ms` an answer may come."""
-_BLOCKS_AHEAD = 1
-"""Fetched blocks of a partition that may wait while another is handed out."""
+_FETCH_BYTES_MIN = 64 * 1024
+"""With less room than that in `prefetch_bytes` nothing is fetched."""
 
 
 @dataclass(slots=True, eq=False)
-class _Assigned:
-    """One partition's progress."""
+class _Source:
+    """A broker that partitions are fetched from."""
 
-    fetch_offset: int | None = None
-    """Where the next fetch starts; None until the position is looked up."""
-    stop: int | None = None
-    """Nothing is fetched from there on; None: there is no end."""
-    start: int = EARLIEST
-    """What to look up: a timestamp, EARLIEST or LATEST."""
-    position: int | None = None
-    """Offset behind the last record handed out."""
-    generation: int = 0
-    """Counts the seeks: answers to older fetches are dropped."""
-    blocks: deque[FetchedBatches] = field(default_factory=deque)
-    in_flight: bool = False
-    not_before_ms: float = 0.0
-    high_watermark: int = -1
-
-
-@dataclass(slots=True, eq=False)
-class _SentFetch:
-    """A fetch on its way."""
-
-    pending: Pending[FetchResponse]
     node_id: int
-    asked: dict[tuple[str | bytes, int], tuple[TopicPartition, int, int]]
-    """(name or id, partition) to (partition, generation, offset)."""
+    session: FetchSession = field(default_factory=FetchSession)
+    pending: Pending[FetchResponse] | None = None
+    max_bytes: int = 0
+    """Of the fetch on its way."""
+    not_before_ms: float = 0.0
+    by_name: bool = False
+    """Whether the session has a topic without an id."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether an answer or a failure is here."""
+        return self.pending is not None and self.pending.done
 
 
 class BatchTaker(Protocol):
@@ -87,46 +88,125 @@ class BatchTaker(Protocol):
         """Take the next batch; of its records those at `from_offset` and behind it count."""
 
 
+class BatchSource(Protocol):
+    """Whoever hands batches out in bulk."""
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """How records are fetched."""
+
+    async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
+        """Hand batches to a taker, not decoded, until it is full or none is here."""
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go back to an offset."""
+
+
 class Fetcher:
     """A consumer of explicitly assigned partitions. Not for several tasks at once."""
 
-    def __init__(self, core: Core, settings: ConsumerSettings) -> None:
+    def __init__(
+        self, core: Core, settings: ConsumerSettings, positions: Positions | None = None
+    ) -> None:
+        """`core` is for fetches; `positions` may have another, which they do not hold up."""
         self.settings = settings
+        self.lock = threading.RLock()
+        self.positions = positions or Positions(core, settings)
+        self.positions.drop_blocks = self._drop_blocks
+        self.moved: dict[TopicPartition, None] = {}
+        """Partitions whose positions have moved since somebody emptied this."""
+        self.records_taken = self.bytes_taken = self.fetches = 0
         self._core = core
-        self._assigned: dict[TopicPartition, _Assigned] = {}
-        self._sent: dict[int, _SentFetch] = {}
-        self._buffered_bytes = 0
+        self._cluster = self.positions.core.cluster
+        self._assigned: dict[TopicPartition, Progress] = {}
+        self._sources: dict[int, _Source] = {}
+        self._ready: OrderedDict[TopicPartition, Progress] = OrderedDict()
+        """With fetched blocks, and not paused."""
+        self._touched: dict[TopicPartition, None] = {}
+        """To be looked at: something of them has changed."""
+        self._waiting: list[tuple[float, TopicPartition]] = []
+        """A heap: when to look at a partition again."""
+        self.buffered_bytes = 0
         self._stale: set[str] = set()
         """Topics whose leaders may have moved."""
+        self._failures: list[Exception] = []
+        """To be raised by the next poll."""
 
     # -- what to read --------------------------------------------------------------------------
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions only, each from an offset, or from EARLIEST or LATEST."""
-        for key in set(self._assigned) - set(starts):
-            self._drop_blocks(self._assigned.pop(key))
-        for key, start in starts.items():
-            self.seek(key, start)
+        with self.lock:
+            self.remove(set(self._assigned) - set(starts))
+            for key, start in starts.items():
+                self.seek(key, start)
 
-    def seek(self, key: TopicPartition, offset: int) -> None:
+    def seek(self, key: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Go on from an offset, EARLIEST or LATEST; adds the partition if it is new."""
-        assigned = self._assigned.setdefault(key, _Assigned())
-        self._drop_blocks(assigned)
-        assigned.generation += 1
-        assigned.in_flight = False
-        if offset >= 0:
-            assigned.fetch_offset = assigned.position = offset
-        else:
-            assigned.fetch_offset = assigned.position = None
-            assigned.start = offset
+        with self.lock:
+            self._fresh(key).go_to(offset, leader_epoch)
+            if offset >= 0:
+                self.moved[key] = None
+
+    def start_from(self, key: TopicPartition, start: int) -> None:
+        """Go on from what is looked up: a timestamp in ms, EARLIEST, LATEST or COMMITTED."""
+        with self.lock:
+            self._fresh(key).look_for(start)
+
+    def _fresh(self, key: TopicPartition) -> Progress:
+        """A partition, added if it is new, of which nothing is here."""
+        progress = self._assigned.get(key)
+        if progress is None:
+            progress = self._assigned[key] = Progress(key)
+        self._drop_blocks(progress)
+        progress.not_before_ms = 0.0
+        self.positions.forget(key)
+        self._touched[key] = None
+        return progress
+
+    def remove(self, keys: Iterable[TopicPartition]) -> None:
+        """Read partitions no more; harmless for others."""
+        with self.lock:
+            for key in keys:
+                progress = self._assigned.pop(key, None)
+                if progress is None:
+                    continue
+                self._drop_blocks(progress)
+                self._leave_source(progress)
+                self._touched.pop(key, None)
+                self.moved.pop(key, None)
+                self.positions.forget(key)
+
+    def pause(self, keys: Iterable[TopicPartition]) -> None:
+        """Hand nothing out of partitions, and fetch nothing; what is here is kept."""
+        with self.lock:
+            for key in keys:
+                self._assigned[key].is_paused = True
+                self._ready.pop(key, None)
+                self._touched[key] = None
+
+    def resume(self, keys: Iterable[TopicPartition]) -> None:
+        """Go on with paused partitions where they were."""
+        with self.lock:
+            for key in keys:
+                progress = self._assigned[key]
+                progress.is_paused = False
+                if progress.blocks:
+                    self._ready[key] = progress
+                self._touched[key] = None
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return [key for key, progress in self._assigned.items() if progress.is_paused]
 
     def stop_at(self, key: TopicPartition, offset: int) -> None:
         """Fetch nothing from an offset on; batches come whole, so records behind it may come."""
         self._assigned[key].stop = offset
+        self._touched[key] = None
 
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
         """Go on from the first record not older than a time; from the end if there is none."""
-        found = await list_offsets(self._core, dict.fromkeys(keys, timestamp_ms))
+        found = await list_offsets(self.positions.core, dict.fromkeys(keys, timestamp_ms))
         for key, answer in found.items():
             self.seek(key, answer.offset if answer.offset >= 0 else LATEST)
 
@@ -134,13 +214,19 @@ class Fetcher:
         """The partitions being read."""
         return list(self._assigned)
 
+    def progress_of(self, key: TopicPartition) -> Progress | None:
+        """How far a partition is; None if it is not assigned."""
+        return self._assigned.get(key)
+
     async def position(self, key: TopicPartition) -> int:
         """Offset of the next record to be handed out."""
-        assigned = self._assigned[key]
-        if assigned.position is None:
-            await self._look_up([key])
-        assert assigned.position is not None
-        return assigned.position
+        progress = self._assigned[key]
+        if progress.position is None:
+            self.positions.want(progress)
+            await self.positions.look_up(self._assigned, repeat=True)
+            self._touch_found()
+        assert progress.position is not None, f"{key} was looked up"
+        return progress.position
 
     def high_watermark(self, key: TopicPartition) -> int:
         """Exclusive end of the partition as the last fetch told; -1 before."""
@@ -164,231 +250,410 @@ class Fetcher:
         Whole batches are handed out, so `max_records` may be exceeded by less than one batch.
         Raises OffsetOutOfRange if settings say so, and errors that repeats do not cure.
         """
-        return await self._poll(timeout_ms, lambda: self._take(max_records)) or []
+        return await self._poll(timeout_ms, lambda: self.take(max_records)) or []
 
     async def poll_block(self, timeout_ms: float) -> FetchedBatches | None:
         """What one fetch brought, not decoded: for those who read in bulk. Raises as `poll`."""
-        return await self._poll(timeout_ms, self._take_block)
+        return await self._poll(timeout_ms, self.take_block)
 
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
         """Hand batches to a taker, not decoded, until it is full or none is here. Raises as `poll`.
 
         Those of one partition come one after the other.
         """
-        await self._poll(timeout_ms, lambda: self._give(taker))
+        await self._poll(timeout_ms, lambda: self.give(taker))
 
     async def _poll(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
         """Fetch until something can be taken or time is up."""
         deadline_ms = self._core.io.now_ms() + timeout_ms
         while True:
-            await self._core.io.wait(self._any_done, 0)
-            self._collect()
-            await self._refresh_stale()
-            await self._send()
+            await self._core.io.wait(self.any_done, 0)
+            await self.step()
             taken = take()
+            if taken:
+                self._touch_found()
+                await self.step()
             now_ms = self._core.io.now_ms()
             if taken or now_ms >= deadline_ms:
                 return taken
-            await self._core.wait_for(self._any_done, min(deadline_ms, self._next_try_ms(now_ms)))
+            await self._core.wait_for(self.any_done, min(deadline_ms, self.next_try_ms()))
 
-    def _take(self, max_records: int) -> list[ConsumedRecords]:
-        """Decode what was fetched, partition by partition in turn."""
-        taken: list[ConsumedRecords] = []
-        count = 0
-        for key in list(self._assigned):
-            assigned = self._assigned[key]
-            if not assigned.blocks:
-                continue
-            records = self._take_of(assigned, max_records - count)
-            if records:
-                taken.append(ConsumedRecords(*key, records, assigned.high_watermark))
-                count += len(records)
-            self._assigned[key] = self._assigned.pop(key)  # so others come first next time
-            if count >= max_records:
-                break
-        return taken
+    @property
+    def has_records(self) -> bool:
+        """Whether `take` finds something, be it a failure to raise."""
+        return bool(self._ready or self._failures)
 
-    def _take_of(self, assigned: _Assigned, max_records: int) -> list[Record]:
+    def take(self, max_records: int, *, exactly: bool = False) -> list[ConsumedRecords]:
+        """Decode what was fetched, partition by partition in turn.
+
+        With `exactly` there are never more than `max_records`; else batches come whole.
+        """
+        with self.lock:
+            self._raise_failure()
+            taken: list[ConsumedRecords] = []
+            count = 0
+            while self._ready and count < max_records:
+                key, progress = next(iter(self._ready.items()))
+                self._ready.move_to_end(key)  # so others come first next time
+                records = self._take_of(progress, max_records - count, exactly)
+                if records:
+                    taken.append(ConsumedRecords(*key, records, progress.high_watermark))
+                    count += len(records)
+            self.records_taken += count
+            return taken
+
+    def _take_of(self, progress: Progress, max_records: int, exactly: bool) -> list[Record]:
         """Decode one partition's next batches."""
         records: list[Record] = []
-        while assigned.blocks and len(records) < max_records:
-            block = assigned.blocks[0]
+        while progress.blocks and len(records) < max_records:
+            block = progress.blocks[0]
+            if not block.is_empty:
+                try:
+                    records += (
+                        block.take_at_most(max_records - len(records)) if exactly else block.take()
+                    )
+                except KafkaError:
+                    if not records:
+                        raise
+                    break  # hand out what is before it; the next call raises
+                self._moved(progress, block.next_offset, block.leader_epoch)
             if block.is_empty:
-                assigned.blocks.popleft()
-                self._buffered_bytes -= block.size
-                continue
-            records += block.take()
-            assigned.position = block.next_offset
+                self._finish(progress)
         return records
 
-    def _take_block(self) -> FetchedBatches | None:
-        """The next fetched block of any partition."""
-        for assigned in self._assigned.values():
-            if assigned.blocks:
-                block = assigned.blocks.popleft()
-                self._buffered_bytes -= block.size
-                assigned.position = block.end_offset
-                return block
-        return None
-
-    def _give(self, taker: BatchTaker) -> bool:
+    def give(self, taker: BatchTaker) -> bool:
         """Hand batches over, partition by partition in turn; whether the taker has a record."""
-        for key in list(self._assigned):
-            assigned = self._assigned[key]
-            if not assigned.blocks:
-                continue
-            while assigned.blocks and not taker.is_full:
-                block = assigned.blocks[0]
-                if block.is_empty:
-                    assigned.blocks.popleft()
-                    self._buffered_bytes -= block.size
-                    continue
-                from_offset = block.next_offset
-                taken = block.take_batch()
-                if taken is not None:
-                    taker.take(key, from_offset, *taken)
-                assigned.position = block.next_offset
-            self._assigned[key] = self._assigned.pop(key)  # so others come first next time
-            if taker.is_full:
-                break
-        return taker.record_count > 0
+        with self.lock:
+            self._raise_failure()
+            while self._ready and not taker.is_full:
+                key, progress = next(iter(self._ready.items()))
+                self._ready.move_to_end(key)  # so others come first next time
+                while progress.blocks and not taker.is_full:
+                    block = progress.blocks[0]
+                    if not block.is_empty:
+                        from_offset = block.next_offset
+                        taken = block.take_batch()
+                        if taken is not None:
+                            taker.take(key, from_offset, *taken)
+                        self._moved(progress, block.next_offset, block.leader_epoch)
+                    if block.is_empty:
+                        self._finish(progress)
+            return taker.record_count > 0
+
+    def take_block(self) -> FetchedBatches | None:
+        """The next fetched block of any partition; the position is behind it then."""
+        with self.lock:
+            self._raise_failure()
+            if not self._ready:
+                return None
+            key, progress = next(iter(self._ready.items()))
+            self._ready.move_to_end(key)
+            block = progress.blocks[0]
+            self._moved(progress, block.end_offset, block.last_leader_epoch)
+            self._finish(progress)
+            return block
+
+    def take_blocks(self, max_bytes: int) -> list[FetchedBatches]:
+        """Fetched blocks of at least one byte and, but for the first, at most `max_bytes`."""
+        with self.lock:
+            taken: list[FetchedBatches] = []
+            while True:
+                first = next(iter(self._ready.values()), None)
+                if first is None and taken:
+                    return taken
+                if first is not None and taken and first.blocks[0].size > max_bytes:
+                    return taken
+                block = self.take_block()
+                if block is None:
+                    return taken
+                max_bytes -= block.size
+                taken.append(block)
+
+    def _moved(self, progress: Progress, offset: int, epoch: int) -> None:
+        """Records before `offset` were handed out."""
+        progress.position = offset
+        if epoch >= 0:
+            progress.epoch = epoch
+        self.moved[progress.key] = None
+
+    def _finish(self, progress: Progress) -> None:
+        """The first block of a partition is used up."""
+        self._forget_block(progress.blocks.popleft())
+        if not progress.blocks:
+            self._ready.pop(progress.key, None)
+        self._touched[progress.key] = None
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
 
     # -- fetches -------------------------------------------------------------------------------
 
-    async def _send(self) -> None:
-        """Send a fetch to every broker that has none and leads partitions that want one."""
-        now_ms = self._core.io.now_ms()
-        wanting = [key for key, assigned in self._assigned.items() if self._wants(assigned, now_ms)]
-        if not wanting:
-            return
+    def any_done(self) -> bool:
+        """Whether a fetch was answered."""
+        return any(source.is_done for source in self._sources.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do something at once."""
+        return bool(self._touched) or self.any_done()
+
+    async def step(self, *, look_up: bool = True) -> None:
+        """Take all answers that are here and send what is to be sent.
+
+        `look_up`: find positions as well, which may take long; another task does it otherwise.
+        """
+        self._collect()
+        await self._refresh_stale()
+        self._place()
+        if look_up and self.positions.is_wanted:
+            await self._look_up()
+            self._place()
+        for source in list(self._sources.values()):
+            if source.pending is None and source.session.wanted:
+                await self._fetch(source)
+
+    async def look_up(self) -> None:
+        """Find positions: the part of `step` that `look_up=False` leaves out."""
+        await self._look_up()
+
+    async def look_up_now(self) -> None:
+        """Find all positions that are unknown; raises what fails."""
+        for progress in self._assigned.values():
+            if progress.position is None:
+                self.positions.want(progress)
+        await self.positions.look_up(self._assigned)
+        self._touch_found()
+
+    async def _look_up(self) -> None:
         try:
-            await self._look_up(wanting)
-            grouped = await self._core.by_leader(wanting)
+            await self.positions.look_up(self._assigned)
         except (ClientError, KafkaError) as error:
-            self._delay(wanting, error)
-            return
-        for node_id, keys in grouped.items():
-            if node_id in self._sent:
-                continue
-            try:
-                await self._fetch(node_id, keys)
-            except ClientError as error:
+            keys = self.positions.put_off()
+            if is_retriable(error):
                 self._delay(keys, error)
+            else:
+                self._failures.append(error)
+                self._delay(keys, None)
+        self._touch_found()
 
-    def _wants(self, assigned: _Assigned, now_ms: float) -> bool:
-        """Whether a partition should be part of the next fetch."""
-        if assigned.in_flight or assigned.not_before_ms > now_ms:
-            return False
-        if assigned.stop is not None and (assigned.fetch_offset or 0) >= assigned.stop:
-            return False
-        if self._buffered_bytes >= 2 * self.settings.max_bytes:
-            return False
-        return len(assigned.blocks) <= _BLOCKS_AHEAD
+    def _touch_found(self) -> None:
+        with self.lock:
+            for key, is_new in self.positions.found().items():
+                if key in self._assigned:
+                    self._touched[key] = None
+                    if is_new:
+                        self.moved[key] = None
 
-    async def _fetch(self, node_id: int, keys: list[TopicPartition]) -> None:
-        """Send one fetch for partitions of one leader."""
-        settings = self.settings
-        ids = {key.topic: self._core.cluster.topic(key.topic).topic_id for key in keys}
+    def _place(self) -> None:
+        """Put each partition that has changed into the session of the broker to fetch it from."""
+        with self.lock:
+            now_ms = self._core.io.now_ms()
+            while self._waiting and self._waiting[0][0] <= now_ms:
+                self._touched[heapq.heappop(self._waiting)[1]] = None
+            touched, self._touched = self._touched, {}
+            for key in touched:
+                progress = self._assigned.get(key)
+                if progress is not None:
+                    self._place_one(progress, now_ms)
+
+    def _place_one(self, progress: Progress, now_ms: float) -> None:
+        home = NOWHERE
+        if self._wants(progress, now_ms):
+            try:
+                home = self._home_of(progress, now_ms)
+            except KafkaError as error:
+                self._delay([progress.key], error)
+        if progress.home not in (NOWHERE, home):
+            self._leave_source(progress)
+        progress.home = home
+        if home != NOWHERE:
+            source = self._sources.get(home)
+            if source is None:
+                source = self._sources[home] = _Source(home)
+            source.session.want(progress.key)
+
+    def _wants(self, progress: Progress, now_ms: float) -> bool:
+        """Whether a partition should be fetched; its position is looked up if need be."""
+        if progress.is_paused or progress.is_full or progress.not_before_ms > now_ms:
+            return False
+        if progress.fetch_offset is None:
+            self.positions.want(progress)
+            return False
+        if progress.is_at_stop:
+            return False
+        view = self._view_of(progress.key)
+        if view is not None and self.positions.needs_check(progress, view):
+            self.positions.want(progress)
+            return False
+        return True
+
+    def _view_of(self, key: TopicPartition) -> int | None:
+        """The leader epoch that metadata knows."""
+        topic = self._cluster.topics.get(key.topic)
+        partition = topic.partitions.get(key.partition) if topic is not None else None
+        return None if partition is None else partition.leader_epoch
+
+    def _home_of(self, progress: Progress, now_ms: float) -> int:
+        """The broker to fetch from: the replica that the leader named, for a while, or the leader.
+
+        Raises LeaderNotAvailable, UnknownTopicOrPartition.
+        """
+        if progress.replica != NOWHERE:
+            if now_ms < progress.replica_until_ms and progress.replica in self._cluster.nodes:
+                return progress.replica
+            progress.replica = NOWHERE
+        return self._cluster.leader_of(progress.key)
+
+    def _leave_source(self, progress: Progress) -> None:
+        source = self._sources.get(progress.home)
+        if source is not None:
+            source.session.drop(progress.key)
+        progress.home = NOWHERE
+
+    async def _fetch(self, source: _Source) -> None:
+        """Send one broker a fetch, if there is room for what it brings."""
+        room = self.settings.prefetch_bytes - self.buffered_bytes
+        room -= sum(other.max_bytes for other in self._sources.values())
+        if room < _FETCH_BYTES_MIN and (self.buffered_bytes or self.any_pending):
+            return
+        if source.not_before_ms > self._core.io.now_ms():
+            return
+        source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room))
+        try:
+            version = await self._core.version_on(source.node_id, ApiKey.FETCH)
+            with self.lock:
+                request, names = self._request(source, with_session=version >= _SESSIONS_SINCE)
+            source.pending = await self._core.submit(
+                source.node_id,
+                request,
+                FetchResponse,
+                timeout_ms=self.settings.max_wait_ms + _ANSWER_SLACK_MS,
+                at_most=_BY_NAME_LAST if names else None,
+            )
+        except (ClientError, KafkaError) as error:
+            self._lost(source, error)
+        else:
+            self.fetches += 1
+
+    @property
+    def any_pending(self) -> bool:
+        """Whether a fetch is on its way."""
+        return any(source.pending is not None for source in self._sources.values())
+
+    def _request(self, source: _Source, *, with_session: bool) -> tuple[FetchRequest, bool]:
+        """The next fetch, and whether it must name topics because an id is unknown."""
+        settings, session = self.settings, source.session
+        part = session.next(with_session=with_session)
+        asked = {key: self._asked(key) for key in part.partitions}
+        session.tell(asked.values())
+        if part.epoch <= 0:
+            source.by_name = False
+        source.by_name |= any(one.topic_id == ZERO_UUID for one in asked.values())
         request = FetchRequest(
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
+            max_bytes=source.max_bytes,
             isolation_level=int(settings.read_committed),
+            session_id=part.session_id,
+            session_epoch=part.epoch,
             topics=[
                 FetchTopic(
                     topic=topic,
-                    topic_id=ids[topic],
-                    partitions=[self._fetch_partition(key) for key in of_topic],
+                    topic_id=asked[keys[0]].topic_id,
+                    partitions=[self._fetch_partition(asked[key]) for key in keys],
                 )
-                for topic, of_topic in by_topic(keys).items()
+                for topic, keys in by_topic(part.partitions).items()
             ],
+            forgotten_topics_data=_forgotten(part.forgotten),
+            rack_id=settings.client_rack,
         )
-        pending = await self._core.submit(
-            node_id,
-            request,
-            FetchResponse,
-            timeout_ms=settings.max_wait_ms + _ANSWER_SLACK_MS,
-            at_most=_BY_NAME_LAST if ZERO_UUID in ids.values() else None,
-        )
-        by_id = pending.version > _BY_NAME_LAST
-        sent = _SentFetch(pending, node_id, {})
-        for key in keys:
-            assigned = self._assigned[key]
-            assert assigned.fetch_offset is not None
-            assigned.in_flight = True
-            name = ids[key.topic] if by_id else key.topic
-            sent.asked[name, key.partition] = (key, assigned.generation, assigned.fetch_offset)
-        self._sent[node_id] = sent
+        return request, source.by_name
 
-    def _fetch_partition(self, key: TopicPartition) -> FetchPartition:
-        """One partition's part of a fetch."""
-        offset = self._assigned[key].fetch_offset
-        assert offset is not None
+    def _asked(self, key: TopicPartition) -> Asked:
+        progress = self._assigned[key]
+        assert progress.fetch_offset is not None, "only what has a position is fetched"
+        topic = self._cluster.topics.get(key.topic)
+        epoch = self._view_of(key)
+        return Asked(
+            key,
+            topic.topic_id if topic is not None else ZERO_UUID,
+            progress.fetch_offset,
+            progress.generation,
+            -1 if epoch is None else epoch,
+        )
+
+    def _fetch_partition(self, asked: Asked) -> FetchPartition:
         return FetchPartition(
-            partition=key.partition,
-            current_leader_epoch=self._core.cluster.partition(key).leader_epoch,
-            fetch_offset=offset,
+            partition=asked.key.partition,
+            current_leader_epoch=asked.leader_epoch,
+            fetch_offset=asked.offset,
             partition_max_bytes=self.settings.partition_max_bytes,
         )
 
-    async def _look_up(self, keys: Iterable[TopicPartition]) -> None:
-        """Find the offsets of positions that are given as EARLIEST or LATEST."""
-        wanted = {
-            key: assigned.start
-            for key in keys
-            if (assigned := self._assigned[key]).fetch_offset is None
-        }
-        if not wanted:
-            return
-        found = await list_offsets(self._core, wanted, read_committed=self.settings.read_committed)
-        for key, answer in found.items():
-            assigned = self._assigned[key]
-            assigned.fetch_offset = assigned.position = answer.offset
-
     # -- answers -------------------------------------------------------------------------------
 
-    def _any_done(self) -> bool:
-        return any(sent.pending.done for sent in self._sent.values())
-
     def _collect(self) -> None:
-        """Take all answers that are here; raises what repeats do not cure."""
-        for sent in [sent for sent in self._sent.values() if sent.pending.done]:
-            del self._sent[sent.node_id]
-            current = [
-                key
-                for key, generation, _ in sent.asked.values()
-                if key in self._assigned and self._assigned[key].generation == generation
-            ]
-            for key in current:
-                self._assigned[key].in_flight = False
-            try:
-                response = sent.pending.result()
-                if response.error_code != ErrorCode.NONE:
-                    raise error_of(response.error_code, "fetch")
-            except (ClientError, KafkaError) as error:
-                self._delay(current, error)
-                continue
-            for topic in response.responses:
-                name = topic.topic_id if sent.pending.version > _BY_NAME_LAST else topic.topic
-                for answer in topic.partitions:
-                    key, generation, offset = sent.asked[name, answer.partition_index]
-                    if key in self._assigned and self._assigned[key].generation == generation:
-                        self._take_answer(key, answer, offset)
+        """Take all answers that are here; what repeats do not cure is kept for the next poll."""
+        for source in [source for source in self._sources.values() if source.is_done]:
+            pending, source.pending = source.pending, None
+            source.max_bytes = 0
+            assert pending is not None, "it is done"
+            with self.lock:
+                try:
+                    response = pending.result()
+                    if response.error_code != ErrorCode.NONE:
+                        raise error_of(response.error_code, "fetch")
+                except (ClientError, KafkaError) as error:
+                    self._lost(source, error)
+                    continue
+                source.session.answered(response.session_id)
+                self._take_response(source, response, by_id=pending.version > _BY_NAME_LAST)
 
-    def _take_answer(self, key: TopicPartition, answer: PartitionData, offset: int) -> None:
-        """Take one partition's answer to a fetch from `offset`."""
-        assigned = self._assigned[key]
+    def _take_response(self, source: _Source, response: FetchResponse, *, by_id: bool) -> None:
+        told = source.session.told
+        for topic in response.responses:
+            name = self._cluster.name_of(topic.topic_id) if by_id else topic.topic
+            for answer in topic.partitions:
+                asked = told.get(TopicPartition(name or "", answer.partition_index))
+                if asked is None:
+                    continue  # another topic has the name now; or it left the session
+                progress = self._assigned.get(asked.key)
+                if progress is not None and progress.generation == asked.generation:
+                    self._take_answer(progress, answer, asked, source.node_id)
+
+    def _take_answer(
+        self, progress: Progress, answer: PartitionData, asked: Asked, node_id: int
+    ) -> None:
+        """Take one partition's answer."""
+        key, offset = progress.key, asked.offset
+        if offset != progress.fetch_offset:
+            return  # told before, and not wanted since
         if answer.error_code != ErrorCode.NONE:
             leader = answer.current_leader
             if leader is not None:
-                self._core.cluster.moved(key, leader.leader_id, leader.leader_epoch)
-            self._refused(key, error_of(answer.error_code, f"{key} at offset {offset}"))
+                self._cluster.moved(key, leader.leader_id, leader.leader_epoch)
+            self._refused(progress, error_of(answer.error_code, f"{key} at offset {offset}"))
             return
-        assigned.high_watermark = answer.high_watermark
+        progress.checked_epoch = max(progress.checked_epoch, asked.leader_epoch)
+        progress.high_watermark = answer.high_watermark
+        progress.last_stable_offset = answer.last_stable_offset
+        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != node_id:
+            progress.replica = answer.preferred_read_replica
+            max_age_ms = self._core.settings.metadata_max_age_ms
+            progress.replica_until_ms = self._core.io.now_ms() + max_age_ms
+            self._look_again(key, progress.replica_until_ms)
+            self._touched[key] = None
         records = answer.records
         if not records:
             return
         assert isinstance(records, memoryview), "decoded records are a view of the answer"
+        self._buffer(progress, records, answer, offset)
+
+    def _buffer(
+        self, progress: Progress, records: memoryview, answer: PartitionData, offset: int
+    ) -> None:
+        """Keep what a fetch brought."""
         aborted = None
         if self.settings.read_committed:
             aborted = [
@@ -396,59 +661,118 @@ class Fetcher:
                 for transaction in answer.aborted_transactions or ()
             ]
         block = FetchedBatches(
-            key,
+            progress.key,
             records,
             from_offset=offset,
             high_watermark=answer.high_watermark,
             aborted=aborted,
             decompressed_bytes_max=self.settings.decompressed_bytes_max,
         )
-        assigned.fetch_offset = block.end_offset
-        assigned.blocks.append(block)
-        self._buffered_bytes += block.size
+        progress.fetch_offset = block.end_offset
+        if block.last_leader_epoch >= 0:
+            progress.fetch_epoch = block.last_leader_epoch
+        progress.blocks.append(block)
+        self.buffered_bytes += block.size
+        self.bytes_taken += block.size
+        self._touched[progress.key] = None
+        if not progress.is_paused:
+            self._ready[progress.key] = progress
 
-    def _refused(self, key: TopicPartition, error: KafkaError) -> None:
+    def _refused(self, progress: Progress, error: KafkaError) -> None:
         """Decide what a partition's refusal means."""
-        if isinstance(error, OffsetOutOfRange):
-            if self.settings.reset == "none":
-                raise error
-            self.seek(key, EARLIEST if self.settings.reset == "earliest" else LATEST)
+        key = progress.key
+        if progress.replica != NOWHERE:
+            progress.replica = NOWHERE  # the leader knows better
+            self._touched[key] = None
             return
-        self._delay([key], error)
+        if not isinstance(error, OffsetOutOfRange):
+            if is_retriable(error):
+                self._delay([key], error)
+            else:
+                self._failures.append(error)
+                self._delay([key], None)
+            return
+        start = reset_to(self.settings)
+        if start is None:
+            self._failures.append(error)
+            self._delay([key], None)
+        elif progress.blocks:  # what is here comes first; then it is asked again
+            self._look_again(key, self._core.io.now_ms() + self._core.settings.retry_backoff_ms)
+        else:
+            self.start_from(key, start)
 
-    def _delay(self, keys: Iterable[TopicPartition], error: Exception) -> None:
-        """Leave partitions alone for a moment; raises what repeats do not cure."""
+    def _lost(self, source: _Source, error: Exception) -> None:
+        """A whole fetch failed."""
+        source.max_bytes = 0
+        code = error.code if isinstance(error, KafkaError) else None
+        source.session.begin_anew(code)
+        if code in SESSION_ERRORS and code is not ErrorCode.UNKNOWN_TOPIC_ID:
+            return  # at once, and with all partitions
         if not is_retriable(error):
-            raise error
+            self._failures.append(error)
+        self._delay(list(source.session.wanted), error)
+
+    def _delay(self, keys: Iterable[TopicPartition], error: Exception | None) -> None:
+        """Leave partitions alone for a moment; with an error, look where their leaders are."""
         not_before_ms = self._core.io.now_ms() + self._core.settings.retry_backoff_ms
-        for key in keys:
-            self._assigned[key].not_before_ms = not_before_ms
-            self._stale.add(key.topic)
+        with self.lock:
+            for key in keys:
+                progress = self._assigned.get(key)
+                if progress is None:
+                    continue
+                progress.not_before_ms = not_before_ms
+                progress.replica = NOWHERE
+                self._look_again(key, not_before_ms)
+                self._touched[key] = None
+                if error is not None:
+                    self._stale.add(key.topic)
+
+    def _look_again(self, key: TopicPartition, at_ms: float) -> None:
+        heapq.heappush(self._waiting, (at_ms, key))
 
     async def _refresh_stale(self) -> None:
         """Look up topics whose leaders may have moved; a failure is tried again next time."""
-        if not self._stale:
+        wanted = {key.topic for key in self._touched} - self._cluster.topics.keys()
+        stale = self._stale | wanted
+        if not stale:
             return
         try:
-            await self._core.refresh(self._stale)
+            await self.positions.core.refresh(stale)
         except (ClientError, KafkaError) as error:
             if not is_retriable(error):
-                raise
+                self._failures.append(error)
+            else:
+                self._delay([key for key in self._touched if key.topic in wanted], None)
         else:
-            self._stale.clear()
+            self._stale -= stale
 
-    def _next_try_ms(self, now_ms: float) -> float:
-        """When a partition that is left alone should be tried again."""
-        return min(
-            (
-                assigned.not_before_ms
-                for assigned in self._assigned.values()
-                if assigned.not_before_ms > now_ms
-            ),
-            default=float("inf"),
-        )
+    def next_try_ms(self) -> float:
+        """When `step` has something to do though no answer came."""
+        return self._waiting[0][0] if self._waiting else float("inf")
 
-    def _drop_blocks(self, assigned: _Assigned) -> None:
+    def metadata_seen(self, topics: Iterable[str]) -> None:
+        """Leaders of topics may have moved: look at their partitions."""
+        names = set(topics)
+        with self.lock:
+            self._touched.update((key, None) for key in self._assigned if key.topic in names)
+
+    def _drop_blocks(self, progress: Progress) -> None:
         """Forget what was fetched of a partition."""
-        self._buffered_bytes -= sum(block.size for block in assigned.blocks)
-        assigned.blocks.clear()
+        for block in progress.blocks:
+            self._forget_block(block)
+        progress.blocks.clear()
+        self._ready.pop(progress.key, None)
+
+    def _forget_block(self, block: FetchedBatches) -> None:
+        self.buffered_bytes -= block.size
+
+
+def _forgotten(leaving: list[Asked]) -> list[ForgottenTopic]:
+    """What leaves a session."""
+    grouped: dict[tuple[str, bytes], list[int]] = {}
+    for asked in leaving:
+        grouped.setdefault((asked.key.topic, asked.topic_id), []).append(asked.key.partition)
+    return [
+        ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in grouped.items()
+    ]

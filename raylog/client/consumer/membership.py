@@ -18,3 +18,8 @@ class GroupMetadata:
     member_id: str = ""
     group_instance_id: str | None = None
     """Of a static member (KIP-345)."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the coordinator checks who commits."""
+        return self.generation_id >= 0

@@ -29,7 +29,7 @@ class AssignedSource:
         self._group_id = settings.group_id
         self._reset = LATEST if settings.reset == "latest" else EARLIEST
         self._partitions = list(partitions)
-        self._consumer: AsyncConsumer = admin.consumer(settings)
+        self._consumer: AsyncConsumer[bytes, bytes] = admin.consumer(settings)
         self._paused: set[TopicPartition] = set()
         self._held: dict[TopicPartition, list[ConsumedRecords]] = {}
         self._all: list[TopicPartition] = []

@@ -1,0 +1,316 @@
+"""Committing offsets: OffsetCommit v2-10 and OffsetFetch v1-10 for one consumer.
+
+Commits stand in a queue and leave one after another, so an older one never overwrites a newer one,
+and their ends are told in the order in which they were asked for. What waits together leaves
+together: of a partition that several of them name, the newest offset counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from raylog.client.admin.groups import NO_OFFSET, CommittedOffset
+from raylog.client.cluster import TopicPartition, by_topic
+from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.coordinators import Coordinators, ask_coordinator
+from raylog.client.core import Core
+from raylog.client.errors import ClientError, NotKafka
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import (
+    ErrorCode,
+    KafkaError,
+    error_of,
+)
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from raylog.wire.uuids import ZERO_UUID
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+Done = Callable[[Offsets, Exception | None], None]
+"""Told of a commit's end: the offsets, and what went wrong."""
+_BY_NAME_LAST = 9
+"""Newest version of both requests that names topics."""
+_GROUPS_SINCE = 8
+"""OffsetFetch version that asks for several groups (KIP-709)."""
+_PUT_OUT = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+class CommitFailed(ClientError):
+    """The group has gone on without this member: others may have its partitions by now.
+
+    Records since the last commit may be handed out again, here or there.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    offsets: Offsets
+    done: Done
+
+
+class Commits:
+    """The offsets of one consumer's group. For one event loop."""
+
+    def __init__(
+        self,
+        core: Core,
+        coordinators: Coordinators,
+        group_id: str,
+        who: Callable[[], GroupMetadata | None],
+        *,
+        owns: Callable[[TopicPartition], bool],
+        has_epochs: bool = False,
+    ) -> None:
+        """`who` commits now; None: the consumer subscribes, and is in no generation.
+
+        `has_epochs`: the group is of the new protocol, so that fetches of offsets are checked.
+        """
+        self._core = core
+        self._coordinators = coordinators
+        self._group_id = group_id
+        self._who = who
+        self._owns = owns
+        self._has_epochs = has_epochs
+        self._queue: deque[_Commit] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    def submit(self, offsets: Offsets, done: Done) -> None:
+        """Commit as soon as what was submitted before is done."""
+        self._queue.append(_Commit(offsets, done))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    async def commit(self, offsets: Offsets) -> None:
+        """Commit, behind what was submitted before; raises CommitFailed, KafkaError."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(offsets: Offsets, failure: Exception | None) -> None:
+            del offsets
+            if future.done():
+                return
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        self.submit(offsets, done)
+        await future
+
+    async def drain(self, timeout_ms: float) -> None:
+        """Wait until all that was submitted is done."""
+        if self._worker is not None and not self._worker.done():
+            await asyncio.wait([self._worker], timeout=timeout_ms / 1_000)
+
+    async def stop(self) -> None:
+        """Give up what is not done; all are told."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+        while self._queue:
+            commit = self._queue.popleft()
+            commit.done(commit.offsets, CommitFailed("the consumer was closed"))
+
+    async def _work(self) -> None:
+        """Empty the queue."""
+        while self._queue:
+            together = list(self._queue)
+            merged: dict[TopicPartition, CommittedOffset] = {}
+            for commit in together:
+                merged.update(commit.offsets)
+            failure: Exception | None = None
+            try:
+                if merged:
+                    await self._commit(merged)
+            except (KafkaError, ClientError) as error:
+                failure = error
+            for _ in together:
+                commit = self._queue.popleft()
+                commit.done(commit.offsets, failure)
+
+    async def _commit(self, offsets: Offsets) -> None:
+        """Send one commit until it is refused for good.
+
+        A generation that has ended meanwhile does not matter for what we still have: a cooperative
+        rebalance, or a new epoch, left it to us.
+        """
+        deadline_ms = self._core.io.now_ms() + self._core.settings.operation_timeout_ms
+        while True:
+            who = self._who()
+            if who is None:
+                raise CommitFailed(f"this consumer is not in group {self._group_id!r} now")
+            try:
+                await self._send(offsets, who)
+            except KafkaError as error:
+                if error.code not in _PUT_OUT:
+                    raise
+                if error.code is ErrorCode.STALE_MEMBER_EPOCH and self._who() == who:
+                    # the next heartbeat brings the new epoch
+                    await self._core.io.pause(self._core.settings.retry_backoff_ms)
+                elif self._who() in (None, who) or not all(map(self._owns, offsets)):
+                    raise CommitFailed(f"group {self._group_id!r}: {error}") from error
+                if self._core.io.now_ms() >= deadline_ms:
+                    raise CommitFailed(f"group {self._group_id!r}: {error}") from error
+            else:
+                return
+
+    async def _send(self, offsets: Offsets, who: GroupMetadata) -> None:
+        ids = self._ids(offsets)
+        request = OffsetCommitRequest(
+            group_id=self._group_id,
+            generation_id_or_member_epoch=who.generation_id,
+            member_id=who.member_id,
+            group_instance_id=who.group_instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    topic_id=ids.get(topic, ZERO_UUID),
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=key.partition,
+                            committed_offset=offsets[key].offset,
+                            committed_leader_epoch=offsets[key].leader_epoch,
+                            committed_metadata=offsets[key].metadata,
+                        )
+                        for key in keys
+                    ],
+                )
+                for topic, keys in by_topic(offsets).items()
+            ],
+        )
+
+        def refusal(response: OffsetCommitResponse) -> KafkaError | None:
+            failures = [
+                error_of(answer.error_code, f"commit of {topic.name}-{answer.partition_index}")
+                for topic in response.topics
+                for answer in topic.partitions
+                if answer.error_code != ErrorCode.NONE
+            ]
+            failures.sort(key=lambda error: error.code.retriable)  # what no repeat cures is first
+            return failures[0] if failures else None
+
+        await ask_coordinator(
+            self._core,
+            self._coordinators,
+            self._group_id,
+            request,
+            OffsetCommitResponse,
+            refusal,
+            at_most=None if ids else _BY_NAME_LAST,
+        )
+
+    async def committed(
+        self, keys: Collection[TopicPartition], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Committed offsets, with open transactions decided; those without one are left out."""
+        if not keys:
+            return {}
+        ids = self._ids(keys)
+        at_most = None if ids else _BY_NAME_LAST
+        node_id = (await self._core.repeat(self._find, timeout_ms=timeout_ms))[self._group_id]
+        version = await self._core.version_on(node_id, ApiKey.OFFSET_FETCH, at_most)
+        who = self._who()
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+        response = await ask_coordinator(
+            self._core,
+            self._coordinators,
+            self._group_id,
+            self._question(keys, ids, version, who),
+            OffsetFetchResponse,
+            self._refusal,
+            at_most=version,
+            timeout_ms=timeout_ms,
+        )
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for group in response.groups:
+            for of_topic in group.topics:
+                name = of_topic.name or names.get(of_topic.topic_id, "")
+                for one in of_topic.partitions:
+                    found[TopicPartition(name, one.partition_index)] = CommittedOffset(
+                        one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+                    )
+        for topic in response.topics:
+            for answer in topic.partitions:
+                found[TopicPartition(topic.name, answer.partition_index)] = CommittedOffset(
+                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+                )
+        strange = found.keys() - set(keys)
+        if strange:
+            raise NotKafka(f"expected the offsets of {sorted(keys)}, found {sorted(strange)[0]}")
+        return {key: one for key, one in found.items() if one.offset != NO_OFFSET}
+
+    async def _find(self) -> dict[str, int]:
+        return await self._coordinators.find([self._group_id])
+
+    def _question(
+        self,
+        keys: Collection[TopicPartition],
+        ids: Mapping[str, bytes],
+        version: int,
+        who: GroupMetadata | None,
+    ) -> OffsetFetchRequest:
+        """OffsetFetch for our group."""
+        grouped = by_topic(keys)
+        if version < _GROUPS_SINCE:
+            topics = [
+                OffsetFetchRequestTopic(name=topic, partition_indexes=[key.partition for key in of])
+                for topic, of in grouped.items()
+            ]
+            return OffsetFetchRequest(group_id=self._group_id, topics=topics, require_stable=True)
+        checked = self._has_epochs and who is not None and who.is_member
+        group = OffsetFetchRequestGroup(
+            group_id=self._group_id,
+            member_id=who.member_id if who is not None and checked else None,
+            member_epoch=who.generation_id if who is not None and checked else -1,
+            topics=[
+                OffsetFetchRequestTopics(
+                    name=topic,
+                    topic_id=ids.get(topic, ZERO_UUID),
+                    partition_indexes=[key.partition for key in of],
+                )
+                for topic, of in grouped.items()
+            ],
+        )
+        return OffsetFetchRequest(groups=[group], require_stable=True)
+
+    def _refusal(self, response: OffsetFetchResponse) -> KafkaError | None:
+        """The first error in an answer."""
+        codes = [response.error_code]
+        for group in response.groups:
+            if group.group_id != self._group_id:
+                raise NotKafka(f"expected group {self._group_id!r}, found {group.group_id!r}")
+            codes.append(group.error_code)
+            codes += (one.error_code for topic in group.topics for one in topic.partitions)
+        codes += (one.error_code for topic in response.topics for one in topic.partitions)
+        failed = [code for code in codes if code != ErrorCode.NONE]
+        return error_of(failed[0], f"offsets of group {self._group_id!r}") if failed else None
+
+    def _ids(self, keys: Collection[TopicPartition] | Offsets) -> dict[str, bytes]:
+        """Ids of all topics; none unless all are known."""
+        ids: dict[str, bytes] = {}
+        for topic in {key.topic for key in keys}:
+            view = self._core.cluster.topics.get(topic)
+            if view is None or view.topic_id == ZERO_UUID:
+                return {}
+            ids[topic] = view.topic_id
+        return ids

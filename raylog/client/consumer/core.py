@@ -1,0 +1,598 @@
+"""The whole consumer for one event loop: fetcher, membership and commits at work.
+
+Three connections to a broker, each made when it is needed: for fetches, which brokers hold up; for
+joining, likewise; and for all else. Tasks beside the application fetch ahead, find positions, send
+heartbeats and watch topics. What the application must do itself during a rebalance comes as steps:
+`begin` says which of the listener's methods to call, `finish` goes on after it. So the listener
+runs where `poll` was called, in the blocking face too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from raylog.assignors.api import Assignor, PluginError, load
+from raylog.client.admin.groups import CommittedOffset
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.commits import Commits, Done, Offsets
+from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
+from raylog.client.consumer.group.events import (
+    Fail,
+    RejoinAsked,
+    Release,
+    Released,
+    Take,
+    Taken,
+)
+from raylog.client.consumer.group.shell import GroupShell, Membership, Wanted
+from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.positions import Positions
+from raylog.client.consumer.progress import COMMITTED
+from raylog.client.coordinators import Coordinators
+from raylog.client.core import Core
+from raylog.client.errors import ClientError, InvalidSetting
+from raylog.client.interception import Chain
+from raylog.client.io import Io
+from raylog.client.offsets import list_offsets
+from raylog.client.settings import ClientSettings, ConsumerSettings
+
+_log = logging.getLogger(__name__)
+_WAIT_MS_MAX = 3_600_000.0
+
+
+class WokenUp(ClientError):
+    """`wakeup` ended a poll."""
+
+
+class WrongState(ClientError):
+    """A call that does not fit how the consumer is used: assigned or subscribed, open or closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerCall:
+    """What a rebalance listener is to be told."""
+
+    method: str
+    partitions: list[TopicPartition]
+
+
+class ConsumerCore:
+    """One consumer. Its methods belong to the event loop's thread, but for those that say so."""
+
+    def __init__(
+        self,
+        io: Io,
+        client: ClientSettings,
+        settings: ConsumerSettings,
+        *,
+        interceptors: Chain | None = None,
+        assignors: Collection[Assignor] = (),
+    ) -> None:
+        """`assignors`: objects in place of the names in `partition_assignment_strategy`."""
+        self.io = io
+        self.settings = settings
+        self.interceptors = interceptors or Chain()
+        self.control = Core(io, client)
+        self._fetches = Core(io, client)
+        self._joins = Core(io, client)
+        self._fetches.cluster = self._joins.cluster = self.control.cluster
+        self._coordinators = Coordinators(self.control)
+        positions = Positions(self.control, settings, self._committed_of)
+        self.fetcher = Fetcher(self._fetches, settings, positions)
+        self.commits: Commits | None = None
+        if settings.group_id is not None:
+            self.commits = Commits(
+                self.control,
+                self._coordinators,
+                settings.group_id,
+                self._who,
+                owns=lambda key: self.fetcher.progress_of(key) is not None,
+                has_epochs=settings.group_protocol == "consumer",
+            )
+        self.group: GroupShell | None = None
+        self.wanted = Wanted()
+        self.is_closed = False
+        self.commits_made = self.commits_failed = self.rebalances = 0
+        self._assignors = tuple(assignors)
+        self._next_commit_ms = float("inf")
+        self._woken = False
+        self._nudged = False
+        self._broken: Exception | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- what to read ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to fetch; the event loop must run."""
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            for coroutine in (self._fetch_on(), self._look_up_on()):
+                task = loop.create_task(coroutine)
+                task.add_done_callback(self._ended)
+                self._tasks.append(task)
+
+    def subscribe(self, wanted: Wanted) -> None:
+        """Be a member of the group, and read what it assigns."""
+        self.check_open()
+        if self.settings.group_id is None:
+            raise InvalidSetting("subscribe needs a group_id, found none: or assign partitions")
+        if self.group is None:
+            if self.fetcher.assignment():
+                raise WrongState("partitions are assigned: unsubscribe before you subscribe")
+            self.group = self._new_group()
+            self.group.start()
+            self._next_commit_ms = self.io.now_ms() + self.settings.auto_commit_interval_ms
+        self.wanted = wanted
+        self.start()
+        self.group.subscribe(wanted)
+
+    def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
+        """Read these partitions, without being a member of the group.
+
+        Each from an offset, EARLIEST or LATEST; those without go on where the group committed, else
+        as `reset` says.
+        """
+        self.check_open()
+        if self.group is not None:
+            raise WrongState("topics are subscribed to: unsubscribe before you assign")
+        self.start()
+        if isinstance(starts, Mapping):
+            self.fetcher.assign(starts)
+        else:
+            self._assign_committed(list(starts))
+        self.nudge()
+
+    def _assign_committed(self, keys: list[TopicPartition]) -> None:
+        """Partitions that are new begin where the group committed, the others go on."""
+        known = set(self.fetcher.assignment())
+        self.fetcher.remove(known - set(keys))
+        for key in keys:
+            if key not in known:
+                self.fetcher.start_from(key, COMMITTED)
+
+    def nudge(self) -> None:
+        """Something for the fetching task has changed."""
+        self._nudged = True
+        self.io.wake()
+
+    def check_open(self) -> None:
+        """Raise unless the consumer is open and sound."""
+        if self._broken is not None:
+            raise ClientError("the consumer has failed") from self._broken
+        if self.is_closed:
+            raise WrongState("the consumer is closed")
+
+    @property
+    def has_auto_commit(self) -> bool:
+        """Whether positions are committed without a word."""
+        return self.group is not None and self.settings.enable_auto_commit
+
+    # -- polling ---------------------------------------------------------------------------------
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether `begin_poll` or a step of a rebalance has something to do. For any thread."""
+        return (
+            self.is_closed
+            or self._woken
+            or self._broken is not None
+            or (self.group is not None and bool(self.group.queue))
+            or self.io.now_ms() >= self._next_commit_ms
+            or (self.group is not None and self.group.polled_ms == float("-inf"))
+        )
+
+    def begin_poll(self) -> None:
+        """The application polls: note it, and commit what earlier polls returned if it is time."""
+        self.check_open()
+        if self._woken:
+            self._woken = False
+            raise WokenUp("wakeup was called")
+        if self.group is None:
+            return
+        self.group.polled()
+        now_ms = self.io.now_ms()
+        if now_ms >= self._next_commit_ms:
+            self._next_commit_ms = now_ms + self.settings.auto_commit_interval_ms
+            if self.has_auto_commit:
+                self.commit_moved()
+
+    async def wait(self, timeout_ms: float) -> None:
+        """Wait until there is something to take, to do or to raise."""
+        await self.io.wait(
+            lambda: self.fetcher.has_records or self.needs_attention,
+            max(0.0, min(timeout_ms, _WAIT_MS_MAX, self._next_commit_ms - self.io.now_ms())),
+        )
+
+    async def poll_blocks(self, timeout_ms: float, max_bytes: int) -> list[FetchedBatches]:
+        """What fetches brought, not decoded: for those who read in bulk.
+
+        The positions are behind all of it then. The first block comes whatever its size. A step of
+        a rebalance that is due ends the wait; serve it, as `AsyncConsumer` does, and call again.
+        """
+        deadline_ms = self.io.now_ms() + timeout_ms
+        while True:
+            self.begin_poll()
+            if self.group is not None and self.group.queue:
+                return []
+            blocks = self.fetcher.take_blocks(max_bytes)
+            now_ms = self.io.now_ms()
+            if blocks or now_ms >= deadline_ms:
+                self.nudge()
+                return blocks
+            await self.wait(deadline_ms - now_ms)
+
+    def wakeup(self) -> None:
+        """End a poll in progress, or the next one, with WokenUp."""
+        self._woken = True
+        self.io.wake()
+
+    # -- a rebalance, step by step ---------------------------------------------------------------
+
+    @property
+    def step(self) -> Release | Take | Fail | None:
+        """What the application has to do next."""
+        queue = self.group.queue if self.group is not None else None
+        return queue[0] if queue else None
+
+    async def begin(self, step: Release | Take | Fail) -> ListenerCall | None:
+        """Start a step; what the listener is to be told, if anything. Raises what `Fail` holds."""
+        assert self.group is not None, "steps are the group's"
+        match step:
+            case Fail(error):
+                self.group.finished(step)
+                raise error
+            case Take(partitions):
+                self.rebalances += 1
+                for key in partitions:
+                    self.fetcher.start_from(key, COMMITTED)
+                self.nudge()
+                return ListenerCall("on_partitions_assigned", sorted(partitions))
+            case Release(partitions, lost):
+                keys = sorted(key for key in partitions if self.fetcher.progress_of(key))
+                if not lost:
+                    await self._commit_before(keys)
+                method = "on_partitions_lost" if lost else "on_partitions_revoked"
+                return ListenerCall(method, keys) if keys else None
+
+    async def _commit_before(self, keys: Collection[TopicPartition]) -> None:
+        """The last commit of partitions that are given up."""
+        assert self.commits is not None, "a member has a group"
+        self.fetcher.pause(keys)
+        if self.has_auto_commit:
+            self.commit_moved(keys)
+        await self.commits.drain(self.control.settings.operation_timeout_ms)
+
+    async def finish(self, step: Release | Take | Fail) -> None:
+        """The listener was called."""
+        assert self.group is not None, "steps are the group's"
+        if isinstance(step, Release):
+            if not step.lost and self.commits is not None:  # what the listener committed
+                await self.commits.drain(self.control.settings.operation_timeout_ms)
+            self.fetcher.remove(step.partitions)
+            self.group.finished(step)
+            self.group.feed(Released(step))
+        elif isinstance(step, Take):
+            self.group.finished(step)
+            self.group.feed(Taken(step))
+        self.nudge()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Join the group anew, as soon as possible."""
+        if self.group is None:
+            raise WrongState("only a subscribed consumer can join again")
+        self.group.feed(RejoinAsked(reason or "the application asked for it"))
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Where the application is in partitions, to be committed."""
+        found = {}
+        for key in keys:
+            progress = self.fetcher.progress_of(key)
+            if progress is not None and progress.position is not None:
+                found[key] = CommittedOffset(progress.position, progress.epoch)
+        return found
+
+    def commit_moved(
+        self, keys: Collection[TopicPartition] | None = None, done: Done | None = None
+    ) -> None:
+        """Commit the positions that have moved since they were committed."""
+        with self.fetcher.lock:
+            moved = list(self.fetcher.moved) if keys is None else [*filter(self._has_moved, keys)]
+            for key in moved:
+                del self.fetcher.moved[key]
+            offsets = self.positions(moved)
+        if not offsets:
+            if done is not None:
+                done({}, None)
+            return
+
+        def ended(committed: Offsets, failure: Exception | None) -> None:
+            if failure is not None:
+                for key in committed:
+                    if self.fetcher.progress_of(key) is not None:
+                        self.fetcher.moved[key] = None
+            if done is None and failure is not None:
+                _log.warning("automatic commit failed: %s", failure)
+            self._committed(committed, failure)
+            if done is not None:
+                done(committed, failure)
+
+        self._commits().submit(offsets, ended)
+
+    def _has_moved(self, key: TopicPartition) -> bool:
+        return key in self.fetcher.moved
+
+    def commit_offsets(self, offsets: Offsets, done: Done) -> None:
+        """Commit given offsets, behind what was submitted before."""
+
+        def ended(committed: Offsets, failure: Exception | None) -> None:
+            self._committed(committed, failure)
+            done(committed, failure)
+
+        self._commits().submit(offsets, ended)
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
+    ) -> None:
+        """Commit offsets, or all positions, and wait; raises CommitFailed, KafkaError."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(committed: Offsets, failure: Exception | None) -> None:
+            del committed
+            if future.done():
+                return
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+        self.commit_async(offsets, done)
+        await future
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None, done: Done
+    ) -> None:
+        """Commit offsets, or all positions; `done` is called in the order of the calls."""
+        self.check_open()
+        if offsets is None:
+            self._commits()
+            self.commit_moved(done=done)
+        else:
+            self.commit_offsets(as_committed(offsets), done)
+
+    def _committed(self, offsets: Offsets, failure: Exception | None) -> None:
+        if failure is not None:
+            self.commits_failed += 1
+            return
+        self.commits_made += 1
+        if self.interceptors:
+            self.interceptors.on_commit(offsets)
+
+    def _commits(self) -> Commits:
+        if self.commits is None:
+            raise InvalidSetting("commits need a group_id, found none")
+        return self.commits
+
+    async def committed(
+        self, keys: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed; partitions without are left out."""
+        self.check_open()
+        await self.control.know(key.topic for key in keys)
+        return await self._commits().committed(keys)
+
+    async def _committed_of(
+        self, keys: list[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]] | None:
+        """Committed offsets for new positions."""
+        if self.commits is None:
+            return {}
+        if self._who() is None:
+            return None
+        await self.control.know({key.topic for key in keys})
+        found = await self.commits.committed(keys, timeout_ms=0.0)
+        return {key: (one.offset, one.leader_epoch) for key, one in found.items()}
+
+    def _who(self) -> GroupMetadata | None:
+        """In whose name offsets are committed."""
+        if self.group is None:
+            assert self.settings.group_id is not None, "without a group nothing is committed"
+            return GroupMetadata(self.settings.group_id)
+        metadata = self.group.member.metadata
+        return metadata if metadata.is_member else None
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        if self.group is not None:
+            return self.group.member.metadata
+        return self.fetcher.group_metadata()
+
+    # -- lookups ---------------------------------------------------------------------------------
+
+    async def offsets(
+        self, keys: Iterable[TopicPartition], time_ms: int
+    ) -> dict[TopicPartition, int]:
+        """First or last offsets, EARLIEST or LATEST."""
+        self.check_open()
+        found = await list_offsets(
+            self.control,
+            dict.fromkeys(keys, time_ms),
+            read_committed=self.settings.read_committed,
+        )
+        return {key: answer.offset for key, answer in found.items()}
+
+    async def position(self, key: TopicPartition) -> int:
+        """Offset of the next record; raises WrongState if the partition is not assigned."""
+        self.check_open()
+        progress = self.fetcher.progress_of(key)
+        if progress is None:
+            raise WrongState(f"{key} is not assigned to this consumer")
+        if progress.position is None:
+            await self.control.repeat(self.fetcher.look_up_now)
+        if progress.position is None:
+            raise WrongState(f"{key} has no position yet")
+        return progress.position
+
+    async def topics(self) -> dict[str, int]:
+        """All topics with their numbers of partitions."""
+        self.check_open()
+        await self.control.repeat(lambda: self.control.refresh(None))
+        return {name: len(topic.partitions) for name, topic in self.control.cluster.topics.items()}
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def last_step(self) -> Release | None:
+        """Before a member leaves: what it gives up."""
+        if self.group is None:
+            return None
+        self.group.queue.clear()
+        keys = frozenset(self.fetcher.assignment())
+        lost = not self.group.member.metadata.is_member
+        step = Release(keys, lost=lost)
+        self.group.queue.append(step)
+        return step if keys else None
+
+    async def unsubscribe(
+        self, reason: str, leave_group: bool | None = None, timeout_ms: float | None = None
+    ) -> None:
+        """Leave the group; partitions were given up before. Reads nothing then."""
+        self.fetcher.remove(self.fetcher.assignment())
+        self.wanted = Wanted()
+        group, self.group = self.group, None
+        self._next_commit_ms = float("inf")
+        if group is not None:
+            wait_ms = self.control.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+            await group.leave(reason, leave_group, wait_ms)
+            await group.stop()
+        self.nudge()
+
+    async def close(self, timeout_ms: float, leave_group: bool | None) -> None:
+        """Leave the group and end all connections; harmless when it is closed."""
+        if self.is_closed:
+            return
+        if self.commits is not None:
+            await self.commits.drain(timeout_ms)
+        await self.unsubscribe("the consumer is closed", leave_group, timeout_ms)
+        await self.abandon()
+        self.interceptors.close()
+
+    async def abandon(self) -> None:
+        """End without a word to anybody, as a process does that dies."""
+        self.is_closed = True
+        group, self.group = self.group, None
+        if group is not None:
+            await group.stop()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.commits is not None:
+            await self.commits.stop()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """End all connections."""
+        for core in (self._joins, self._fetches, self.control):
+            core.close()
+        self.io.wake()
+
+    # -- tasks -------------------------------------------------------------------------------------
+
+    async def _fetch_on(self) -> None:
+        """Fetch ahead of the application."""
+        while True:
+            self._nudged = False
+            await self.fetcher.step(look_up=False)
+            self.io.wake()
+            await self._fetches.wait_for(
+                lambda: self._nudged or self.fetcher.has_work, self.fetcher.next_try_ms()
+            )
+
+    async def _look_up_on(self) -> None:
+        """Find positions; the fetching task does not wait for it."""
+        while True:
+            await self.io.wait(lambda: self.fetcher.positions.is_wanted, _WAIT_MS_MAX)
+            if self.fetcher.positions.is_wanted:
+                await self.fetcher.look_up()
+                self.nudge()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a task of the consumer ended", exc_info=error)
+            self._broken = error if isinstance(error, Exception) else ClientError(repr(error))
+            self.io.wake()
+
+    def _new_group(self) -> GroupShell:
+        """A member of the group, not joined yet."""
+        assignors = self._load_assignors()
+        shell = GroupShell(
+            self._joins,
+            self.control,
+            self._coordinators,
+            self._new_member(assignors),
+            assignors,
+            create_topics=self.settings.allow_auto_create_topics,
+            internal_topics=not self.settings.exclude_internal_topics,
+        )
+        shell.on_topics = self._topics_seen
+        return shell
+
+    def _topics_seen(self, topics: Collection[str]) -> None:
+        self.fetcher.metadata_seen(topics)
+        self.nudge()
+
+    def _new_member(self, assignors: Collection[Assignor]) -> Membership:
+        settings = self.settings
+        assert settings.group_id is not None, "members have a group"
+        return ClassicMember(
+            ClassicSettings(
+                settings.group_id,
+                session_timeout_ms=settings.session_timeout_ms,
+                heartbeat_interval_ms=settings.heartbeat_interval_ms,
+                max_poll_interval_ms=settings.max_poll_interval_ms,
+                retry_backoff_ms=self.control.settings.retry_backoff_ms,
+                group_instance_id=settings.group_instance_id,
+                rack=settings.client_rack or None,
+            ),
+            list(assignors),
+        )
+
+    def _load_assignors(self) -> tuple[Assignor, ...]:
+        if self._assignors or self.settings.group_protocol != "classic":
+            return self._assignors
+        try:
+            return tuple(map(load, self.settings.partition_assignment_strategy))
+        except PluginError as error:
+            raise InvalidSetting(f"partition.assignment.strategy: {error}") from error
+
+
+def as_committed(
+    offsets: Mapping[TopicPartition, CommittedOffset | int],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets given as numbers or with epoch and metadata."""
+    return {
+        key: CommittedOffset(offset) if isinstance(offset, int) else offset
+        for key, offset in offsets.items()
+    }
+
+
+def wanted_of(topics: str | re.Pattern[str] | Iterable[str], *, on_server: bool) -> Wanted:
+    """What `subscribe` was given: topics; or a pattern, compiled or as text that begins with ^."""
+    if isinstance(topics, re.Pattern):
+        return Wanted(pattern=topics, on_server=on_server)
+    if isinstance(topics, str):
+        if topics.startswith("^"):
+            return Wanted(pattern=re.compile(topics), on_server=on_server)
+        return Wanted(frozenset([topics]))
+    names = frozenset(topics)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidSetting(f"expected names of topics, found {name!r}")
+    return Wanted(names)

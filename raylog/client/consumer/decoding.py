@@ -1,0 +1,114 @@
+"""From fetched records to the application's: deserializers and interceptors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar, cast
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.fetched import ConsumedRecords
+from raylog.client.errors import ClientError, InvalidSetting
+from raylog.client.interception import Chain
+from raylog.client.interceptors import ConsumerRecord
+from raylog.client.serializers import Deserializer
+from raylog.wire.records import Record
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class DeserializationFailed(ClientError):
+    """A deserializer raised; `__cause__` is what. The position is at that record: seek past it."""
+
+    def __init__(self, message: str, key: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = key
+        self.offset = offset
+
+
+class Decoding(Generic[K, V]):
+    """What one consumer makes of records."""
+
+    def __init__(
+        self,
+        key_deserializer: Deserializer[K] | None,
+        value_deserializer: Deserializer[V] | None,
+        interceptors: Chain,
+    ) -> None:
+        """None leaves bytes as they are."""
+        self._key = key_deserializer
+        self._value = value_deserializer
+        self._interceptors = interceptors
+
+    def records(
+        self,
+        groups: Sequence[ConsumedRecords],
+        seek: Callable[[TopicPartition, int], None],
+    ) -> list[ConsumerRecord[K, V]]:
+        """The application's records.
+
+        Where a deserializer raises, `seek` goes back to that record and what is before it is
+        returned; if nothing is, DeserializationFailed is raised.
+        """
+        found: list[ConsumerRecord[K, V]] = []
+        failure: DeserializationFailed | None = None
+        for group in groups:
+            if self._key is None and self._value is None:
+                topic, partition = group.topic, group.partition
+                found += [
+                    cast(
+                        "ConsumerRecord[K, V]",
+                        ConsumerRecord(topic, partition, offset, timestamp, key, value, headers),
+                    )
+                    for offset, timestamp, key, value, headers in group.records
+                ]
+                continue
+            try:
+                for record in group.records:
+                    found.append(self._record(group.topic, group.partition, record))
+            except DeserializationFailed as error:
+                seek(error.partition, error.offset)
+                failure = failure or error
+        if failure is not None and not found:
+            raise failure
+        if self._interceptors:
+            seen = self._interceptors.on_consume(
+                cast("list[ConsumerRecord[object, object]]", found)
+            )
+            return cast("list[ConsumerRecord[K, V]]", list(seen))
+        return found
+
+    def _record(self, topic: str, partition: int, record: Record) -> ConsumerRecord[K, V]:
+        offset, timestamp, key, value, headers = record
+        try:
+            decoded_key: object = key
+            if self._key is not None and key is not None:
+                decoded_key = self._key(topic, key, headers)
+            decoded_value: object = value
+            if self._value is not None and value is not None:
+                decoded_value = self._value(topic, value, headers)
+        except Exception as error:
+            raise DeserializationFailed(
+                f"{topic}-{partition} at offset {offset}: {type(error).__name__}: {error}",
+                TopicPartition(topic, partition),
+                offset,
+            ) from error
+        return ConsumerRecord(
+            topic,
+            partition,
+            offset,
+            timestamp,
+            cast("K | None", decoded_key),
+            cast("V | None", decoded_value),
+            headers,
+        )
+
+
+def decoding(key: object, value: object, interceptors: Chain) -> Decoding[K, V]:
+    """`Decoding` with what a constructor was given; raises InvalidSetting."""
+    for name, given in (("key_deserializer", key), ("value_deserializer", value)):
+        if given is not None and not callable(given):
+            raise InvalidSetting(f"expected {name} to be callable, found {given!r}")
+    return Decoding(
+        cast("Deserializer[K] | None", key), cast("Deserializer[V] | None", value), interceptors
+    )

@@ -1,0 +1,357 @@
+"""The shell of a membership machine: its clock, its requests, its metadata and its assignors.
+
+Two tasks run beside the application: one lets time into the machine, one looks after the topics.
+What the application must do itself (give up partitions, take them, see failures) waits in `queue`
+for its next poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from raylog.assignors.api import Assignor, Topic, raised
+from raylog.assignors.checking import check
+from raylog.assignors.cooperative import first_round
+from raylog.client.consumer.group.events import (
+    Answered,
+    Divide,
+    Divided,
+    DivideFailed,
+    Effect,
+    Event,
+    Fail,
+    ForgetCoordinator,
+    LeaveAsked,
+    LookUpTopics,
+    Polled,
+    Release,
+    Send,
+    Subscribed,
+    Take,
+    Ticked,
+    TopicsSeen,
+)
+from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.coordinators import Coordinators
+from raylog.client.core import Core, is_retriable
+from raylog.client.errors import ClientError, NotSupported
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import DecodeError, EncodeError, KafkaError
+from raylog.wire.messages.leave_group import LeaveGroupRequest
+
+_log = logging.getLogger(__name__)
+_MISSING_MS = 1_000.0
+"""How soon to look again for topics that are subscribed to and do not exist."""
+_WAIT_MS_MAX = 3_600_000.0
+_MEMBERS_LEAVE_SINCE = 3
+"""LeaveGroup version that names members (KIP-345)."""
+
+
+class Membership(Protocol):
+    """What both machines are."""
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Whom the coordinator knows."""
+
+    @property
+    def next_ms(self) -> float:
+        """When to tick at the latest."""
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the assignment is about to change."""
+
+    def handle(self, event: Event, now_ms: float) -> list[Effect]:
+        """Take an event."""
+
+    def topics_to_watch(self) -> frozenset[str]:
+        """Whose partitions matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the application subscribed to: topics, or a pattern that whole names must match."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    on_server: bool = False
+    """The coordinator matches (KIP-848)."""
+
+
+class GroupShell:
+    """One member at work. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        core: Core,
+        metadata: Core,
+        coordinators: Coordinators,
+        member: Membership,
+        assignors: Collection[Assignor] = (),
+        *,
+        create_topics: bool = False,
+        internal_topics: bool = False,
+    ) -> None:
+        """`core` is for the coordinator: a join that waits holds up what comes behind it.
+
+        `metadata` is another core with the same view of the cluster.
+        """
+        self.member = member
+        self.queue: deque[Release | Take | Fail] = deque()
+        self.polled_ms = float("-inf")
+        """When the application polled last; any thread may set it."""
+        self.on_topics: Callable[[Collection[str]], None] | None = None
+        """Called with topics whose metadata was looked up."""
+        self._core = core
+        self._metadata = metadata
+        self._coordinators = coordinators
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._create_topics = create_topics
+        self._internal_topics = internal_topics
+        self._group_id = member.metadata.group_id
+        self._wanted = Wanted()
+        self._told_polled_ms = float("-inf")
+        self._nudged = False
+        self._look_nudged = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the application's side ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to live."""
+        self._spawn(self._tick_on())
+        self._spawn(self._watch())
+
+    def subscribe(self, wanted: Wanted) -> None:
+        """Want other topics; a client-side pattern is resolved by the next look at metadata."""
+        self._wanted = wanted
+        if wanted.on_server and wanted.pattern is not None:
+            self.feed(Subscribed(frozenset(), wanted.pattern.pattern))
+        elif wanted.pattern is None:
+            self.feed(Subscribed(wanted.topics))
+        self._look_nudged = True
+        self._core.io.wake()
+
+    def feed(self, event: Event) -> None:
+        """Give the machine an event and carry out what follows."""
+        now_ms = self._core.io.now_ms()
+        effects = self.member.handle(event, now_ms)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("group %s: %s -> %s", self._group_id, event, effects)
+        for effect in effects:
+            self._carry_out(effect)
+        self._nudged = True
+        self._core.io.wake()
+
+    def polled(self) -> None:
+        """The application polls now."""
+        self.polled_ms = self._core.io.now_ms()
+        self._tell_polled()
+
+    def finished(self, item: Release | Take | Fail) -> None:
+        """The application has done what the first of `queue` asked for."""
+        if self.queue and self.queue[0] is item:
+            self.queue.popleft()
+
+    async def leave(self, reason: str, leave_group: bool | None, timeout_ms: float) -> None:
+        """End the membership; waits a while for the coordinator to know."""
+        if self.member.is_rebalancing:
+            self._core.close()  # a join that waits would hold up the word
+        before = set(self._tasks)
+        self.feed(LeaveAsked(reason, leave_group))
+        self.queue.clear()
+        leaving = self._tasks - before
+        if leaving:
+            await asyncio.wait(leaving, timeout=timeout_ms / 1_000)
+
+    async def stop(self) -> None:
+        """End all tasks, without a word to the coordinator."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._spawn(self._ask(effect))
+            case ForgetCoordinator():
+                self._coordinators.forget(self._group_id)
+            case Release(lost=True):
+                kept = [one for one in self.queue if isinstance(one, Fail)]
+                self.queue = deque([effect, *kept])
+            case Release() | Take() | Fail():
+                self.queue.append(effect)
+            case Divide():
+                self._spawn(self._divide(effect))
+            case LookUpTopics():
+                self._look_nudged = True
+
+    async def _ask(self, send: Send) -> None:
+        """Ask the coordinator, whoever it is now."""
+        answer: object
+        try:
+            found = await self._coordinators.find([self._group_id])
+            node_id = found[self._group_id]
+            request = await self._fitting(node_id, send.request)
+            answer = await self._core.ask(
+                node_id, request, send.expected, timeout_ms=send.timeout_ms
+            )
+        except EncodeError as error:
+            answer = NotSupported(f"the coordinator is too old: {error}")
+        except (KafkaError, ClientError, DecodeError) as error:
+            answer = error
+        self.feed(Answered(send.request, answer))
+
+    async def _fitting(self, node_id: int, request: object) -> object:
+        """The request as the coordinator's version has it."""
+        if isinstance(request, LeaveGroupRequest):
+            version = await self._core.version_on(node_id, ApiKey.LEAVE_GROUP)
+            if version < _MEMBERS_LEAVE_SINCE:
+                member_id = request.members[0].member_id
+                return LeaveGroupRequest(group_id=request.group_id, member_id=member_id)
+        return request
+
+    async def _divide(self, divide: Divide) -> None:
+        """Run the assignor for all members."""
+        try:
+            names = frozenset().union(*(member.topics for member in divide.members))
+            await self._look_up(names)
+            topics = {name: topic for name in names if (topic := self._topic(name)) is not None}
+            assignor = self._assignors[divide.protocol]
+            try:
+                found = assignor.assign(divide.members, topics)
+            except Exception as error:
+                raise raised(assignor.name, error) from error
+            members = {member.member_id for member in divide.members}
+            check(
+                assignor.name, found, members, topics, shares_partitions=assignor.shares_partitions
+            )
+            if assignor.cooperative:
+                found = first_round(divide.members, found)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the application's poll raises it
+            self.feed(DivideFailed(divide, error))
+            return
+        counts = {name: topics[name].partitions if name in topics else 0 for name in names}
+        self.feed(Divided(divide, found, counts))
+
+    def _topic(self, name: str) -> Topic | None:
+        """A topic as assignors see it."""
+        view = self._metadata.cluster.topics.get(name)
+        if view is None:
+            return None
+        nodes = self._metadata.cluster.nodes
+        racks = tuple(
+            frozenset(
+                rack
+                for replica in view.partitions[number].replicas
+                if (node := nodes.get(replica)) is not None and (rack := node.rack) is not None
+            )
+            for number in sorted(view.partitions)
+        )
+        return Topic(name, len(view.partitions), racks if any(racks) else ())
+
+    # -- time --------------------------------------------------------------------------------------
+
+    async def _tick_on(self) -> None:
+        """Let time into the machine."""
+        io = self._core.io
+        while True:
+            now_ms = io.now_ms()
+            if now_ms >= self.member.next_ms:
+                self._tell_polled()
+                self.feed(Ticked())
+            self._nudged = False
+            wait_ms = min(self.member.next_ms - now_ms, _WAIT_MS_MAX)
+            await io.wait(lambda: self._nudged, max(0.0, wait_ms))
+
+    def _tell_polled(self) -> None:
+        """The machine learns of polls when it matters, not of each."""
+        if self.polled_ms > self._told_polled_ms:
+            self._told_polled_ms = self.polled_ms
+            self.feed(Polled(self.polled_ms))
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Look at the topics now and then, and when somebody asks for it."""
+        io, settings = self._core.io, self._metadata.settings
+        while True:
+            self._look_nudged = False
+            wait_ms: float = settings.metadata_max_age_ms
+            if self._wanted.topics or self._wanted.pattern or self.member.topics_to_watch():
+                try:
+                    is_complete = await self._look()
+                except (KafkaError, ClientError) as error:
+                    if not is_retriable(error):
+                        self.queue.append(Fail(error))
+                    is_complete = False
+                if not is_complete:
+                    wait_ms = min(wait_ms, _MISSING_MS)
+            await io.wait(lambda: self._look_nudged, wait_ms)
+
+    async def _look(self) -> bool:
+        """Look at the topics that matter; whether all of them are there."""
+        wanted = self._wanted
+        if wanted.pattern is not None and not wanted.on_server:
+            await self._metadata.refresh(None)
+            self._resolve(wanted)
+        names = self.member.topics_to_watch() | wanted.topics
+        if wanted.pattern is None or wanted.on_server:
+            await self._look_up(names)
+        self._see(names)
+        return all(name in self._metadata.cluster.topics for name in names)
+
+    async def _look_up(self, names: Collection[str]) -> None:
+        """Ask for metadata of topics."""
+        if names:
+            own = set(names) <= self._wanted.topics
+            await self._metadata.refresh(names, create=self._create_topics and own)
+
+    def _resolve(self, wanted: Wanted) -> None:
+        """Which topics a pattern means now."""
+        assert wanted.pattern is not None, "a pattern is to be resolved"
+        cluster = self._metadata.cluster
+        found = frozenset(
+            name
+            for name, topic in cluster.topics.items()
+            if wanted.pattern.fullmatch(name) and (self._internal_topics or not topic.is_internal)
+        )
+        if wanted is self._wanted:
+            self.feed(Subscribed(found))
+
+    def _see(self, names: Collection[str]) -> None:
+        """Tell the machine, and whoever else wants to know, what metadata says."""
+        cluster = self._metadata.cluster
+        counts: Mapping[str, int] = {
+            name: len(cluster.topics[name].partitions) if name in cluster.topics else 0
+            for name in names
+        }
+        ids = {cluster.topics[name].topic_id: name for name in names if name in cluster.topics}
+        self.feed(TopicsSeen(counts, ids))
+        if self.on_topics is not None:
+            self.on_topics(names)
+
+    def _spawn(self, coroutine: object) -> None:
+        """Run a task; one that dies takes the consumer with it: its next poll raises."""
+        assert asyncio.iscoroutine(coroutine), "tasks are coroutines"
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the group's task ended", exc_info=error)
+            failure = error if isinstance(error, Exception) else ClientError(repr(error))
+            self.queue.append(Fail(failure))
+            self._core.io.wake()
