@@ -453,7 +453,7 @@ class Core:
             self._take_features(await opening.negotiate())
             if self.settings.security.uses_sasl:
                 await opening.log_in(self.settings.security)
-        except Exception:
+        except BaseException:  # a task that is cancelled leaves no socket behind, either
             transport.close()
             raise
         return channel

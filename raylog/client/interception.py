@@ -67,9 +67,7 @@ class Chain:
             except Exception:  # noqa: BLE001 — logged; an interceptor never loses a record
                 _raised(one, "on_acknowledgement")
 
-    def on_consume(
-        self, records: Sequence[ConsumerRecord[object, object]]
-    ) -> Sequence[ConsumerRecord[object, object]]:
+    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
         """What the interceptors make of records that were read."""
         for one in self._interceptors:
             try:

@@ -15,7 +15,7 @@ logged and the record goes on as it was, as in Kafka's clients: an interceptor n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, cast
 
 from raylog.client.errors import InvalidSetting
 
@@ -58,8 +58,16 @@ class RecordMetadata(NamedTuple):
     """The record's own, or the broker's time where the topic says LogAppendTime."""
 
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=object)
+    V = TypeVar("V", default=object)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
@@ -87,9 +95,7 @@ class ClientInterceptor:
     def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
         """See a record's end; the offset is -1 if it failed. Called by the sender's thread."""
 
-    def on_consume(
-        self, records: Sequence[ConsumerRecord[object, object]]
-    ) -> Sequence[ConsumerRecord[object, object]]:
+    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
         """See records before `poll` returns them."""
         return records
 

@@ -145,11 +145,9 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         span.set_status(Status(StatusCode.ERROR, str(failure)))
         span.end()
 
-    def on_consume(
-        self, records: Sequence[ConsumerRecord[object, object]]
-    ) -> Sequence[ConsumerRecord[object, object]]:
+    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
         """Make a span for each topic, linked to where its records came from."""
-        topics: dict[str, list[ConsumerRecord[object, object]]] = {}
+        topics: dict[str, list[ConsumerRecord]] = {}
         for record in records:
             topics.setdefault(record.topic, []).append(record)
         for topic, of_topic in topics.items():
@@ -191,7 +189,7 @@ def _of_sent(record: ProducerRecord) -> _Attributes:
     return attributes
 
 
-def _describe(span: Span, batch: Sequence[ConsumerRecord[object, object]]) -> None:
+def _describe(span: Span, batch: Sequence[ConsumerRecord]) -> None:
     """Count a batch's records and link to their senders."""
     span.set_attribute(_COUNT, len(batch))
     partitions = {record.partition for record in batch}

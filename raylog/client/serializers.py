@@ -18,12 +18,12 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Serializer(Protocol[T_contra]):
     """Key or value to bytes; what it raises reaches the caller of `send` as it is."""
 
-    def __call__(self, topic: str, data: T_contra, headers: Headers) -> bytes:
+    def __call__(self, topic: str, data: T_contra, headers: Headers, /) -> bytes:
         """The bytes of `data`, which is not None."""
 
 
 class Deserializer(Protocol[T_co]):
     """Bytes to key or value; what it raises comes out of `poll` as DeserializationFailed."""
 
-    def __call__(self, topic: str, data: bytes, headers: Headers) -> T_co:
+    def __call__(self, topic: str, data: bytes, headers: Headers, /) -> T_co:
         """What `data` means."""

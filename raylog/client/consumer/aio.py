@@ -14,7 +14,7 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.commits import Done
 from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState, wanted_of
-from raylog.client.consumer.decoding import Decoding, decoding
+from raylog.client.consumer.decoding import Decoding, K, V, decoding
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from raylog.client.consumer.fetcher import BatchTaker
 
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
 POLL_RECORDS_MAX = 10_000
 CLOSE_TIMEOUT_MS = 30_000
@@ -52,6 +50,8 @@ class AsyncConsumer(Generic[K, V]):
         config: Config = None,
         /,
         *,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...
@@ -62,6 +62,7 @@ class AsyncConsumer(Generic[K, V]):
         /,
         *,
         value_deserializer: Deserializer[V],
+        key_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...
@@ -72,6 +73,7 @@ class AsyncConsumer(Generic[K, V]):
         /,
         *,
         key_deserializer: Deserializer[K],
+        value_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...

@@ -27,7 +27,7 @@ from raylog.client.consumer.aio import (
 )
 from raylog.client.consumer.commits import Done, Offsets
 from raylog.client.consumer.core import ConsumerCore, wanted_of
-from raylog.client.consumer.decoding import Decoding, decoding
+from raylog.client.consumer.decoding import Decoding, K, V, decoding
 from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from raylog.client.consumer.fetcher import BatchTaker
 
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
 _ITERATION_POLL_MS = 60_000.0
 
@@ -65,6 +63,8 @@ class Consumer(Generic[K, V]):
         config: Config = None,
         /,
         *,
+        key_deserializer: None = None,
+        value_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...
@@ -75,6 +75,7 @@ class Consumer(Generic[K, V]):
         /,
         *,
         value_deserializer: Deserializer[V],
+        key_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...
@@ -85,6 +86,7 @@ class Consumer(Generic[K, V]):
         /,
         *,
         key_deserializer: Deserializer[K],
+        value_deserializer: None = None,
         interceptors: Sequence[str | ClientInterceptor] = ...,
         **settings: object,
     ) -> None: ...

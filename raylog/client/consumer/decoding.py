@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, cast
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords
@@ -13,8 +13,16 @@ from raylog.client.interceptors import ConsumerRecord
 from raylog.client.serializers import Deserializer
 from raylog.wire.records import Record
 
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 
 class DeserializationFailed(ClientError):

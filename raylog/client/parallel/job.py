@@ -62,7 +62,7 @@ class Job:
         shown = [self._shown(key, record) for record in records]
         return shown if self.as_batch else shown[0]
 
-    def _shown(self, key: TopicPartition, record: Record) -> ConsumerRecord[object, object]:
+    def _shown(self, key: TopicPartition, record: Record) -> ConsumerRecord:
         if key.topic in self.retry_topics:
             key, record = as_first_read(key, record)
         headers = tuple(record.headers)

@@ -92,7 +92,7 @@ class SimIo:
                 link = await self.runtime.connect(gateway.ref)
         except (TimeoutError, PeerLost) as failure:
             raise NotConnected(f"{host}:{port}: {failure}") from failure
-        return LinkTransport(link, self._name, connection, self._wake)
+        return LinkTransport(link, self._name, connection, self.wake)
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
         """Wait until `ready()` or time is up."""
@@ -108,7 +108,8 @@ class SimIo:
         """Sleep."""
         await self.runtime.sleep(duration_ms / 1_000)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let all who wait look again."""
         for waiter in self._waiters:
             _wake(waiter)
 

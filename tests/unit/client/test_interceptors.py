@@ -24,7 +24,7 @@ from raylog.client.opentelemetry import OpenTelemetryInterceptor
 from tests.support.plugins import installed
 
 RECORD = ProducerRecord("t", b"v")
-READ = ConsumerRecord("t", 0, 7, 1, None, b"v", ())
+READ: ConsumerRecord = ConsumerRecord("t", 0, 7, 1, None, b"v", ())
 METADATA = RecordMetadata("t", 0, 7, 1)
 
 STRANGERS = """
