@@ -99,15 +99,7 @@ _UNSUPPORTED = {
     "opaque": "close over what a callback needs",
 }
 
-_PARTITIONERS = {
-    "murmur2_random": "murmur2 by key and sticky without one, which is 'default'",
-    "murmur2": "pass partitioner=... : records without a key all go to one partition",
-    "consistent_random": "pass partitioner=... : it hashes by CRC-32, Kafka's by murmur2",
-    "consistent": "pass partitioner=... : it hashes by CRC-32, Kafka's by murmur2",
-    "fnv1a": "pass partitioner=... : it hashes by FNV-1a, Kafka's by murmur2",
-    "fnv1a_random": "pass partitioner=... : it hashes by FNV-1a, Kafka's by murmur2",
-    "random": "pass partitioner=... : see partitioner.ignore.keys",
-}
+_PARTITIONERS = ("consistent_random", "consistent", "murmur2_random", "murmur2", "random")
 _RESETS = {
     "smallest": "earliest",
     "beginning": "earliest",
@@ -178,10 +170,11 @@ def _message_timeout(value: object) -> dict[str, object]:
 
 
 def _partitioner(value: object) -> dict[str, object]:
-    if value == "murmur2_random":
-        return {"partitioner.class": "default"}
-    advice = _PARTITIONERS.get(str(value), f"known are {', '.join(_PARTITIONERS)}")
-    raise InvalidSetting(f"partitioner={value!r} has no equivalent: {advice}")
+    if value not in _PARTITIONERS:
+        raise InvalidSetting(
+            f"partitioner={value!r} has no equivalent: known are {', '.join(_PARTITIONERS)}"
+        )
+    return {"partitioner.class": "default" if value == "murmur2_random" else value}
 
 
 def _reset(value: object) -> dict[str, object]:

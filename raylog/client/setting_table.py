@@ -26,6 +26,7 @@ from raylog.client.setting_kinds import (
 )
 from raylog.client.settings import (
     ACKS_ALL,
+    PARTITIONERS,
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
@@ -283,13 +284,12 @@ _PRODUCER = (
         "partitioner.class",
         "partitioner",
         choice(
-            {
-                "default": "default",
-                "round_robin": "round_robin",
+            {word: word for word in PARTITIONERS}
+            | {
                 "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
             }
         ),
-        "By key, else sticky (KIP-794); or round robin. An own one is an object.",
+        "By key, else sticky (KIP-794); round robin; librdkafka's. An own one is an object.",
         "none: as default",
     ),
     Setting(

@@ -14,6 +14,16 @@ from raylog.wire.compression import Codec
 ACKS_ALL = -1
 DEFAULT_PORT = 9092
 _PORT_MAX = 65_535
+PARTITIONERS = (
+    "default",
+    "round_robin",
+    "random",
+    "consistent",
+    "consistent_random",
+    "murmur2",
+    "murmur2_random",
+)
+"""Kafka's, then librdkafka's."""
 _ASSIGNORS = ("range", "cooperative-sticky")
 _log = logging.getLogger("raylog.client")
 _DURATION = re.compile(
@@ -96,7 +106,7 @@ class ProducerSettings:
     transaction_timeout_ms: int = 60_000
     """After so long a coordinator aborts an open transaction by itself."""
     partitioner: str = "default"
-    """"default": by key as Kafka's clients agree, else sticky (KIP-794); "round_robin"."""
+    """"default": by key as Kafka's clients agree, else sticky (KIP-794); others: PARTITIONERS."""
     partitioner_ignore_keys: bool = False
     """Place records with a key as if they had none."""
     partitioner_adaptive: bool = True
@@ -111,7 +121,7 @@ class ProducerSettings:
             raise InvalidSetting(f"expected acks 0, 1 or -1 (all), found {self.acks}")
         if self.in_flight_max < 1:
             raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
-        _require_choice(self, "partitioner", ("default", "round_robin"))
+        _require_choice(self, "partitioner", PARTITIONERS)
         contradiction = self._contradiction()
         if contradiction is None and self.idempotent is not False:
             return

@@ -73,15 +73,6 @@ def cached_partition_of_key(key: bytes, partition_count: int) -> int:
     return partition_of_key(key, partition_count)
 
 
-def next_sticky(current: int, available: Sequence[int]) -> int:
-    """The partition for keyless records after those for `current` (KIP-480).
-
-    Round robin over partitions that have a leader: even over time, and the same every run.
-    """
-    later = [partition for partition in available if partition > current]
-    return min(later) if later else min(available)
-
-
 class Turns:
     """The partition whose turn it is, by topic: those that have a leader, in order."""
 
