@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -168,6 +168,9 @@ golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the
 	$(PY) -m tests.golden.capture
 	$(PY) -m tests.differential.record
 	$(PY) -m tests.differential.record_replicas
+
+site: $(STAMP) ## the documents and the API as pages in build/site
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 lock: ## resolve the lock again from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
