@@ -59,6 +59,12 @@ if TYPE_CHECKING:
         TlsFailed,
         WrongTransactionState,
     )
+    from raylog.client.interceptors import (
+        ClientInterceptor,
+        ConsumerRecord,
+        ProducerRecord,
+        RecordMetadata,
+    )
     from raylog.client.librdkafka import from_confluent
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
     from raylog.client.producer.accumulator import Delivery
@@ -130,6 +136,12 @@ _HOMES = {
     "raylog.client.admin.group_descriptions": ("GroupDescription", "GroupMember"),
     "raylog.client.admin.groups": ("CommittedOffset", "GroupListing"),
     "raylog.client.consumer.membership": ("GroupMetadata",),
+    "raylog.client.interceptors": (
+        "ClientInterceptor",
+        "ConsumerRecord",
+        "ProducerRecord",
+        "RecordMetadata",
+    ),
     "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
     "raylog.client.admin.replicas": (
         "PartitionReplicas",
@@ -174,6 +186,7 @@ __all__ = [
     "BlockingProducer",
     "BufferExhausted",
     "ClientError",
+    "ClientInterceptor",
     "ClientSettings",
     "ClusterDescription",
     "ClusterView",
@@ -185,6 +198,7 @@ __all__ = [
     "ConnectionLost",
     "ConsumedRecords",
     "Consumer",
+    "ConsumerRecord",
     "ConsumerSettings",
     "Delivery",
     "DeliveryFailed",
@@ -207,6 +221,7 @@ __all__ = [
     "PartitionReplicas",
     "PartitionView",
     "Producer",
+    "ProducerRecord",
     "ProducerSettings",
     "ProducerStatistics",
     "ProducerUnusable",
@@ -216,6 +231,7 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "RecordFuture",
+    "RecordMetadata",
     "RecordTooLarge",
     "RequestTimedOut",
     "Resource",

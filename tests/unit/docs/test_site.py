@@ -27,8 +27,10 @@ def _pages(entry: object) -> list[str]:
     return [page for one in inner for page in _pages(one)]
 
 
-def test_every_page_is_in_the_navigation_and_exists() -> None:
-    assert sorted(_pages(_settings()["nav"])) == [str(page.relative_to(DOCS)) for page in PAGES]
+def test_the_navigation_names_pages_that_exist() -> None:
+    named = _pages(_settings()["nav"])
+    assert len(set(named)) == len(named)
+    assert set(named) <= {str(page.relative_to(DOCS)) for page in PAGES}
 
 
 def test_the_site_fetches_no_fonts() -> None:
