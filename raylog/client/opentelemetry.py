@@ -147,21 +147,28 @@ class OpenTelemetryInterceptor(ClientInterceptor):
 
     def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
         """Make a span for each topic, linked to where its records came from."""
+        if not records:
+            return records
+        first_span = self._polled(records[0].topic)
+        if not first_span.is_recording():
+            return records
+        begun: Span | None = first_span
         topics: dict[str, list[ConsumerRecord]] = {}
         for record in records:
             topics.setdefault(record.topic, []).append(record)
         for topic, of_topic in topics.items():
             for first in range(0, len(of_topic), LINKS_MAX):
-                span = self._tracer.start_span(
-                    f"poll {topic}",
-                    kind=SpanKind.CONSUMER,
-                    attributes=self._common("poll", "receive", topic),
-                )
-                if not span.is_recording():
-                    return records
+                span, begun = begun or self._polled(topic), None
                 _describe(span, of_topic[first : first + LINKS_MAX])
                 span.end()
         return records
+
+    def _polled(self, topic: str) -> Span:
+        """A span of records of one topic."""
+        attributes = self._common("poll", "receive", topic)
+        return self._tracer.start_span(
+            f"poll {topic}", kind=SpanKind.CONSUMER, attributes=attributes
+        )
 
     def _common(self, name: str, kind: str, topic: str) -> _Attributes:
         return {
