@@ -22,8 +22,8 @@ def _settings() -> dict[str, object]:
 def _pages(entry: object) -> list[str]:
     if isinstance(entry, str):
         return [entry]
+    assert isinstance(entry, dict | list)
     inner = entry.values() if isinstance(entry, dict) else entry
-    assert isinstance(inner, list) or isinstance(entry, dict)
     return [page for one in inner for page in _pages(one)]
 
 

@@ -1,0 +1,35 @@
+"""Every public method of kafka-python and aiokafka is in the tables: ours, or why there is none."""
+
+import re
+from pathlib import Path
+
+import aiokafka
+import kafka
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+import raylog.client
+
+CLIENT = Path(__file__).parents[3] / "docs" / "client"
+THEIRS = [
+    (kafka.KafkaProducer, "from-kafka-python.md"),
+    (kafka.KafkaConsumer, "from-kafka-python.md"),
+    (kafka.KafkaAdminClient, "from-kafka-python.md"),
+    (aiokafka.AIOKafkaProducer, "from-aiokafka.md"),
+    (aiokafka.AIOKafkaConsumer, "from-aiokafka.md"),
+    (AIOKafkaAdminClient, "from-aiokafka.md"),
+]
+_ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| (?:`(\w+)\.(\w+)`|—) \| (.*) \|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("kind", "page"), THEIRS, ids=lambda one: getattr(one, "__name__", ""))
+def test_every_method_is_there_or_the_reason_why_not(kind: type, page: str) -> None:
+    public = {name for name in dir(kind) if not name.startswith("_") and name.islower()}
+    rows = [row for row in _ROW.findall((CLIENT / page).read_text()) if row[0] == kind.__name__]
+    assert {row[1] for row in rows} == public
+    assert len(rows) == len(public)
+    for _, theirs, our_class, ours, note in rows:
+        if our_class:
+            assert callable(getattr(getattr(raylog.client, our_class), ours)), theirs
+        else:
+            assert note.strip(), f"{theirs}: no reason"
