@@ -1,14 +1,18 @@
 """Every public method of kafka-python and aiokafka is in the tables: ours, or why there is none."""
 
 import re
+import warnings
 from pathlib import Path
 
-import aiokafka
-import kafka
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
 import raylog.client
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # theirs
+    import aiokafka
+    import kafka
+    from aiokafka.admin import AIOKafkaAdminClient
 
 CLIENT = Path(__file__).parents[3] / "docs" / "client"
 THEIRS = [
