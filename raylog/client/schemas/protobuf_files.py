@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -27,6 +28,7 @@ ROOT = "default"
 """The name of a file that the registry has without one."""
 _KNOWN = ("google/protobuf/", "google/type/", "confluent/")
 _KNOWN_DEPTH_MAX = 50
+_IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']\s*;""")
 
 
 def descriptor_of(kind: type[Message]) -> Descriptor:
@@ -177,7 +179,7 @@ def _known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
         if name.startswith("google/"):
             importlib.import_module(module)
         file = descriptor_pool.Default().FindFileByName(name)
-    except (KeyError, ImportError) as failure:
+    except (KeyError, ImportError, ValueError) as failure:
         hint = f"; import the Python module of {name} first" if is_known(name) else ""
         raise SchemaError(f"expected a reference that brings {name}, found none{hint}") from failure
     return descriptor_pb2.FileDescriptorProto.FromString(file.serialized_pb)
@@ -196,6 +198,7 @@ def compiled(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
         known = Path(protoc.__file__).parent / "_proto"
+        others = {**_known_imports(texts), **others}
         arguments = ["protoc", f"-I{root}", f"-I{known}", f"--descriptor_set_out={out}"]
         if others:
             before = Path(folder) / ".others"
@@ -211,6 +214,18 @@ def compiled(
             )
         found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
     return {file.name: file for file in found.file}
+
+
+def _known_imports(texts: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDescriptorProto]:
+    """Files that texts import, and that come with neither protoc nor the texts."""
+    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    left = [name for text in texts.values() for name in _IMPORT.findall(text)]
+    while left:
+        name = left.pop()
+        if is_known(name) and name not in texts and name not in found:
+            found[name] = _known_file(name)
+            left.extend(found[name].dependency)
+    return found
 
 
 def _inside(name: str) -> PurePosixPath:

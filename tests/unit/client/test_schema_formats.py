@@ -399,6 +399,31 @@ def test_a_protobuf_schema_that_is_text(registry: SchemaRegistry) -> None:
     assert found.price.units == 5
 
 
+DATED = """
+syntax = "proto3";
+import "google/type/date.proto";
+import public 'google/protobuf/timestamp.proto';
+message Dated { google.type.Date day = 1; google.protobuf.Timestamp at = 2; }
+"""
+
+
+def test_known_types_need_no_reference(registry: SchemaRegistry) -> None:
+    pytest.importorskip("grpc_tools")
+    pytest.importorskip("google.type.date_pb2")
+    registry.register("t-value", Schema(DATED, "PROTOBUF"))
+    data = id_prefix(1, [0]) + b"\x0a\x03\x08\xea\x0f\x12\x02\x08\x07"
+    found = ProtobufDeserializer(registry)("t", data)
+    assert (found.day.year, found.at.seconds) == (2026, 7)
+
+
+def test_an_import_that_nothing_brings_is_named(registry: SchemaRegistry) -> None:
+    pytest.importorskip("grpc_tools")
+    text = 'syntax = "proto3"; import "confluent/none.proto"; message M {}'
+    registry.register("t-value", Schema(text, "PROTOBUF"))
+    with pytest.raises(SchemaError, match=r"a reference that brings confluent/none\.proto"):
+        ProtobufDeserializer(registry)("t", id_prefix(1, [0]))
+
+
 @pytest.mark.parametrize("name", ["../../x.proto", "/etc/x.proto", "@x", "-o/x"])
 def test_paths_of_references_stay_in_their_folder(registry: SchemaRegistry, name: str) -> None:
     pytest.importorskip("grpc_tools")
