@@ -6,6 +6,7 @@ asked. Trouble is made with `trouble`: it sees each request first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -237,7 +238,8 @@ def running(authorization: str | None = None) -> Iterator[FakeRegistry]:
             self.send_header("Content-Type", reply.content_type)
             self.send_header("Content-Length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(reply.body)
+            with contextlib.suppress(ConnectionError):  # a client that gives up in between
+                self.wfile.write(reply.body)
 
         do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 — http.server's names
 
