@@ -27,8 +27,9 @@ from raylog.wire.records import (
 
 RECORD_OVERHEAD = 20
 """Upper estimate of a record's own lengths, attributes and deltas."""
-RECORD_OBJECTS_BYTES = 160
-"""What a waiting record takes in memory beside its bytes: a tuple, a time, two bytes objects."""
+RECORD_OBJECTS_BYTES = 208
+"""What a waiting record takes in memory beside its bytes: a tuple, a time, two bytes objects, what
+the allocator rounds up. Measured with keys."""
 HEADER_OVERHEAD = 6
 SEQUENCE_MASK = 0x7FFFFFFF
 
