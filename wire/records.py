@@ -19,7 +19,7 @@ The broker checks a produced batch by its header and CRC (`check_produced`), the
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.wire.buffers import Buffer
 from raylog.wire.compression import Codec, compress, decompress
@@ -36,7 +36,9 @@ from raylog.wire.errors import (
 )
 from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
 from raylog.wire.record import Record as Record
-from raylog.wire.walk import Patience, walk
+
+if TYPE_CHECKING:
+    from raylog.wire.walk import Patience
 
 BATCH_OVERHEAD = 61
 """Bytes of a batch before its records."""
@@ -334,7 +336,7 @@ def validate_records(
     earliest_ms: int = -ANY_TIME,
     latest_ms: int = ANY_TIME,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
-    patience: Patience | None = None,
+    patience: "Patience | None" = None,
 ) -> Validated | None:
     """Walk the records of a batch that passed `check_produced`, as Apache Kafka does.
 
@@ -347,6 +349,8 @@ def validate_records(
     except CorruptMessage as garbage:
         raise InvalidRecord(str(garbage)) from garbage
     count, base = header.record_count, header.base_timestamp
+    from raylog.wire.walk import walk  # only brokers walk
+
     walked = walk(body, count, patience=patience)
     if walked is None:
         return None

@@ -66,8 +66,7 @@ def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
     raise DecodeError(f"varint of more than 64 bits before byte {position}")
 
 
-TABLE = (
-    [bytes((number << 1,)) for number in range(64)]
-    + [bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, TABLE_SIZE)]
-    + [b"\x01"]
-)
+_ONE_BYTE = [bytes((low,)) for low in range(0, 0x80, 2)]
+_FIRST = [bytes((low | 0x80,)) for low in range(0, 0x80, 2)]
+_SECOND = [bytes((high,)) for high in range(1, TABLE_SIZE >> 6)]
+TABLE = [*_ONE_BYTE, *(first + second for second in _SECOND for first in _FIRST), b"\x01"]
