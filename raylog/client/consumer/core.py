@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from raylog.client.consumer.commits import Commits, Done, Offsets
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
+from raylog.client.consumer.group.consumer import ConsumerMember, MemberSettings
 from raylog.client.consumer.group.events import (
     Fail,
     RejoinAsked,
@@ -551,6 +553,18 @@ class ConsumerCore:
     def _new_member(self, assignors: Collection[Assignor]) -> Membership:
         settings = self.settings
         assert settings.group_id is not None, "members have a group"
+        if settings.group_protocol == "consumer":
+            return ConsumerMember(
+                MemberSettings(
+                    settings.group_id,
+                    self._member_id(),
+                    max_poll_interval_ms=settings.max_poll_interval_ms,
+                    retry_backoff_ms=self.control.settings.retry_backoff_ms,
+                    group_instance_id=settings.group_instance_id,
+                    rack=settings.client_rack or None,
+                    remote_assignor=settings.group_remote_assignor,
+                )
+            )
         return ClassicMember(
             ClassicSettings(
                 settings.group_id,
@@ -563,6 +577,11 @@ class ConsumerCore:
             ),
             list(assignors),
         )
+
+    def _member_id(self) -> str:
+        """A random UUID, the same in a simulation that repeats."""
+        high, low = (int(self.io.chance() * 2**53) for _ in range(2))
+        return str(uuid.UUID(int=high << 75 | low, version=4))
 
     def _load_assignors(self) -> tuple[Assignor, ...]:
         if self._assignors or self.settings.group_protocol != "classic":

@@ -302,12 +302,16 @@ class GroupShell:
     async def _look(self) -> bool:
         """Look at the topics that matter; whether all of them are there."""
         wanted = self._wanted
-        if wanted.pattern is not None and not wanted.on_server:
-            await self._metadata.refresh(None)
-            self._resolve(wanted)
         names = self.member.topics_to_watch() | wanted.topics
-        if wanted.pattern is None or wanted.on_server:
+        if wanted.pattern is None:
             await self._look_up(names)
+        else:
+            await self._metadata.refresh(None)
+            if wanted.on_server:  # the assignment says which of them, by their ids
+                names = frozenset(self._metadata.cluster.topics)
+            else:
+                self._resolve(wanted)
+                names |= self.member.topics_to_watch()
         self._see(names)
         return all(name in self._metadata.cluster.topics for name in names)
 
