@@ -86,10 +86,21 @@ def _read_context(value: object) -> ssl.SSLContext:
     raise ValueError
 
 
+def _read_reset(value: object) -> str:
+    text = _read_text(value).strip()
+    name, colon, duration = text.partition(":")
+    if text.lower() in ("earliest", "latest", "none"):
+        return text.lower()
+    if name.lower() == "by_duration" and colon:
+        return f"by_duration:{duration}"
+    raise ValueError
+
+
 BOOLEAN = Kind("true or false", _read_bool)
 TEXT = Kind("text", _read_text)
 OPTIONAL_TEXT = Kind("text", _read_optional_text)
 NAMES = Kind("names, a sequence or separated by commas", _read_names)
+RESET = Kind("'earliest', 'latest', 'by_duration:PT1H' or 'none'", _read_reset)
 SSL_CONTEXT = Kind("ssl.SSLContext", _read_context)
 
 

@@ -15,6 +15,7 @@ from raylog.client.setting_kinds import (
     INT64_MAX,
     NAMES,
     OPTIONAL_TEXT,
+    RESET,
     SSL_CONTEXT,
     TEXT,
     Kind,
@@ -392,8 +393,9 @@ _CONSUMER = (
     Setting(
         "auto.offset.reset",
         "reset",
-        choice({"earliest": "earliest", "latest": "latest", "none": "none"}),
-        "Where to begin without a committed offset, or when it is not in the log; none: raise.",
+        RESET,
+        "Where to begin without a committed offset, or when it is not in the log; none: raise; "
+        "by_duration:PT1H: so long ago.",
         "latest",
     ),
     Setting(
