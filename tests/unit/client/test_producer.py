@@ -112,7 +112,7 @@ def test_a_callback_that_raises_spoils_nothing() -> None:
     def raises(delivery: Delivery) -> None:
         raise ValueError(delivery)
 
-    test.producer._on_delivery = raises
+    test.producer.reports.on_delivery = raises
     test.send(3)
     test.flush()
     assert test.producer.delivered_count == 3

@@ -360,21 +360,23 @@ def test_a_future_is_one_of_the_standard_librarys() -> None:
     with pytest.raises(TimeoutError):
         early.result(0)
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(early.result, 30), pool.submit(wait, [early, late, failed], 30)]
+        first = pool.submit(early.result, 30)
+        waited: list[Future[RecordMetadata]] = [early, late, failed]
+        both = pool.submit(wait, waited, 30)
         for future in (early, late, chained):
             assert not future.done()
             future.ended(metadata, None)
             assert future.done()
         failed.ended(metadata, failure)
-        assert waiting[0].result(30) == metadata
-        done, pending = waiting[1].result(30)
+        assert first.result(30) == metadata
+        done, pending = both.result(30)
         assert (done, pending) == ({early, late, failed}, set())
     assert [early.result(0), late.result(), chained.result()] == [metadata] * 3
     assert failed.exception() is failure
     with pytest.raises(ValueError, match="refused"):
         failed.result()
     assert told == [chained]
-    assert set(as_completed([early, late])) == {early, late}
+    assert set(as_completed(waited)) == set(waited)
     late.add_done_callback(told.append)
     assert told == [chained, late]
     assert "finished" in repr(late)
