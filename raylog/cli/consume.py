@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.completion import complete_topics
+from raylog.cli.completion import complete_groups, complete_topics
 from raylog.cli.failures import CommandFailed
 from raylog.cli.formats import (
     Format,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from raylog.wire.records import Record
 
 _POLL_MS = 500
+_POLL_RECORDS_MAX = 10_000
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Formatted = Callable[[str, int, "Record"], bytes]
@@ -49,6 +50,17 @@ def consume(
             metavar="earliest|latest|OFFSET|TIME",
             help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS. "
             "Default: latest, that is only what is written from now on.",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Read as a member of this group and commit what was printed. --from earliest or "
+            "latest counts only where the group has not committed.",
+            autocompletion=complete_groups,
         ),
     ] = None,
     partition: Annotated[
@@ -77,7 +89,10 @@ def consume(
     Begins at the end: only new records are printed. Use --from earliest for those
     that are there already.
     """
-    from raylog.client import BlockingClient, ConsumerSettings, TopicPartition
+    from raylog.client import BlockingClient, TopicPartition
+
+    if group is not None and (partition or start not in (None, "earliest", "latest")):
+        raise typer.BadParameter("--group goes with --from earliest or latest, without --partition")
 
     with ExitStack() as opened:
         reading = readers(key_format, value_format, registry, opened)
@@ -91,22 +106,48 @@ def consume(
                 param_hint="--partition",
             )
         keys = [TopicPartition(topic, index) for index in sorted(partition or view.partitions)]
-        consumer = client.consumer(ConsumerSettings(read_committed=read_committed))
-        begin(consumer, keys, start or "latest")
+        consumer = opened.enter_context(
+            _reader(client, keys, start or "latest", group, read_committed=read_committed)
+        )
         ends = _ends(client, keys, read_committed=read_committed) if until_end else None
         formatted = _format(key_separator, reading, as_json=as_json)
-        if start is None:
+        if start is None and group is None:
             print_done(
                 f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
                 "Read those that are there already with: --from earliest"
             )
-        tell_end = (
-            None if start is None or until_end else _end_teller(client, consumer, topic, keys)
-        )
+        is_quiet = until_end or (start is None and group is None)
+        tell_end = None if is_quiet else _end_teller(client, consumer, topic, keys)
         try:
             _run(consumer, formatted, ends, count, tell_end)
         except KeyboardInterrupt:
             sys.stdout.flush()
+
+
+@contextmanager
+def _reader(
+    client: BlockingClient,
+    keys: list[TopicPartition],
+    start: str,
+    group: str | None,
+    *,
+    read_committed: bool,
+) -> Iterator[BlockingConsumer[bytes, bytes]]:
+    """What reads partitions from where `--from` says, or as a member of a group."""
+    from raylog.client import ConsumerSettings
+
+    if group is None:
+        consumer = client.consumer(ConsumerSettings(read_committed=read_committed))
+        begin(consumer, keys, start)
+    else:
+        consumer = client.consumer(
+            ConsumerSettings(read_committed=read_committed, group_id=group, reset=start)
+        )
+        consumer.subscribe([keys[0].topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def begin(consumer: BlockingConsumer, keys: list[TopicPartition], start: str) -> None:
@@ -169,16 +210,20 @@ def _run(
     tell_end: Callable[[], bool] | None,
 ) -> None:
     """Print until there is no more to print; silence is explained once."""
+    from raylog.client import TopicPartition
+
     left = sys.maxsize if count is None else count
     out = sys.stdout.buffer
     while left > 0 and not _is_past(consumer, ends):
-        found = consumer.poll(_POLL_MS)
+        found = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS_MAX))
         if not found and tell_end is not None and tell_end():
             tell_end = None
         for group in found:
             records = group.records[:left]
             left -= len(records)
             topic, partition = group.topic, group.partition
+            if len(records) < len(group.records):  # a group commits what was printed only
+                consumer.seek(TopicPartition(topic, partition), group.records[len(records)].offset)
             out.write(b"".join([formatted(topic, partition, record) for record in records]))
         out.flush()
 
@@ -187,7 +232,8 @@ def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None)
     """Whether every partition was read to its end."""
     if ends is None:
         return False
-    return all(consumer.position(key) >= end for key, end in ends.items())
+    reading = consumer.assignment()
+    return bool(reading) and all(consumer.position(key) >= ends[key] for key in reading)
 
 
 def _format(key_separator: str | None, reading: Readers, *, as_json: bool) -> Formatted:

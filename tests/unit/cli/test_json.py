@@ -130,3 +130,18 @@ def test_waiting_at_the_end_is_said_once(
     read = CliRunner().invoke(app, ["consume", "ended", *options])
     assert read.stdout == "again\n" * 3
     assert told[2:] == ["At the end of ended: waiting for new records (Ctrl-C stops)"]
+
+
+def test_a_group_reads_on_where_it_has_committed(bootstrap: str, tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_text("one\ntwo\nthree\n")
+    environment = {"RAYLOG_BOOTSTRAP": bootstrap}
+    CliRunner().invoke(app, ["topics", "create", "grouped", "-p", "1"], env=environment)
+    CliRunner().invoke(app, ["produce", "grouped", str(source)], env=environment)
+    read = ["consume", "grouped", "--group", "readers", "--from", "earliest"]
+    first = CliRunner().invoke(app, [*read, "--count", "2"], env=environment)
+    assert first.stdout == "one\ntwo\n"
+    rest = CliRunner().invoke(app, [*read, "--exit"], env=environment)
+    assert rest.stdout == "three\n"
+    refused = CliRunner().invoke(app, [*read, "--partition", "0"], env=environment)
+    assert refused.exit_code == 2
