@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 from raylog.client.errors import ClientError
+from raylog.client.greenlets import new_event_loop
 
 T = TypeVar("T")
 _STOP_TIMEOUT_S = 5.0
@@ -89,7 +90,7 @@ class BackgroundLoop:
             with self._starting:
                 self.check()
                 if self._loop is None:
-                    loop = asyncio.new_event_loop()
+                    loop = new_event_loop()
                     self._thread = threading.Thread(
                         target=_run, args=(loop, self.at_end), name="raylog client", daemon=True
                     )

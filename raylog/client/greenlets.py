@@ -1,0 +1,72 @@
+"""An asyncio event loop that runs in a greenlet, for programs that gevent has patched.
+
+There a "thread" is a greenlet of the only real thread, and asyncio remembers the running loop by
+real thread. So while this loop waits for its sockets, and other greenlets run, no loop is running:
+each greenlet may have its own, and a program may run asyncio beside its clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+from asyncio import events
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop for a thread, or for a greenlet where gevent stands in for threads."""
+    if not is_patched():
+        return asyncio.new_event_loop()
+    return asyncio.SelectorEventLoop(YieldingSelector(selectors.DefaultSelector()))
+
+
+def is_patched() -> bool:
+    """Whether gevent has taken the place of threads."""
+    monkey: ModuleType | None = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+class YieldingSelector(selectors.BaseSelector):
+    """Waits for sockets as gevent does, while no event loop counts as running."""
+
+    def __init__(self, inner: selectors.BaseSelector) -> None:
+        self._inner = inner
+
+    def register(
+        self, fileobj: FileDescriptorLike, events: int, data: object = None
+    ) -> selectors.SelectorKey:
+        """Watch a socket."""
+        return self._inner.register(fileobj, events, data)
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        """Watch a socket no more."""
+        return self._inner.unregister(fileobj)
+
+    def modify(
+        self, fileobj: FileDescriptorLike, events: int, data: object = None
+    ) -> selectors.SelectorKey:
+        """Watch a socket for something else."""
+        return self._inner.modify(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Let other greenlets run until a socket is ready."""
+        running = events._get_running_loop()
+        events._set_running_loop(None)
+        try:
+            return self._inner.select(timeout)
+        finally:
+            events._set_running_loop(running)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._inner.close()
+
+    def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
+        """What is watched."""
+        return self._inner.get_map()
