@@ -1,8 +1,8 @@
 """An asyncio event loop that runs in a greenlet, for programs that gevent has patched.
 
 There a "thread" is a greenlet of the only real thread, and asyncio remembers the running loop by
-real thread. So while this loop waits for its sockets, and other greenlets run, no loop is running:
-each greenlet may have its own, and a program may run asyncio beside its clients.
+real thread. So while this loop waits for its sockets, and other greenlets run, it does not count as
+running: each greenlet may have its own, and a program may run asyncio beside its clients.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ def is_patched() -> bool:
 
 
 class YieldingSelector(selectors.BaseSelector):
-    """Waits for sockets as gevent does, while no event loop counts as running."""
+    """Waits for sockets as gevent does, while its event loop does not count as running."""
 
     def __init__(self, inner: selectors.BaseSelector) -> None:
         self._inner = inner
+        self._other: asyncio.AbstractEventLoop | None = None
+        """The program's own loop, if that was running when this one woke."""
 
     def register(
         self, fileobj: FileDescriptorLike, events: int, data: object = None
@@ -56,12 +58,13 @@ class YieldingSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Let other greenlets run until a socket is ready."""
-        running = events._get_running_loop()
-        events._set_running_loop(None)
+        own = events._get_running_loop()
+        events._set_running_loop(self._other)
         try:
             return self._inner.select(timeout)
         finally:
-            events._set_running_loop(running)
+            self._other = events._get_running_loop()
+            events._set_running_loop(own)
 
     def close(self) -> None:
         """Watch nothing any more."""

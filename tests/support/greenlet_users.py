@@ -34,7 +34,7 @@ class Sender(User):
     """Sends a record and waits until it is acknowledged, again and again."""
 
     wait_time = constant(0.5)
-    producer: BlockingProducer
+    producer: BlockingProducer[bytes, bytes]
     """All users'."""
 
     @task
@@ -42,8 +42,7 @@ class Sender(User):
         """One request, as Locust counts them."""
         began = time.perf_counter()
         value = b"%d" % next(numbers)
-        self.producer.send(TOPIC, value, key=value)
-        self.producer.flush()
+        self.producer.send_and_wait(TOPIC, value, key=value)
         sent.add(value)
         took_ms = (time.perf_counter() - began) * 1000
         self.environment.events.request.fire(
