@@ -110,7 +110,8 @@ def raylog_produce(task: Task, clock: Clock) -> int:
         compression_type=task.codec,
     )
     if task.work == "latency":
-        return _latency(task, lambda: producer.send_and_wait(topic, values_of(task.size)[0]))
+        value = values_of(task.size)[0]
+        return _latency(task, lambda: producer.send_and_wait(topic, value))
     producer.send_and_wait(topic, b"first")
     table = _table(task) if task.work == "table" else None
     ended = 0
