@@ -76,6 +76,10 @@ class FakeCluster:
         """What a broker says."""
         assert isinstance(header.api_key, ApiKey)
         if header.api_key is ApiKey.API_VERSIONS:
+            newest = self.newest.get(ApiKey.API_VERSIONS, header.api_version)
+            if header.api_version > newest:
+                key = ApiVersion(api_key=header.api_key, min_version=0, max_version=newest)
+                return ApiVersionsResponse(error_code=35, api_keys=[key])
             return self._api_versions()
         self.seen.append((broker_id, request))
         self.versions.append((header.api_key, header.api_version))
@@ -165,9 +169,10 @@ class FakeTransport:
             self.hangs = True
         elif response is not SILENT:
             assert isinstance(header.api_key, ApiKey)
-            answer = encode_response(
-                header.api_key, header.api_version, header.correlation_id, response
-            )
+            version = header.api_version
+            if isinstance(response, ApiVersionsResponse) and response.error_code:
+                version = 0  # a broker that does not know the version answers so (KIP-511)
+            answer = encode_response(header.api_key, version, header.correlation_id, response)
             self.io.later(LATENCY_MS, lambda: feed(self.connection, b"".join(answer)))
 
     def close(self) -> None:
