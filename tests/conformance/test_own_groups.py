@@ -2,17 +2,21 @@
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import confluent_kafka
 import pytest
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from raylog.client import BlockingClient, Consumer, NewTopic
 from tests.conformance.conftest import Target
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # its way to read its own files
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 PARTITIONS = 4
 PATIENCE_S = 60.0
