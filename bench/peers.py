@@ -52,6 +52,8 @@ class ApacheKafka:
     settings: Mapping[str, str] = field(default_factory=dict)
     name: str = f"Apache Kafka {jars.KAFKA_VERSION}"
     brokers: int = 1
+    listeners: str = ""
+    """More listeners of a single broker, beside the one without security; `settings` say how."""
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
@@ -59,7 +61,7 @@ class ApacheKafka:
         found = jars.fetch()
         with temporary_directory("kafka") as directory:
             ports = free_ports(2 * self.brokers)
-            nodes = _nodes(directory, ports, self.settings)
+            nodes = _nodes(directory, ports, self.settings, self.listeners)
             for node in nodes:
                 _format(found, node.properties)
             mark = new_mark()
@@ -158,9 +160,12 @@ class _Node:
     address: str
 
 
-def _nodes(directory: Path, ports: list[int], settings: Mapping[str, str]) -> list[_Node]:
+def _nodes(
+    directory: Path, ports: list[int], settings: Mapping[str, str], listeners: str = ""
+) -> list[_Node]:
     """Write the properties of each node: clients at the first half of the ports."""
     half = len(ports) // 2
+    more = f",{listeners}" if listeners else ""
     pairs = list(zip(ports[:half], ports[half:], strict=True))
     voters = ",".join(f"{at}@127.0.0.1:{own}" for at, (_, own) in enumerate(pairs, start=1))
     nodes = []
@@ -173,8 +178,9 @@ def _nodes(directory: Path, ports: list[int], settings: Mapping[str, str]) -> li
         own = {
             "node.id": str(at),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{node.address}",
+            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{controller_port}"
+            + more,
+            "advertised.listeners": f"PLAINTEXT://{node.address}{more}",
             "log.dirs": str(directory / f"data-{at}"),
         }
         node.properties.write_text(_properties(own | dict(settings)))
