@@ -17,7 +17,7 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.node_hosts import NODE_HOST
 from raylog.actors.runtime.base import NODE_ID_LABEL, NodeEntry
-from raylog.actors.supervisor.desired import DesiredCluster, newest, read_desired
+from raylog.actors.supervisor.desired import NOT_FOUNDED, DesiredCluster, newest, read_desired
 from raylog.actors.supervisor.survey import DIRECTORY_PREFIX, NodeFacts
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig
 
@@ -182,6 +182,18 @@ def settled(desired: DesiredCluster, nodes: Sequence[SurveyedNode]) -> tuple[Bro
         else wanted
         for wanted in desired.brokers
     )
+
+
+def is_misplaced(desired: DesiredCluster, nodes: Sequence[SurveyedNode]) -> bool:
+    """Whether a cluster that never ran was asked for before the nodes with labels were there.
+
+    No metadata says what it wants, so none of its brokers has served, and all of them are held by
+    ids of nodes, while by now nodes carry labels: it is placed anew, as if it were not known.
+    """
+    is_new = desired.offset == NOT_FOUNDED and not desired.told
+    by_id = all(NODE_ID_LABEL in one.labels for one in desired.brokers)
+    has_data = any(one.facts.identities for one in nodes)
+    return is_new and by_id and not has_data and any(LABEL in one.node.labels for one in nodes)
 
 
 def first_voters(brokers: Sequence[BrokerWanted]) -> list[int]:

@@ -256,21 +256,30 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     import random
 
     from raylog.actors.supervisor.desired import DesiredCluster
-    from raylog.actors.supervisor.placing import first_voters, placed, settled, surviving
+    from raylog.actors.supervisor.placing import (
+        first_voters,
+        is_misplaced,
+        placed,
+        settled,
+        surviving,
+    )
     from raylog.wire.uuids import random_uuid, to_base64
 
     known = [one for one in desired_clusters() if _is_on(one, Path(asked.data))]
     desired = known[0] if known else surviving(nodes)
-    if desired is not None and desired.brokers:
+    is_new = desired is not None and is_misplaced(desired, nodes)
+    if desired is not None and desired.brokers and not is_new:
         brokers = settled(desired, nodes)
         return replace(desired, brokers=brokers, told=desired.told and brokers == desired.brokers)
     brokers = tuple(placed(asked, nodes))
     if not brokers:
         raise CommandFailed("this Ray has no node for a broker")
-    if desired is not None:
+    if desired is not None and not is_new:
         return replace(desired, brokers=brokers)
     chance = random.SystemRandom()
     voters = tuple((one, to_base64(random_uuid(chance))) for one in first_voters(brokers))
+    if desired is not None:
+        return replace(desired, brokers=brokers, voters=voters)
     return DesiredCluster(to_base64(random_uuid(chance)), brokers, voters)
 
 

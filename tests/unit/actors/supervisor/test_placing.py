@@ -15,6 +15,7 @@ from raylog.actors.supervisor.placing import (
     PlacementAsked,
     SurveyedNode,
     first_voters,
+    is_misplaced,
     placed,
     settled,
     surviving,
@@ -129,6 +130,18 @@ def test_a_broker_held_by_a_node_id_follows_its_directory() -> None:
         {NODE_ID_LABEL: "id9"},
         {LABEL: "5"},
     ]
+
+
+def test_a_cluster_asked_for_before_labelled_nodes_came_is_placed_anew_if_it_never_ran() -> None:
+    early = DesiredCluster("c", tuple(placed(ASKED, [node(0)])), ((0, "d"),))
+    labelled = [node(1, "0"), node(2, "1")]
+    assert is_misplaced(early, labelled)
+    assert not is_misplaced(early, [node(0)])
+    assert not is_misplaced(replace(early, offset=5), labelled)
+    assert not is_misplaced(replace(early, told=True), labelled)
+    assert not is_misplaced(early, [*labelled, node(3, "2", Identity("c", 0, "d"))])
+    held = placed(ASKED, labelled)
+    assert not is_misplaced(replace(early, brokers=tuple(held)), labelled)
 
 
 def test_three_brokers_or_one_hold_the_first_metadata() -> None:
