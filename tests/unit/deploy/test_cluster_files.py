@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -264,3 +265,32 @@ def test_an_unknown_cloud_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert b"expected aws, gcp or azure, found elsewhere" in done.stderr
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_wheel_that_was_built_last_is_installed_once(name: str, tmp_path: Path) -> None:
+    (install,) = [one for one in read(name)["setup_commands"] if "pip install" in one]
+    dist, venv = tmp_path / "raylog" / "dist", tmp_path / "venv"
+    for folder in (dist, venv / "bin", tmp_path / "bin"):
+        folder.mkdir(parents=True)
+    made = {"HOME": str(tmp_path), "RAYLOG_VENV": str(venv)}
+    called = tmp_path / "called"
+    for tool in (tmp_path / "bin" / "python3.11", venv / "bin" / "pip"):
+        tool.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')
+        tool.chmod(0o755)
+    path = f"PATH={tmp_path}/bin:$PATH; "
+
+    def wheels_installed() -> list[str]:
+        called.write_text("")
+        bash(path + install, **made)
+        said = called.read_text().splitlines()
+        return [Path(line.split()[-1]).name for line in said if line.startswith("install")]
+
+    for age_s, version in enumerate(("0.10.0", "0.9.0")):
+        wheel = f"raylog-{version}-py3-none-any.whl"
+        (dist / wheel).write_text(version)
+        os.utime(dist / wheel, (age_s, age_s))
+        assert wheels_installed() == [f"{wheel}[ray]"]
+        assert wheels_installed() == []
+    (dist / wheel).write_text("built again")
+    assert wheels_installed() == [f"{wheel}[ray]"]
