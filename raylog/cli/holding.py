@@ -15,12 +15,15 @@ from raylog.cli.progress import Progress
 from raylog.cli.ray_cluster import (
     cluster_to_change,
     desired_clusters,
+    is_on,
     name_cluster,
     on_ray,
     until_ready,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from raylog.actors.supervisor.desired import DesiredCluster
 
 Brokers = Annotated[
@@ -130,6 +133,12 @@ def start(
         print_done(f"broker {broker_id} serves")
 
 
+def meant(clusters: list[DesiredCluster], data: Path) -> list[DesiredCluster]:
+    """Of several clusters those that are not stopped, and of these the one with a directory."""
+    running = [one for one in clusters if not one.stopped] or clusters
+    return [one for one in running if is_on(one, data)] or running
+
+
 def _chosen(
     address: str, data: Data, asked: list[int], *, here: bool
 ) -> tuple[DesiredCluster | None, list[int], str]:
@@ -149,10 +158,13 @@ def _chosen(
     from raylog.actors.supervisor.rolling import brokers_on
 
     node = this_node()
-    on_it = [one for one in desired_clusters() if brokers_on(one, node)]
+    on_it = meant([one for one in desired_clusters() if brokers_on(one, node)], data)
     if len(on_it) > 1:
         ids = ", ".join(one.cluster_id for one in on_it)
-        raise CommandFailed(f"this machine has brokers of the clusters {ids}", "Give their ids")
+        raise CommandFailed(
+            f"this machine has brokers of the clusters {ids}",
+            "Say which by its directory: --data DIR",
+        )
     if not on_it:
         return None, [], node.node_id
     name_cluster(on_it[0])

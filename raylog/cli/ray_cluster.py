@@ -110,19 +110,21 @@ def desired_clusters() -> list[DesiredCluster]:
 
 def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
     """The cluster on this Ray, or of several the one with a data directory; CommandFailed."""
-    clusters = desired_clusters()
-    if data is not None and len(clusters) != 1:
-        clusters = [one for one in clusters if _is_on(one, data)]
-    if not clusters:
+    known = desired_clusters()
+    if not known:
         raise CommandFailed(
             f"no cluster is known to the Ray at {address}",
             f"Start it: raylog up --address {address}",
             EXIT_UNREACHABLE,
         )
-    if len(clusters) > 1:
-        ids = ", ".join(one.cluster_id for one in clusters)
+    if len(known) == 1:
+        return known[0]
+    clusters = [one for one in known if data is None or is_on(one, data)]
+    if len(clusters) != 1:
+        there = ", ".join(f"{one.cluster_id} on {_folder(one)}" for one in known)
         raise CommandFailed(
-            f"the Ray at {address} has the clusters {ids}",
+            f"the Ray at {address} has the clusters {there}"
+            + ("" if data is None or clusters else f", none on {data.absolute()}"),
             "Say which by its directory: --data DIR",
             EXIT_USAGE,
         )
@@ -143,7 +145,12 @@ def name_cluster(desired: DesiredCluster) -> None:
     print_done(f"Raylog cluster {desired.cluster_id}, Ray cluster {joined_address()}")
 
 
-def _is_on(desired: DesiredCluster, data: Path) -> bool:
+def _folder(desired: DesiredCluster) -> str:
+    return " and ".join(sorted({str(Path(one.directory).parent) for one in desired.brokers}))
+
+
+def is_on(desired: DesiredCluster, data: Path) -> bool:
+    """Whether a cluster keeps its data in a directory."""
     return any(Path(one.directory).parent == data.absolute() for one in desired.brokers)
 
 
@@ -265,7 +272,7 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     )
     from raylog.wire.uuids import random_uuid, to_base64
 
-    known = [one for one in desired_clusters() if _is_on(one, Path(asked.data))]
+    known = [one for one in desired_clusters() if is_on(one, Path(asked.data))]
     desired = known[0] if known else surviving(nodes)
     is_new = desired is not None and is_misplaced(desired, nodes)
     if desired is not None and desired.brokers and not is_new:

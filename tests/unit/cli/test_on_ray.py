@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +17,8 @@ from raylog.actors.runtime.base import NodeEntry
 from raylog.actors.supervisor.desired import DesiredCluster
 from raylog.actors.supervisor.survey import NodeFacts
 from raylog.cli import ray_cluster
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
+from raylog.cli.holding import meant
 from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, the_cluster
 from tests.support.supervised import labelled
 
@@ -32,6 +35,37 @@ def test_commands_that_change_a_cluster_name_it_and_its_ray(
     captured = capsys.readouterr()
     assert captured.err == "Raylog cluster c, Ray cluster 10.0.0.1:6379\n"
     assert captured.out == ""
+
+
+def test_of_several_clusters_each_is_named_with_its_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = DesiredCluster("a", (labelled(0),), ())
+    other = labelled(0)._replace(directory="/data/two/broker-0")
+    second = DesiredCluster("b", (other,), ())
+    monkeypatch.setattr(ray_cluster, "desired_clusters", lambda: [first, second])
+    folder = Path(first.brokers[0].directory).parent
+    assert the_cluster("auto", folder) == first
+    assert the_cluster("auto", Path("/data/two")) == second
+    with pytest.raises(CommandFailed, match=f"a on {folder}, b on /data/two$") as failed:
+        the_cluster("auto")
+    assert failed.value.failure.exit_code == EXIT_USAGE
+    with pytest.raises(CommandFailed, match="b on /data/two, none on /data/three") as failed:
+        the_cluster("auto", Path("/data/three"))
+    assert failed.value.failure.hint == "Say which by its directory: --data DIR"
+
+
+def test_of_several_clusters_on_a_machine_the_one_that_runs_is_meant_or_that_of_a_directory() -> (
+    None
+):
+    first = DesiredCluster("a", (labelled(0),), ())
+    other = labelled(0)._replace(directory="/data/two/broker-0")
+    second = DesiredCluster("b", (other,), ())
+    folder = Path("/data/two")
+    assert meant([first, second], folder) == [second]
+    assert meant([first, second], Path("/else")) == [first, second]
+    assert meant([first, replace(second, stopped=True)], folder) == [first]
+    assert meant([replace(first, stopped=True)], folder) == [replace(first, stopped=True)]
 
 
 def test_a_machine_without_ray_is_told_in_our_words(
