@@ -23,7 +23,7 @@ from raylog.client.arrow.decoding import Bodies
 from raylog.client.arrow.headers import HEADERS_TYPE
 from raylog.client.arrow.varints import Numbers
 from raylog.client.cluster import TopicPartition
-from raylog.client.consumer.fetcher import BatchSource
+from raylog.client.consumer.buffered import BatchSource
 from raylog.wire.errors import KafkaError
 from raylog.wire.records import NO_TIMESTAMP, BatchHeader
 

@@ -13,9 +13,10 @@ from raylog.client.arrow import TABLE_BYTES, require_arrow
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.commits import Done
-from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState, wanted_of
+from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
+from raylog.client.consumer.group.wanted import wanted_of
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.statistics import ConsumerStatistics, statistics_of
@@ -28,7 +29,7 @@ from raylog.client.streams import AsyncIo
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-    from raylog.client.consumer.fetcher import BatchTaker
+    from raylog.client.consumer.buffered import BatchTaker
 
 T = TypeVar("T")
 POLL_RECORDS_MAX = 10_000

@@ -26,9 +26,10 @@ from raylog.client.consumer.aio import (
     listener_method,
 )
 from raylog.client.consumer.commits import Done, Offsets
-from raylog.client.consumer.core import ConsumerCore, wanted_of
+from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
 from raylog.client.consumer.fetched import ConsumedRecords
+from raylog.client.consumer.group.wanted import wanted_of
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.statistics import ConsumerStatistics
@@ -42,7 +43,7 @@ from raylog.client.streams import AsyncIo
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-    from raylog.client.consumer.fetcher import BatchTaker
+    from raylog.client.consumer.buffered import BatchTaker
 
 T = TypeVar("T")
 _ITERATION_POLL_MS = 60_000.0

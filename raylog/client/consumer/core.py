@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,8 @@ from raylog.client.consumer.group.events import (
     Take,
     Taken,
 )
-from raylog.client.consumer.group.shell import GroupShell, Membership, Wanted
+from raylog.client.consumer.group.shell import GroupShell, Membership
+from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.progress import COMMITTED
@@ -239,8 +239,7 @@ class ConsumerCore:
     @property
     def step(self) -> Release | Take | Fail | None:
         """What the application has to do next."""
-        queue = self.group.queue if self.group is not None else None
-        return queue[0] if queue else None
+        return self.group.queue[0] if self.group is not None and self.group.queue else None
 
     async def begin(self, step: Release | Take | Fail) -> ListenerCall | None:
         """Start a step; what the listener is to be told, if anything. Raises what `Fail` holds."""
@@ -306,7 +305,11 @@ class ConsumerCore:
     ) -> None:
         """Commit the positions that have moved since they were committed."""
         with self.fetcher.lock:
-            moved = list(self.fetcher.moved) if keys is None else [*filter(self._has_moved, keys)]
+            moved = (
+                list(self.fetcher.moved)
+                if keys is None
+                else [key for key in keys if key in self.fetcher.moved]
+            )
             for key in moved:
                 del self.fetcher.moved[key]
             offsets = self.positions(moved)
@@ -327,9 +330,6 @@ class ConsumerCore:
                 done(committed, failure)
 
         self._commits().submit(offsets, ended)
-
-    def _has_moved(self, key: TopicPartition) -> bool:
-        return key in self.fetcher.moved
 
     def commit_offsets(self, offsets: Offsets, done: Done) -> None:
         """Commit given offsets, behind what was submitted before."""
@@ -405,8 +405,7 @@ class ConsumerCore:
     def _who(self) -> GroupMetadata | None:
         """In whose name offsets are committed."""
         if self.group is None:
-            assert self.settings.group_id is not None, "without a group nothing is committed"
-            return GroupMetadata(self.settings.group_id)
+            return self.fetcher.group_metadata()
         metadata = self.group.member.metadata
         return metadata if metadata.is_member else None
 
@@ -600,18 +599,3 @@ def as_committed(
         key: CommittedOffset(offset) if isinstance(offset, int) else offset
         for key, offset in offsets.items()
     }
-
-
-def wanted_of(topics: str | re.Pattern[str] | Iterable[str], *, on_server: bool) -> Wanted:
-    """What `subscribe` was given: topics; or a pattern, compiled or as text that begins with ^."""
-    if isinstance(topics, re.Pattern):
-        return Wanted(pattern=topics, on_server=on_server)
-    if isinstance(topics, str):
-        if topics.startswith("^"):
-            return Wanted(pattern=re.compile(topics), on_server=on_server)
-        return Wanted(frozenset([topics]))
-    names = frozenset(topics)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise InvalidSetting(f"expected names of topics, found {name!r}")
-    return Wanted(names)

@@ -11,19 +11,18 @@ task of `ConsumerCore` does, while another thread takes records: `lock` is held 
 from __future__ import annotations
 
 import heapq
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
+from raylog.client.consumer.buffered import BatchTaker, Buffered
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions, reset_to
 from raylog.client.consumer.progress import NOWHERE, Progress
-from raylog.client.consumer.session import SESSION_ERRORS, Asked, FetchSession
+from raylog.client.consumer.session import SESSION_ERRORS, Asked, FetchSession, forgotten
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.offsets import LATEST, list_offsets
@@ -35,10 +34,8 @@ from raylog.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    ForgottenTopic,
     PartitionData,
 )
-from raylog.wire.records import BatchHeader, Record
 from raylog.wire.uuids import ZERO_UUID
 
 T = TypeVar("T")
@@ -61,7 +58,6 @@ class _Source:
     pending: Pending[FetchResponse] | None = None
     max_bytes: int = 0
     """Of the fetch on its way."""
-    not_before_ms: float = 0.0
     by_name: bool = False
     """Whether the session has a topic without an id."""
 
@@ -71,66 +67,25 @@ class _Source:
         return self.pending is not None and self.pending.done
 
 
-class BatchTaker(Protocol):
-    """Whoever reads batches in bulk."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it takes no more."""
-
-    @property
-    def record_count(self) -> int:
-        """Records taken."""
-
-    def take(
-        self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
-    ) -> None:
-        """Take the next batch; of its records those at `from_offset` and behind it count."""
-
-
-class BatchSource(Protocol):
-    """Whoever hands batches out in bulk."""
-
-    @property
-    def settings(self) -> ConsumerSettings:
-        """How records are fetched."""
-
-    async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
-        """Hand batches to a taker, not decoded, until it is full or none is here."""
-
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go back to an offset."""
-
-
-class Fetcher:
+class Fetcher(Buffered):
     """A consumer of explicitly assigned partitions. Not for several tasks at once."""
 
     def __init__(
         self, core: Core, settings: ConsumerSettings, positions: Positions | None = None
     ) -> None:
         """`core` is for fetches; `positions` may have another, which they do not hold up."""
+        super().__init__()
         self.settings = settings
-        self.lock = threading.RLock()
         self.positions = positions or Positions(core, settings)
         self.positions.drop_blocks = self._drop_blocks
-        self.moved: dict[TopicPartition, None] = {}
-        """Partitions whose positions have moved since somebody emptied this."""
-        self.records_taken = self.bytes_taken = self.fetches = 0
+        self.bytes_taken = self.fetches = 0
         self._core = core
         self._cluster = self.positions.core.cluster
-        self._assigned: dict[TopicPartition, Progress] = {}
         self._sources: dict[int, _Source] = {}
-        self._ready: OrderedDict[TopicPartition, Progress] = OrderedDict()
-        """With fetched blocks, and not paused."""
-        self._touched: dict[TopicPartition, None] = {}
-        """To be looked at: something of them has changed."""
         self._waiting: list[tuple[float, TopicPartition]] = []
         """A heap: when to look at a partition again."""
-        self.buffered_bytes = 0
         self._stale: set[str] = set()
         """Topics whose leaders may have moved."""
-        self._failures: list[Exception] = []
-        """To be raised by the next poll."""
 
     # -- what to read --------------------------------------------------------------------------
 
@@ -278,115 +233,6 @@ class Fetcher:
                 return taken
             await self._core.wait_for(self.any_done, min(deadline_ms, self.next_try_ms()))
 
-    @property
-    def has_records(self) -> bool:
-        """Whether `take` finds something, be it a failure to raise."""
-        return bool(self._ready or self._failures)
-
-    def take(self, max_records: int, *, exactly: bool = False) -> list[ConsumedRecords]:
-        """Decode what was fetched, partition by partition in turn.
-
-        With `exactly` there are never more than `max_records`; else batches come whole.
-        """
-        with self.lock:
-            self._raise_failure()
-            taken: list[ConsumedRecords] = []
-            count = 0
-            while self._ready and count < max_records:
-                key, progress = next(iter(self._ready.items()))
-                self._ready.move_to_end(key)  # so others come first next time
-                records = self._take_of(progress, max_records - count, exactly)
-                if records:
-                    taken.append(ConsumedRecords(*key, records, progress.high_watermark))
-                    count += len(records)
-            self.records_taken += count
-            return taken
-
-    def _take_of(self, progress: Progress, max_records: int, exactly: bool) -> list[Record]:
-        """Decode one partition's next batches."""
-        records: list[Record] = []
-        while progress.blocks and len(records) < max_records:
-            block = progress.blocks[0]
-            if not block.is_empty:
-                try:
-                    records += (
-                        block.take_at_most(max_records - len(records)) if exactly else block.take()
-                    )
-                except KafkaError:
-                    if not records:
-                        raise
-                    break  # hand out what is before it; the next call raises
-                self._moved(progress, block.next_offset, block.leader_epoch)
-            if block.is_empty:
-                self._finish(progress)
-        return records
-
-    def give(self, taker: BatchTaker) -> bool:
-        """Hand batches over, partition by partition in turn; whether the taker has a record."""
-        with self.lock:
-            self._raise_failure()
-            while self._ready and not taker.is_full:
-                key, progress = next(iter(self._ready.items()))
-                self._ready.move_to_end(key)  # so others come first next time
-                while progress.blocks and not taker.is_full:
-                    block = progress.blocks[0]
-                    if not block.is_empty:
-                        from_offset = block.next_offset
-                        taken = block.take_batch()
-                        if taken is not None:
-                            taker.take(key, from_offset, *taken)
-                        self._moved(progress, block.next_offset, block.leader_epoch)
-                    if block.is_empty:
-                        self._finish(progress)
-            return taker.record_count > 0
-
-    def take_block(self) -> FetchedBatches | None:
-        """The next fetched block of any partition; the position is behind it then."""
-        with self.lock:
-            self._raise_failure()
-            if not self._ready:
-                return None
-            key, progress = next(iter(self._ready.items()))
-            self._ready.move_to_end(key)
-            block = progress.blocks[0]
-            self._moved(progress, block.end_offset, block.last_leader_epoch)
-            self._finish(progress)
-            return block
-
-    def take_blocks(self, max_bytes: int) -> list[FetchedBatches]:
-        """Fetched blocks of at least one byte and, but for the first, at most `max_bytes`."""
-        with self.lock:
-            taken: list[FetchedBatches] = []
-            while True:
-                first = next(iter(self._ready.values()), None)
-                if first is None and taken:
-                    return taken
-                if first is not None and taken and first.blocks[0].size > max_bytes:
-                    return taken
-                block = self.take_block()
-                if block is None:
-                    return taken
-                max_bytes -= block.size
-                taken.append(block)
-
-    def _moved(self, progress: Progress, offset: int, epoch: int) -> None:
-        """Records before `offset` were handed out."""
-        progress.position = offset
-        if epoch >= 0:
-            progress.epoch = epoch
-        self.moved[progress.key] = None
-
-    def _finish(self, progress: Progress) -> None:
-        """The first block of a partition is used up."""
-        self._forget_block(progress.blocks.popleft())
-        if not progress.blocks:
-            self._ready.pop(progress.key, None)
-        self._touched[progress.key] = None
-
-    def _raise_failure(self) -> None:
-        if self._failures:
-            raise self._failures.pop(0)
-
     # -- fetches -------------------------------------------------------------------------------
 
     def any_done(self) -> bool:
@@ -407,15 +253,11 @@ class Fetcher:
         await self._refresh_stale()
         self._place()
         if look_up and self.positions.is_wanted:
-            await self._look_up()
+            await self.look_up()
             self._place()
         for source in list(self._sources.values()):
             if source.pending is None and source.session.wanted:
                 await self._fetch(source)
-
-    async def look_up(self) -> None:
-        """Find positions: the part of `step` that `look_up=False` leaves out."""
-        await self._look_up()
 
     async def look_up_now(self) -> None:
         """Find all positions that are unknown; raises what fails."""
@@ -425,7 +267,8 @@ class Fetcher:
         await self.positions.look_up(self._assigned)
         self._touch_found()
 
-    async def _look_up(self) -> None:
+    async def look_up(self) -> None:
+        """Find positions: the part of `step` that `look_up=False` leaves out."""
         try:
             await self.positions.look_up(self._assigned)
         except (ClientError, KafkaError) as error:
@@ -517,8 +360,6 @@ class Fetcher:
         room -= sum(other.max_bytes for other in self._sources.values())
         if room < _FETCH_BYTES_MIN and (self.buffered_bytes or self.any_pending):
             return
-        if source.not_before_ms > self._core.io.now_ms():
-            return
         source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room))
         try:
             version = await self._core.version_on(source.node_id, ApiKey.FETCH)
@@ -565,7 +406,7 @@ class Fetcher:
                 )
                 for topic, keys in by_topic(part.partitions).items()
             ],
-            forgotten_topics_data=_forgotten(part.forgotten),
+            forgotten_topics_data=forgotten(part.forgotten),
             rack_id=settings.client_rack,
         )
         return request, source.by_name
@@ -755,24 +596,3 @@ class Fetcher:
         names = set(topics)
         with self.lock:
             self._touched.update((key, None) for key in self._assigned if key.topic in names)
-
-    def _drop_blocks(self, progress: Progress) -> None:
-        """Forget what was fetched of a partition."""
-        for block in progress.blocks:
-            self._forget_block(block)
-        progress.blocks.clear()
-        self._ready.pop(progress.key, None)
-
-    def _forget_block(self, block: FetchedBatches) -> None:
-        self.buffered_bytes -= block.size
-
-
-def _forgotten(leaving: list[Asked]) -> list[ForgottenTopic]:
-    """What leaves a session."""
-    grouped: dict[tuple[str, bytes], list[int]] = {}
-    for asked in leaving:
-        grouped.setdefault((asked.key.topic, asked.topic_id), []).append(asked.key.partition)
-    return [
-        ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
-        for (topic, topic_id), partitions in grouped.items()
-    ]

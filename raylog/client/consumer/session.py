@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from raylog.client.cluster import TopicPartition
 from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.fetch import ForgottenTopic
 
 _OPEN = 0
 """Epoch of a request that opens a session."""
@@ -115,3 +116,14 @@ class FetchSession:
         if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.session_id = 0
         self.epoch = _OPEN
+
+
+def forgotten(leaving: list[Asked]) -> list[ForgottenTopic]:
+    """What leaves a session."""
+    grouped: dict[tuple[str, bytes], list[int]] = {}
+    for asked in leaving:
+        grouped.setdefault((asked.key.topic, asked.topic_id), []).append(asked.key.partition)
+    return [
+        ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+        for (topic, topic_id), partitions in grouped.items()
+    ]

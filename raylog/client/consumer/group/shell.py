@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from raylog.assignors.api import Assignor, Topic, raised
@@ -37,6 +35,7 @@ from raylog.client.consumer.group.events import (
     Ticked,
     TopicsSeen,
 )
+from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators
 from raylog.client.core import Core, is_retriable
@@ -73,16 +72,6 @@ class Membership(Protocol):
 
     def topics_to_watch(self) -> frozenset[str]:
         """Whose partitions matter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the application subscribed to: topics, or a pattern that whole names must match."""
-
-    topics: frozenset[str] = frozenset()
-    pattern: re.Pattern[str] | None = None
-    on_server: bool = False
-    """The coordinator matches (KIP-848)."""
 
 
 class GroupShell:
