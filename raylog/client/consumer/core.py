@@ -223,11 +223,10 @@ class ConsumerCore:
             if self.group is not None and self.group.queue:
                 return []
             blocks = self.fetcher.take_blocks(max_bytes)
-            now_ms = self.io.now_ms()
-            if blocks or now_ms >= deadline_ms:
+            if blocks or self.io.now_ms() >= deadline_ms:
                 self.nudge()
                 return blocks
-            await self.wait(deadline_ms - now_ms)
+            await self.wait(deadline_ms - self.io.now_ms())
 
     def wakeup(self) -> None:
         """End a poll in progress, or the next one, with WokenUp."""
