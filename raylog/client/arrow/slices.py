@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from numpy.typing import NDArray
 
 from raylog.client.arrow.varints import Bytes, Flags, Numbers
 
@@ -56,3 +57,17 @@ def _with_nulls(found: pa.BinaryArray, is_there: Flags) -> pa.BinaryArray:
     return pa.Array.from_buffers(
         pa.binary(), len(found), [pa.py_buffer(bits), bounds, content], offset=found.offset
     )
+
+
+def bounds_of(column: pa.BinaryArray) -> NDArray[np.int32]:
+    """Where the values of a binary or string column begin in its content, and the last one ends."""
+    bounds = column.buffers()[1]
+    if bounds is None:  # as a column without rows may have it
+        return np.zeros(1, np.int32)
+    return np.frombuffer(bounds, np.int32, len(column) + 1, column.offset * 4)
+
+
+def content_of(column: pa.BinaryArray) -> Bytes:
+    """The bytes that `bounds_of` refers to."""
+    content = column.buffers()[2]
+    return np.frombuffer(b"" if content is None else content, np.uint8)

@@ -1,0 +1,163 @@
+"""Columns as the bodies of record batches: what `wire.record.encode_records` writes.
+
+A record is a head of numbers, the key, the value's length, the value, and its headers. Those numbers
+of all records are written together; Arrow joins the parts, and each batch's body is a slice of the
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
+
+from raylog.client.arrow.slices import bounds_of, content_of
+from raylog.client.arrow.varints import Numbers, varint_widths, write_varints
+
+_NO_HEADERS = b"\0"
+
+
+class EncodedBody(NamedTuple):
+    """The records of one batch, not compressed."""
+
+    data: memoryview
+    record_count: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Columns of records, of equal length."""
+
+    keys: pa.BinaryArray | None
+    """None: no record has a key."""
+    values: pa.BinaryArray
+    timestamps: Numbers
+    headers: pa.ListArray | None = None
+    """Of HEADERS_TYPE, without null names; None: no record has headers."""
+
+    def take(self, order: Numbers) -> Rows:
+        """The rows at places."""
+        places = pa.array(order)
+        return Rows(
+            None if self.keys is None else self.keys.take(places),
+            self.values.take(places),
+            self.timestamps[order],
+            None if self.headers is None else self.headers.take(places),
+        )
+
+
+def encode_bodies(rows: Rows, starts: Sequence[int]) -> list[EncodedBody]:
+    """The bodies of batches that begin at rows, the first at 0."""
+    count = len(rows.values)
+    firsts = np.array(starts, np.int64)
+    counts = np.diff(firsts, append=count)
+    times = rows.timestamps
+    first_times = times[firsts]
+    max_times = np.maximum.reduceat(times, firsts)
+    joined = _joined(
+        rows,
+        times - np.repeat(first_times, counts),
+        np.arange(count, dtype=np.int64) - np.repeat(firsts, counts),
+    )
+    bounds = bounds_of(joined)[np.append(firsts, count)].tolist()
+    data = content_of(joined).data
+    return [
+        EncodedBody(data[begin:end], record_count, first, last)
+        for begin, end, record_count, first, last in zip(
+            bounds[:-1],
+            bounds[1:],
+            counts.tolist(),
+            first_times.tolist(),
+            max_times.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _joined(rows: Rows, time_deltas: Numbers, offset_deltas: Numbers) -> pa.BinaryArray:
+    """The records' bytes."""
+    value_sizes = _sizes(rows.values)
+    key_sizes = np.full(len(value_sizes), -1) if rows.keys is None else _sizes(rows.keys)
+    tails = None if rows.headers is None else _headers(rows.headers)
+    widths = [varint_widths(each) for each in (time_deltas, offset_deltas, key_sizes, value_sizes)]
+    sizes = 1 + sum(widths) + np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0)
+    sizes += 1 if tails is None else np.diff(bounds_of(tails))
+    size_widths = varint_widths(sizes)
+    head = [
+        (sizes, size_widths),
+        (None, 1),  # the attributes: none are defined
+        (time_deltas, widths[0]),
+        (offset_deltas, widths[1]),
+        (key_sizes, widths[2]),
+    ]
+    value_head = (value_sizes, widths[3])
+    parts: list[pa.BinaryArray] = []
+    if rows.keys is None:
+        parts.append(_numbers([*head, value_head]))
+    else:
+        parts += (_numbers(head), rows.keys, _numbers([value_head]))
+    parts += (rows.values, pa.scalar(_NO_HEADERS, pa.binary()) if tails is None else tails)
+    return pc.binary_join_element_wise(
+        *parts, b"", null_handling="replace", null_replacement=b""
+    )
+
+
+def _sizes(column: pa.BinaryArray) -> Numbers:
+    """Lengths, -1 for null."""
+    sizes = np.diff(bounds_of(column)).astype(np.int64)
+    if column.null_count:
+        sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return sizes
+
+
+def _numbers(fields: Sequence[tuple[Numbers | None, Numbers | int]]) -> pa.BinaryArray:
+    """Numbers of given widths side by side, for each record; None: zeros."""
+    total = sum(width for _, width in fields)
+    assert isinstance(total, np.ndarray)
+    bounds = np.zeros(len(total) + 1, np.int64)
+    np.cumsum(total, out=bounds[1:])
+    out = np.zeros(int(bounds[-1]), np.uint8)
+    at = bounds[:-1]
+    for numbers, width in fields:
+        if numbers is not None:
+            write_varints(out, at, numbers)
+        at = at + width
+    return pa.Array.from_buffers(
+        pa.binary(),
+        len(total),
+        [None, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(out)],
+    )
+
+
+def _headers(column: pa.ListArray) -> pa.BinaryArray:
+    """What records end with: how many headers, and each."""
+    if column.null_count:
+        column = column.fill_null([])
+    bounds = column.offsets.to_numpy().astype(np.int64)
+    pairs = column.values
+    names = pairs.field("key").cast(pa.binary())
+    values = pairs.field("value")
+    each = pc.binary_join_element_wise(
+        _numbers([(_sizes(names), varint_widths(_sizes(names)))]),
+        names,
+        _numbers([(_sizes(values), varint_widths(_sizes(values)))]),
+        values,
+        b"",
+        null_handling="replace",
+        null_replacement=b"",
+    )
+    counts = np.diff(bounds)
+    together = pa.Array.from_buffers(
+        pa.binary(),
+        len(column),
+        [None, pa.py_buffer(bounds_of(each)[bounds]), each.buffers()[2]],
+    )
+    return pc.binary_join_element_wise(
+        _numbers([(counts, varint_widths(counts))]), together, b""
+    )

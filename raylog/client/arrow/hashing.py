@@ -1,0 +1,71 @@
+"""Kafka's hash of keys for a whole column: `producer.partitioner.murmur2`, for all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from numpy.typing import NDArray
+
+from raylog.client.arrow.slices import bounds_of, content_of
+from raylog.client.arrow.varints import Bytes, Numbers
+from raylog.client.producer.partitioner import murmur2
+
+_SEED = np.uint32(0x9747B28C)
+_M = np.uint32(0x5BD1E995)
+_FEW = 32
+"""Keys that are longer than all others are hashed one by one."""
+
+Hashes = NDArray[np.uint32]
+
+
+def murmur2_of(keys: pa.BinaryArray) -> Hashes:
+    """The hash of each key; of a null, that of an empty key."""
+    bounds = bounds_of(keys).astype(np.int64)
+    data = content_of(keys)
+    starts, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
+    hashes = _SEED ^ sizes.astype(np.uint32)
+    which = np.arange(len(sizes))
+    word_counts = sizes >> 2
+    rounds = int(word_counts.max(initial=0))
+    for n in range(rounds):
+        if word_counts.min(initial=rounds) <= n:
+            more = word_counts > n
+            which, starts, word_counts = which[more], starts[more], word_counts[more]
+            if len(which) <= _FEW < len(sizes):
+                break
+        word = _words(data, starts + 4 * n) * _M
+        word ^= word >> np.uint32(24)
+        word *= _M
+        if len(which) == len(hashes):
+            hashes = hashes * _M ^ word
+        else:
+            hashes[which] = hashes[which] * _M ^ word
+    else:
+        which = which[:0]
+    hashes = _finished(data, bounds, hashes)
+    for n in which.tolist():
+        hashes[n] = murmur2(data[bounds[n] : bounds[n + 1]].tobytes())
+    return hashes
+
+
+def _finished(data: Bytes, bounds: Numbers, hashes: Hashes) -> Hashes:
+    """With the bytes behind the last whole word, and mixed."""
+    sizes = bounds[1:] - bounds[:-1]
+    rests = sizes & 3
+    if rests.any():
+        behind = bounds[1:] - rests
+        for n in range(rests.max()):
+            has = rests > n
+            byte = data.take(behind + n, mode="clip").astype(np.uint32)
+            hashes ^= np.where(has, byte << np.uint32(8 * n), np.uint32(0))
+        hashes = np.where(rests > 0, hashes * _M, hashes)
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
+
+
+def _words(data: Bytes, at: Numbers) -> Hashes:
+    """The words of four bytes, the least significant first, at positions anywhere."""
+    shifted: Hashes = np.ndarray((max(0, len(data) - 3),), "<u4", data.data, strides=(1,))
+    return shifted[at]

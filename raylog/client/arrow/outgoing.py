@@ -1,0 +1,207 @@
+"""The columns of a table that become records, checked and in the types that records have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
+
+from raylog.client.arrow.encoding import Rows
+from raylog.client.arrow.headers import HEADERS_TYPE
+from raylog.client.arrow.varints import Numbers
+from raylog.client.errors import InvalidTable
+from raylog.client.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
+
+CHOOSE = -1
+"""A row's partition where none is given."""
+_DEFAULT_KEY = "key"
+_FEW_ROWS = 4_096
+"""In each chunk of a table: of smaller ones one is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """Which columns of a table are what of a record. None: records have none."""
+
+    value: str = "value"
+    key: str | None = None
+    """None: the column `key` if there is one."""
+    headers: str | None = None
+    timestamp: str | None = None
+    """None, or null in a row: the time of sending."""
+    partition: str | int | None = None
+    """A number: that of all rows. None, or null in a row: as the producer chooses."""
+
+
+class Outgoing:
+    """A table's records. Raises InvalidTable where a column is missing or cannot be of records."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch, names: ColumnNames, now_ms: int) -> None:
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        key = names.key
+        if key is None and _DEFAULT_KEY in table.column_names and names.value != _DEFAULT_KEY:
+            key = _DEFAULT_KEY
+        self.row_count: int = table.num_rows
+        columns = {"value": _content(table, names.value)}
+        if key is not None:
+            columns["key"] = _content(table, key)
+        if names.headers is not None:
+            columns["headers"] = _headers(table, names.headers)
+        self._table = _compact(pa.table(columns))
+        self._times = _times(table, names.timestamp, now_ms)
+        self.partitions = _partitions(table, names.partition)
+        """CHOOSE where none is given; None: that is so in all rows."""
+        self.sizes = _sizes(self._table)
+        """Upper estimates of the records' bytes."""
+
+    def pieces(self, piece_bytes: int) -> Iterator[slice]:
+        """Rows that come together: of about so many bytes, and never more than Arrow can join."""
+        ends = np.cumsum(self.sizes)
+        begin = 0
+        while begin < self.row_count:
+            before = int(ends[begin - 1]) if begin else 0
+            end = int(np.searchsorted(ends, before + piece_bytes, "right"))
+            end = max(begin + 1, end)
+            yield slice(begin, end)
+            begin = end
+
+    def rows(self, piece: slice) -> Rows:
+        """Some of the rows."""
+        part = self._table.slice(piece.start, piece.stop - piece.start)
+        values, keys, headers = (
+            _one_array(part, name) for name in ("value", "key", "headers")
+        )
+        times = self._times
+        return Rows(
+            keys,
+            values,
+            np.full(part.num_rows, times) if isinstance(times, int) else times[piece],
+            headers,
+        )
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if table.column_names.count(name) != 1:
+        found = ", ".join(table.column_names) or "none"
+        raise InvalidTable(f"expected one column {name!r}, found {found}")
+    return table.column(name)
+
+
+def _content(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """Keys or values, in a type of which the lengths are easily told."""
+    found = _column(table, name)
+    if pa.types.is_dictionary(found.type):
+        found = found.cast(found.type.value_type)
+    types = pa.types
+    if types.is_null(found.type):
+        return found.cast(pa.binary())
+    if types.is_binary_view(found.type):
+        return found.cast(pa.large_binary())
+    if types.is_string_view(found.type):
+        return found.cast(pa.large_string())
+    is_text = types.is_string(found.type) or types.is_large_string(found.type)
+    is_bytes = types.is_binary(found.type) or types.is_large_binary(found.type)
+    if types.is_fixed_size_binary(found.type):
+        return found.cast(pa.binary())
+    if not is_text and not is_bytes:
+        raise InvalidTable(
+            f"column {name!r}: expected strings or bytes, found {found.type}; cast it, or make "
+            "JSON of it first"
+        )
+    return found
+
+
+def _headers(table: pa.Table, name: str) -> pa.ChunkedArray:
+    found = _column(table, name)
+    if found.type.equals(HEADERS_TYPE):
+        cast = found
+    else:
+        try:
+            cast = found.cast(HEADERS_TYPE)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidTable(
+                f"column {name!r}: expected {HEADERS_TYPE}, found {found.type}: {error}"
+            ) from error
+    pairs = pc.list_flatten(cast)
+    if pairs.null_count or pc.struct_field(pairs, "key").null_count:
+        raise InvalidTable(f"column {name!r}: expected headers with names, found one without")
+    return cast
+
+
+def _times(table: pa.Table, name: str | None, now_ms: int) -> Numbers | int:
+    """In ms; a number if that is the same for all."""
+    if name is None:
+        return now_ms
+    found = _column(table, name)
+    if pa.types.is_timestamp(found.type):
+        floored = pc.floor_temporal(found, unit="millisecond")
+        found = floored.cast(pa.timestamp("ms", found.type.tz)).cast(pa.int64())
+    elif pa.types.is_integer(found.type):
+        found = found.cast(pa.int64())
+    else:
+        raise InvalidTable(f"column {name!r}: expected timestamps or ms, found {found.type}")
+    times: Numbers = pc.fill_null(found, now_ms).to_numpy()
+    if times.min(initial=0) < 0:
+        raise InvalidTable(f"column {name!r}: expected times from 1970 on, found {times.min()} ms")
+    return times
+
+
+def _partitions(table: pa.Table, given: str | int | None) -> Numbers | None:
+    if given is None:
+        return None
+    if isinstance(given, int):
+        partitions: Numbers = np.full(table.num_rows, given, np.int64)
+    else:
+        found = _column(table, given)
+        if not pa.types.is_integer(found.type):
+            raise InvalidTable(f"column {given!r}: expected integers, found {found.type}")
+        partitions = pc.fill_null(found.cast(pa.int64()), CHOOSE).to_numpy()
+        if pc.min(found).as_py() == CHOOSE:
+            raise InvalidTable(f"column {given!r}: expected partitions, found {CHOOSE}")
+    return partitions
+
+
+def _compact(table: pa.Table) -> pa.Table:
+    chunks = max((column.num_chunks for column in table.columns), default=0)
+    if chunks > 1 and table.num_rows < chunks * _FEW_ROWS:
+        return table.combine_chunks()
+    return table
+
+
+def _sizes(table: pa.Table) -> Numbers:
+    sizes = np.full(table.num_rows, RECORD_OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        if name in table.column_names:
+            sizes += _lengths(table.column(name))
+    if "headers" in table.column_names:
+        sizes += _header_lengths(table.column("headers"))
+    return sizes
+
+
+def _lengths(column: pa.ChunkedArray) -> Numbers:
+    found: Numbers = pc.fill_null(pc.binary_length(column), 0).to_numpy()
+    return found
+
+
+def _header_lengths(column: pa.ChunkedArray) -> Numbers:
+    pairs = pc.list_flatten(column)
+    ends = np.zeros(len(pairs) + 1, np.int64)
+    lengths = _lengths(pc.struct_field(pairs, "key")) + _lengths(pc.struct_field(pairs, "value"))
+    np.cumsum(lengths + HEADER_OVERHEAD, out=ends[1:])
+    bounds = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy(), out=bounds[1:])
+    return np.diff(ends[bounds])
+
+
+def _one_array(table: pa.Table, name: str) -> pa.Array | None:
+    """A column of a piece, its text as bytes."""
+    if name not in table.column_names:
+        return None
+    found = table.column(name)
+    if name != "headers":
+        found = found.cast(pa.binary())
+    return found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
