@@ -513,7 +513,7 @@ def compressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None
     return assemble(header.with_codec(codec), compress(codec, body, level))
 
 
-def assemble(header: BatchHeader, payload: bytes) -> bytes:
+def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Batch of `header` and its compressed records, with the right length and CRC."""
     batch_length = BATCH_OVERHEAD - LENGTH_OVERHEAD + len(payload)
     try:

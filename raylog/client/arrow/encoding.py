@@ -1,8 +1,8 @@
 """Columns as the bodies of record batches: what `wire.record.encode_records` writes.
 
-A record is a head of numbers, the key, the value's length, the value, and its headers. Those numbers
-of all records are written together; Arrow joins the parts, and each batch's body is a slice of the
-result.
+A record is a head of numbers, the key, the value's length, the value, and its headers. Those
+numbers of all records are written together; Arrow joins the parts, and each batch's body is a slice
+of the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
 from raylog.client.arrow.slices import bounds_of, content_of
-from raylog.client.arrow.varints import Numbers, varint_widths, write_varints
+from raylog.client.arrow.varints import (
+    Numbers,
+    Zigzags,
+    varint_widths,
+    write_varints,
+    zigzags,
+)
 
 _NO_HEADERS = b"\0"
 
@@ -83,29 +89,43 @@ def encode_bodies(rows: Rows, starts: Sequence[int]) -> list[EncodedBody]:
 def _joined(rows: Rows, time_deltas: Numbers, offset_deltas: Numbers) -> pa.BinaryArray:
     """The records' bytes."""
     value_sizes = _sizes(rows.values)
-    key_sizes = np.full(len(value_sizes), -1) if rows.keys is None else _sizes(rows.keys)
+    sizes = np.maximum(value_sizes, 0) + 1  # with the attributes
+    if rows.keys is None:
+        key_sizes: Numbers = np.full(len(sizes), -1)
+    else:
+        key_sizes = _sizes(rows.keys)
+        sizes += np.maximum(key_sizes, 0)
+    head = [_Field.of(time_deltas), _Field.of(offset_deltas), _Field.of(key_sizes)]
+    value_head = _Field.of(value_sizes)
     tails = None if rows.headers is None else _headers(rows.headers)
-    widths = [varint_widths(each) for each in (time_deltas, offset_deltas, key_sizes, value_sizes)]
-    sizes = 1 + sum(widths) + np.maximum(key_sizes, 0) + np.maximum(value_sizes, 0)
     sizes += 1 if tails is None else np.diff(bounds_of(tails))
-    size_widths = varint_widths(sizes)
-    head = [
-        (sizes, size_widths),
-        (None, 1),  # the attributes: none are defined
-        (time_deltas, widths[0]),
-        (offset_deltas, widths[1]),
-        (key_sizes, widths[2]),
-    ]
-    value_head = (value_sizes, widths[3])
+    for each in (*head, value_head):
+        sizes += each.widths
+    head = [_Field.of(sizes), _ATTRIBUTES, *head]
     parts: list[pa.BinaryArray] = []
     if rows.keys is None:
-        parts.append(_numbers([*head, value_head]))
+        parts.append(_written([*head, value_head]))
     else:
-        parts += (_numbers(head), rows.keys, _numbers([value_head]))
+        parts += (_written(head), rows.keys, _written([value_head]))
     parts += (rows.values, pa.scalar(_NO_HEADERS, pa.binary()) if tails is None else tails)
-    return pc.binary_join_element_wise(
-        *parts, b"", null_handling="replace", null_replacement=b""
-    )
+    return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")
+
+
+class _Field(NamedTuple):
+    """One of the numbers of each record; None: zero."""
+
+    numbers: Zigzags | None
+    widths: Numbers | int
+
+    @classmethod
+    def of(cls, numbers: Numbers) -> _Field:
+        """As a varint."""
+        zigzag = zigzags(numbers)
+        return cls(zigzag, varint_widths(zigzag))
+
+
+_ATTRIBUTES = _Field(None, 1)
+"""None are defined."""
 
 
 def _sizes(column: pa.BinaryArray) -> Numbers:
@@ -116,18 +136,17 @@ def _sizes(column: pa.BinaryArray) -> Numbers:
     return sizes
 
 
-def _numbers(fields: Sequence[tuple[Numbers | None, Numbers | int]]) -> pa.BinaryArray:
-    """Numbers of given widths side by side, for each record; None: zeros."""
-    total = sum(width for _, width in fields)
-    assert isinstance(total, np.ndarray)
+def _written(fields: Sequence[_Field]) -> pa.BinaryArray:
+    """The fields of each record side by side."""
+    total = np.asarray(sum(each.widths for each in fields))
     bounds = np.zeros(len(total) + 1, np.int64)
     np.cumsum(total, out=bounds[1:])
     out = np.zeros(int(bounds[-1]), np.uint8)
     at = bounds[:-1]
-    for numbers, width in fields:
+    for numbers, widths in fields:
         if numbers is not None:
             write_varints(out, at, numbers)
-        at = at + width
+        at = at + widths
     return pa.Array.from_buffers(
         pa.binary(),
         len(total),
@@ -144,9 +163,9 @@ def _headers(column: pa.ListArray) -> pa.BinaryArray:
     names = pairs.field("key").cast(pa.binary())
     values = pairs.field("value")
     each = pc.binary_join_element_wise(
-        _numbers([(_sizes(names), varint_widths(_sizes(names)))]),
+        _written([_Field.of(_sizes(names))]),
         names,
-        _numbers([(_sizes(values), varint_widths(_sizes(values)))]),
+        _written([_Field.of(_sizes(values))]),
         values,
         b"",
         null_handling="replace",
@@ -158,6 +177,4 @@ def _headers(column: pa.ListArray) -> pa.BinaryArray:
         len(column),
         [None, pa.py_buffer(bounds_of(each)[bounds]), each.buffers()[2]],
     )
-    return pc.binary_join_element_wise(
-        _numbers([(counts, varint_widths(counts))]), together, b""
-    )
+    return pc.binary_join_element_wise(_written([_Field.of(counts)]), together, b"")

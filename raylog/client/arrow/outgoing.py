@@ -72,9 +72,7 @@ class Outgoing:
     def rows(self, piece: slice) -> Rows:
         """Some of the rows."""
         part = self._table.slice(piece.start, piece.stop - piece.start)
-        values, keys, headers = (
-            _one_array(part, name) for name in ("value", "key", "headers")
-        )
+        values, keys, headers = (_one_array(part, name) for name in ("value", "key", "headers"))
         times = self._times
         return Rows(
             keys,

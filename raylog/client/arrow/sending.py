@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -98,7 +99,7 @@ class TableBatches:
         (changes,) = np.diff(partitions).nonzero()
         bounds = [0, *(changes + 1).tolist(), len(partitions)]
         starts: list[int] = []
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in pairwise(bounds):
             starts += (begin + start for start in self._split(sizes[begin:end]))
         bodies = encode_bodies(rows, starts)
         yield from zip(partitions[starts].tolist(), bodies, strict=True)
@@ -184,7 +185,7 @@ class TableBatches:
 
 def _without(keys: pa.BinaryArray, *, skips_empty: bool) -> Flags:
     """Which rows count as without a key."""
-    is_null: Flags = keys.is_null().to_numpy(zero_copy_only=False)
+    is_null: Flags = np.array(keys.is_null().to_numpy(zero_copy_only=False))
     if skips_empty:
-        return is_null | (np.diff(bounds_of(keys)) == 0)
+        is_null |= np.diff(bounds_of(keys)) == 0
     return is_null

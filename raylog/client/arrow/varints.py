@@ -11,6 +11,7 @@ from raylog.wire.errors import InvalidRecord
 from raylog.wire.varint import VARINT_BYTES_MAX
 
 Numbers: TypeAlias = NDArray[np.int64]
+Zigzags: TypeAlias = NDArray[np.uint64]
 Bytes: TypeAlias = NDArray[np.uint8]
 Flags: TypeAlias = NDArray[np.bool_]
 
@@ -69,33 +70,33 @@ def _read_long(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
     raise InvalidRecord("a number of more than 64 bits")
 
 
-def varint_widths(numbers: Numbers) -> Numbers:
+def zigzags(numbers: Numbers) -> Zigzags:
+    """Numbers as varints hold them: the sign in bit 0."""
+    zigzag: Zigzags = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    return zigzag
+
+
+def varint_widths(numbers: Zigzags) -> Numbers:
     """How many bytes numbers take."""
-    rest = _zigzag(numbers)
-    widths = np.ones(len(rest), np.int64)
-    most = int(rest.max(initial=0)) >> 7
+    widths = np.ones(len(numbers), np.int64)
+    most = int(numbers.max(initial=0)) >> 7
     limit = 7
     while most:
-        widths += rest >= np.uint64(1 << limit)
+        widths += numbers >= np.uint64(1 << limit)
         limit += 7
         most >>= 7
     return widths
 
 
-def write_varints(out: Bytes, at: Numbers, numbers: Numbers) -> None:
+def write_varints(out: Bytes, at: Numbers, numbers: Zigzags) -> None:
     """Put numbers at positions."""
-    rest = _zigzag(numbers)
     while True:
-        more = rest > 127
+        more = numbers > 127
         if not more.any():
-            out[at] = rest
+            out[at] = numbers
             return
-        out[at] = (rest & np.uint64(0x7F)) | (more.astype(np.uint64) << np.uint64(7))
+        out[at] = (numbers & np.uint64(0x7F)) | (more.astype(np.uint64) << np.uint64(7))
         if not more.all():
-            at, rest = at[more], rest[more]
+            at, numbers = at[more], numbers[more]
         at = at + 1
-        rest = rest >> np.uint64(7)
-
-
-def _zigzag(numbers: Numbers) -> NDArray[np.uint64]:
-    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+        numbers = numbers >> np.uint64(7)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.interceptors import RecordMetadata
+from raylog.wire.buffers import Buffer
 from raylog.wire.compression import Codec, compress
 from raylog.wire.record import encode_records
 from raylog.wire.records import (
@@ -67,7 +68,7 @@ class Delivery:
 class Body(NamedTuple):
     """Records that are encoded already: their offsets count from 0, their times from the first."""
 
-    data: bytes
+    data: Buffer
     """Not compressed."""
     record_count: int
     first_timestamp_ms: int

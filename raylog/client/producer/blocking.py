@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from raylog.client.arrow import require_arrow
 from raylog.client.background import BackgroundLoop
 from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
@@ -24,6 +25,9 @@ from raylog.client.producer.task import SenderTask
 from raylog.client.serializers import Serializer
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -251,6 +255,41 @@ class Producer(Generic[K, V]):
             except UnknownTopicOrPartition:
                 self._background.call(self._producer.prepare(topic))
                 chunks.take()
+            self._attend()
+
+    def send_table(
+        self,
+        topic: str,
+        table: pa.Table | pa.RecordBatch,
+        value: str = "value",
+        key: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | int | None = None,
+    ) -> int:
+        """Take the rows of an Arrow table, columns at once; returns how many. Needs raylog[arrow].
+
+        The arguments name columns; docs/client/arrow.md says which types these may have. Without
+        `key` it is the column `key`, if there is one. Keys and values are bytes or strings already:
+        neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
+        UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
+        """
+        require_arrow()
+        from raylog.client.arrow.outgoing import ColumnNames
+        from raylog.client.arrow.sending import TableBatches
+
+        names = ColumnNames(value, key, headers, timestamp, partition)
+        partitioner = None if self._pipeline is None else self._pipeline.partitioner
+        try:
+            batches = TableBatches(self._producer, topic, table, names, partitioner)
+        except UnknownTopicOrPartition:
+            self._background.call(self._producer.prepare(topic))
+            batches = TableBatches(self._producer, topic, table, names, partitioner)
+        while True:
+            if self._must_wait or self._background.unusable is not None:
+                self._wait_for_room()
+            if not batches.take():
+                return batches.count
             self._attend()
 
     def flush(self, timeout_s: float | None = None) -> None:

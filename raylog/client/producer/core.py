@@ -25,6 +25,7 @@ from raylog.client.producer.reports import OnDelivery, ProducerStatistics, Repor
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactional import Transactions
 from raylog.client.settings import ProducerSettings
+from raylog.wire.buffers import Buffer
 from raylog.wire.errors import UnknownTopicOrPartition
 from raylog.wire.records import TIMESTAMP_MAX
 
@@ -171,7 +172,7 @@ class ProducerCore:
         self,
         topic: str,
         partition: int,
-        body: bytes,
+        body: Buffer,
         record_count: int,
         first_timestamp_ms: int,
         max_timestamp_ms: int,

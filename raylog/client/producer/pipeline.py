@@ -53,7 +53,7 @@ class Pipeline:
         self._chain = chain
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._partitioner = partitioner
+        self.partitioner = partitioner
 
     def serialized(self, record: ProducerRecord, listener: Listener | None) -> Serialized:
         """A record after interceptors and serializers; what a serializer raises is passed on."""
@@ -80,9 +80,9 @@ class Pipeline:
     def append(self, record: Serialized) -> bool:
         """Choose the partition and hand over to the accumulator; raises as ProducerCore.append."""
         topic, value, key, headers, timestamp_ms, partition, given, listener = record
-        if partition is None and self._partitioner is not None:
+        if partition is None and self.partitioner is not None:
             partitions = self._producer.partitions(topic)
-            chosen = self._partitioner(topic, key, given.key, given.value, partitions)
+            chosen = self.partitioner(topic, key, given.key, given.value, partitions)
             partition = _checked(chosen, topic, len(partitions))
         return self._producer.append(topic, value, key, headers, timestamp_ms, partition, listener)
 

@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from operator import itemgetter
+from typing import Any
 
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -15,18 +16,21 @@ import pytest
 from raylog.client import (
     EARLIEST,
     AsyncClient,
+    AsyncProducer,
     BlockingClient,
     Codec,
     ConsumerSettings,
     NewTopic,
+    Producer,
     ProducerSettings,
     TopicPartition,
 )
 from raylog.client.arrow.decoding import Bodies
 from raylog.client.consumer.blocking import BlockingConsumer
-from raylog.client.errors import MissingExtra
+from raylog.client.errors import InvalidTable, MissingExtra, RecordTooLarge
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.testing import EmbeddedBroker
-from raylog.wire.errors import InvalidRecord
+from raylog.wire.errors import InvalidRecord, UnknownTopicOrPartition
 
 names = (f"table-{number}" for number in itertools.count())
 
@@ -204,3 +208,190 @@ def test_without_arrow_its_extra_is_named(
     with pytest.raises(MissingExtra, match=r"raylog\[arrow\]"):
         consumer.poll_table(0)
     consumer.close()
+
+
+# -- tables out ----------------------------------------------------------------------------------
+
+
+def rows_of(consumer: BlockingConsumer, topic: str, count: int) -> list[dict[str, Any]]:
+    """What is in a topic, by partition and offset."""
+    consumer.assign(keys_of(topic))
+    rows: list[dict[str, Any]] = read(consumer, count).to_pylist()
+    consumer.close()
+    return sorted(rows, key=itemgetter("partition", "offset"))
+
+
+def test_a_table_comes_back_as_it_was_sent(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    count = 5_000
+    table = pa.table(
+        {
+            "key": [None if n % 9 == 0 else f"key-{n % 100}" for n in range(count)],
+            "value": [None if n % 11 == 0 else b"%d" % n for n in range(count)],
+            "at": pa.array(range(10**9, 10**9 + count), pa.timestamp("s", "UTC")),
+            "headers": [[{"key": "n", "value": b"%d" % n}] * (n % 3) for n in range(count)],
+        }
+    )
+    with Producer(bootstrap, batch_size=5_000) as producer:
+        assert producer.send_table(topic, table, headers="headers", timestamp="at") == count
+    rows = rows_of(client.consumer(), topic, count)
+    assert len(rows) == count
+    for partition in range(3):
+        found = [row for row in rows if row["partition"] == partition and row["key"] is not None]
+        expected = [
+            row
+            for row in table.to_pylist()
+            if row["key"] is not None and partition_of_key(row["key"].encode(), 3) == partition
+        ]
+        assert [row["key"] for row in found] == [row["key"].encode() for row in expected]
+        for name, given in (("value", "value"), ("timestamp", "at"), ("headers", "headers")):
+            assert [row[name] for row in found] == [row[given] for row in expected]
+    assert {row["partition"] for row in rows if row["key"] is None} == {0, 1, 2}
+
+
+TEXT = ["a", None, "ccc", ""]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(TEXT, pa.string()),
+        pa.array(TEXT, pa.large_string()),
+        pa.array(TEXT, pa.string_view()),
+        pa.array(TEXT, pa.binary()),
+        pa.array(TEXT, pa.large_binary()),
+        pa.array(TEXT, pa.binary_view()),
+        pa.array(TEXT).dictionary_encode(),
+        pa.chunked_array([pa.array(["x", *TEXT])[1:], pa.array([], pa.string())]),
+    ],
+    ids=str,
+)
+def test_every_type_of_text_and_bytes_is_taken(
+    bootstrap: str, client: BlockingClient, topic: str, column: pa.Array
+) -> None:
+    with Producer(bootstrap) as producer:
+        table = pa.table({"key": column, "value": column})
+        assert producer.send_table(topic, table, partition=1) == 4
+        fixed = pa.array([b"12", None], pa.binary(2))
+        assert (
+            producer.send_table(
+                topic, pa.table({"v": fixed, "w": pa.nulls(2)}), "v", "w", partition=2
+            )
+            == 2
+        )
+    rows = rows_of(client.consumer(), topic, 6)
+    assert [row["value"] for row in rows[:4]] == [b"a", None, b"ccc", b""]
+    assert [row["key"] for row in rows[:4]] == [b"a", None, b"ccc", b""]
+    assert [(row["key"], row["value"]) for row in rows[4:]] == [(None, b"12"), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "message"),
+    [
+        ({"other": ["x"]}, {}, "expected one column 'value', found other"),
+        ({"value": [1]}, {}, "expected strings or bytes, found int64"),
+        ({"value": ["x"]}, {"key": "key"}, "expected one column 'key'"),
+        ({"value": ["x"], "h": [1]}, {"headers": "h"}, "expected list"),
+        ({"value": ["x"], "h": [[None]]}, {"headers": "h"}, "expected"),
+        ({"value": ["x"], "h": [[{"key": None, "value": b""}]]}, {"headers": "h"}, "with names"),
+        ({"value": ["x"], "at": ["x"]}, {"timestamp": "at"}, "expected timestamps"),
+        ({"value": ["x"], "at": [-5]}, {"timestamp": "at"}, "from 1970 on, found -5"),
+        ({"value": ["x"], "p": ["x"]}, {"partition": "p"}, "expected integers"),
+        ({"value": ["x"], "p": [-1]}, {"partition": "p"}, "expected partitions"),
+    ],
+)
+def test_what_cannot_become_records_is_refused(
+    bootstrap: str, topic: str, columns: dict[str, Any], arguments: dict[str, Any], message: str
+) -> None:
+    with Producer(bootstrap) as producer:
+        with pytest.raises(InvalidTable, match=message):
+            producer.send_table(topic, pa.table(columns), **arguments)
+        assert producer.delivered_count == 0
+
+
+def test_nothing_of_a_table_is_sent_if_a_row_is_too_large_or_has_no_partition(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    with Producer(bootstrap, max_request_size=10_000) as producer:
+        with pytest.raises(RecordTooLarge):
+            producer.send_table(topic, pa.table({"value": ["x"] * 10 + ["x" * 10_001]}))
+        with pytest.raises(UnknownTopicOrPartition):
+            producer.send_table(topic, pa.table({"value": ["x", "y"], "p": [0, 3]}), partition="p")
+        producer.send_table(
+            topic, pa.table({"value": ["last", "y"], "p": [2, None]}), partition="p"
+        )
+    rows = rows_of(client.consumer(), topic, 2)
+    assert sorted(row["value"] for row in rows) == [b"last", b"y"]
+
+
+def test_a_table_larger_than_the_buffer_waits_for_room(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    table = pa.table({"value": [b"%07d" % n * 100 for n in range(20_000)]})  # 14 MB
+    with Producer(bootstrap, buffer_memory=1_000_000, batch_size=100_000) as producer:
+        assert producer.send_table(topic, table) == 20_000
+        assert producer.statistics().buffer_bytes <= 1_100_000
+    found = {row["value"] for row in rows_of(client.consumer(), topic, 20_000)}
+    assert found == set(table["value"].to_pylist())
+
+
+def test_a_table_is_part_of_a_transaction(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for word, end in (("no", producer.abort_transaction), ("yes", producer.commit_transaction)):
+            producer.begin_transaction()
+            producer.send_table(topic, pa.table({"value": [word] * 100}))
+            end()
+    committed = client.consumer(ConsumerSettings(read_committed=True))
+    assert [row["value"] for row in rows_of(committed, topic, 100)] == [b"yes"] * 100
+
+
+def test_the_partitioner_of_the_application_is_asked(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    def by_length(_: str, key: bytes | None, *rest: object) -> int:
+        return len(key or b"")
+
+    with Producer(bootstrap, partitioner=by_length) as producer:
+        producer.send_table(topic, pa.table({"key": ["a", "", "bb"], "value": ["1", "0", "2"]}))
+    rows = rows_of(client.consumer(), topic, 3)
+    assert [(row["partition"], row["value"]) for row in rows] == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+@pytest.mark.parametrize("name", ["consistent_random", "murmur2", "round_robin", "random"])
+def test_rows_go_where_the_setting_partitioner_says(
+    client: BlockingClient, topic: str, name: str
+) -> None:
+    keys = [None, b"", b"a", b"bb", b"ccc"] * 60
+    with client.producer(ProducerSettings(partitioner=name)) as producer:
+        for key in keys:
+            producer.send(topic, b"records", key)
+        producer.send_table(topic, pa.table({"key": keys, "value": ["table"] * len(keys)}))
+    rows = rows_of(client.consumer(), topic, 2 * len(keys))
+    places: dict[bytes, dict[bytes | None, set[int]]] = {b"records": {}, b"table": {}}
+    for row in rows:
+        places[row["value"]].setdefault(row["key"], set()).add(row["partition"])
+    if name in ("round_robin", "random"):
+        assert set().union(*places[b"table"].values()) == {0, 1, 2}
+    else:
+        hashed = [b"a", b"bb", b"ccc"]
+        if name == "murmur2":
+            hashed += [b"", None]  # type: ignore[list-item]  # keys of either kind
+        for key in hashed:
+            assert places[b"table"][key] == places[b"records"][key]
+
+
+def test_the_asyncio_producer_takes_tables(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    table = pa.table({"value": ["x" * 100] * 50_000})
+
+    async def main() -> int:
+        async with AsyncProducer(bootstrap, buffer_memory=500_000) as producer:
+            return await producer.send_table(topic, table.to_batches()[0])
+
+    assert asyncio.run(main()) == 50_000
+    assert len(rows_of(client.consumer(), topic, 50_000)) == 50_000
