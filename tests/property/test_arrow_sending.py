@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -15,7 +16,7 @@ from raylog.client.arrow.outgoing import ColumnNames
 from raylog.client.arrow.sending import TableBatches
 from raylog.client.producer.batch import record_size
 from raylog.client.producer.core import ProducerCore
-from raylog.client.producer.partitioner import murmur2, partition_of_key
+from raylog.client.producer.partitioner import crc32_partition, murmur2, partition_of_key
 from raylog.client.settings import ProducerSettings
 from raylog.wire.record import Record, decode_records, encode_records
 
@@ -150,3 +151,30 @@ def test_a_column_of_keys_is_hashed_as_each_key_is(keys: list[bytes | None], ski
 def test_few_long_keys_among_many_are_hashed_as_well() -> None:
     keys = [b"%d" % n for n in range(100)] + [b"long" * 1_000 + b"123"]
     assert murmur2_of(pa.array(keys)).tolist() == [murmur2(key) for key in keys]
+
+
+@BUSY
+@given(st.lists(KEYS, min_size=1, max_size=30))
+def test_librdkafkas_partitioners_hash_columns_as_they_hash_keys(keys: list[bytes | None]) -> None:
+    table = pa.table({"key": pa.array(keys, pa.binary()), "value": ["x"] * len(keys)})
+    hashes = {"consistent": crc32_partition, "consistent_random": crc32_partition}
+    for name in ("consistent", "consistent_random", "murmur2", "murmur2_random"):
+        settings = SimpleNamespace(
+            partitioner=name,
+            partitioner_ignore_keys=False,
+            batch_bytes=16_384,
+            record_bytes_max=1_000_000,
+        )
+        collected = Collected(cast("ProducerSettings", settings))
+        batches = TableBatches(cast("ProducerCore", collected), "t", table, ColumnNames())
+        while batches.take():
+            pass
+        for partition in range(PARTITIONS):
+            for record in collected.of(partition):
+                if record.key or (record.key == b"" and name != "consistent_random"):
+                    wanted = hashes.get(name, partition_of_key)(record.key, PARTITIONS)
+                elif name in ("consistent", "murmur2"):
+                    wanted = hashes.get(name, partition_of_key)(b"", PARTITIONS)
+                else:
+                    wanted = 0  # whose turn it was
+                assert partition == wanted
