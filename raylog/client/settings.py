@@ -26,9 +26,7 @@ PARTITIONERS = (
 """Kafka's, then librdkafka's."""
 _ASSIGNORS = ("range", "cooperative-sticky")
 _log = logging.getLogger("raylog.client")
-_DURATION = re.compile(
-    r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
-)
+_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _IN_FLIGHT_IDEMPOTENT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
 

@@ -22,7 +22,7 @@ from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import DeadLetter, FailureTopics, Order, RetryPolicy
 from raylog.client.parallel.ports import Sink, Source, Workers
 from raylog.client.parallel.sinks import ProducerSink
-from raylog.client.parallel.sources import AssignedSource
+from raylog.client.parallel.sources import AssignedSource, GroupSource
 from raylog.client.parallel.topics import ensure_topics
 from raylog.client.parallel.window import Window
 from raylog.client.parallel.workers.processes import ProcessWorkers
@@ -61,8 +61,9 @@ class ParallelConsumer:
     that raises is repeated as `retry` says; then the record goes to a retry topic, or to the
     dead-letter topic. `dead_letter=None` ends the consumer instead: ProcessingFailed.
 
-    With `results=True` what `fn` returns is produced: ProducerRecord, several of them, or None.
-    With a `transactional_id` that and the offsets are committed in one transaction: exactly once.
+    With `results=True` what `fn` returns is produced: None, ProducerRecord, or several of them;
+    with a topic as `sink`, values as well. With a `transactional_id` that and the offsets are
+    committed in one transaction: exactly once.
 
     Other arguments are Kafka's settings of consumers, as for `Consumer`. It runs once.
     """
@@ -80,6 +81,7 @@ class ParallelConsumer:
         retry: RetryPolicy | None = None,
         dead_letter: DeadLetter | None = DeadLetter(),  # noqa: B008  # frozen
         results: bool = False,
+        sink: str | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int | None = None,
         key_deserializer: Deserializer[Any] | None = None,
@@ -128,12 +130,13 @@ class ParallelConsumer:
         self._job = Job(
             fn,
             as_batch=batch_size is not None,
-            keeps_results=results or transactional_id is not None,
+            keeps_results=results or sink is not None or transactional_id is not None,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             retry_topics=frozenset(retry_topics),
+            sink=sink,
             record_bytes_max=max_record_bytes,
         )
         _check_function(fn, self._kind, self._job)
@@ -193,7 +196,7 @@ class ParallelConsumer:
 
     def _source(self, admin: AsyncAdmin) -> Source:
         if self._partitions is None:
-            raise InvalidSetting("expected partitions, found none")
+            return GroupSource(admin, self._consumer)
         return AssignedSource(admin, self._consumer, self._partitions)
 
     def _sink(self, admin: AsyncAdmin) -> Sink:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.commits import CommitFailed
 from raylog.client.core import is_retriable
 from raylog.client.errors import ClientError, ProducerUnusable
 from raylog.client.parallel.effects import (
@@ -39,6 +40,7 @@ from raylog.wire.errors import (
 
 log = logging.getLogger(__name__)
 _NOT_OURS_ANY_MORE = (
+    CommitFailed,
     FencedInstanceId,
     FencedMemberEpoch,
     IllegalGeneration,
@@ -86,11 +88,11 @@ class Engine:
         self._letters: list[Deliver] = []
         self._failure: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._stopping = asyncio.Event()
 
     async def run(self, topics: Sequence[str]) -> None:
         """Process until `stop`; raises what ended it. What runs is finished and committed first."""
         self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
         self._has_letters = asyncio.Event()
         self._has_to_commit = asyncio.Event()
         self._committing = asyncio.Lock()
@@ -114,7 +116,7 @@ class Engine:
             raise self._failure
 
     def stop(self) -> None:
-        """Drain, commit, end. From the event loop's thread."""
+        """Drain, commit, end; before `run` too. From the event loop's thread."""
         self._stopping.set()
 
     # -- rebalances ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from raylog.client.interceptors import ConsumerRecord, ProducerRecord
 from raylog.client.parallel.effects import Done, Outcome
 from raylog.client.parallel.letters import as_first_read, size_of
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.serializers import Deserializer, Serializer
+from raylog.client.serializers import Deserializer, Headers, Serializer
 from raylog.wire.record import Record
 
 _TRACEBACK_LINES = 30
@@ -37,7 +37,9 @@ class Job:
     retry_topics: frozenset[str] = frozenset()
     """Records of these are shown as they were in their first topic."""
     sink: str | None = None
-    """Topic of results that name none, and of those that are no ProducerRecord."""
+    """Topic of results that name none, and of values that are no ProducerRecord.
+
+    Such a value goes with the key of the record that it was made from, but for batches."""
     record_bytes_max: int = 1_000_000
     """A result that is larger fails its record, instead of all that is sent with it."""
 
@@ -45,7 +47,7 @@ class Job:
         """Call the function; whatever it raises becomes a Failure."""
         try:
             result = self.fn(self._argument(key, records))
-            return Done(self._outputs(result))
+            return Done(self._outputs(result, records[0].key))
         except BaseException as raised:  # noqa: BLE001  # SystemExit too must not end a worker
             return failure_of(raised)
 
@@ -53,7 +55,7 @@ class Job:
         """The same for a coroutine function."""
         try:
             result = await self.fn(self._argument(key, records))
-            return Done(self._outputs(result))
+            return Done(self._outputs(result, records[0].key))
         except BaseException as raised:  # noqa: BLE001  # as above, and cancellation
             return failure_of(raised)
 
@@ -78,7 +80,7 @@ class Job:
             key.topic, key.partition, record.offset, record.timestamp, made[0], made[1], headers
         )
 
-    def _outputs(self, result: object) -> tuple[ProducerRecord, ...]:
+    def _outputs(self, result: object, key: bytes | None) -> tuple[ProducerRecord, ...]:
         """What is to be produced."""
         if not self.keeps_results or result is None:
             return ()
@@ -86,20 +88,24 @@ class Job:
             result, Iterable
         )
         several: Iterable[object] = (result,) if is_one else result  # type: ignore[assignment]  # an Iterable unless it is one
-        return tuple(self._output(one) for one in several)
+        return tuple(self._output(one, key) for one in several)
 
-    def _output(self, one: object) -> ProducerRecord:
+    def _output(self, one: object, default_key: bytes | None) -> ProducerRecord:
         if not isinstance(one, ProducerRecord):
             if self.sink is None:
                 raise TypeError(
                     f"expected ProducerRecord or None from the function, found {type(one).__name__}"
                 )
-            one = ProducerRecord(self.sink, one)
+            made = ProducerRecord(self.sink, one, None if self.as_batch else default_key)
+            return self._checked(made, made.key)
+        key = _bytes("key", one.topic, one.key, one.headers, self.key_serializer)
+        return self._checked(one, key)
+
+    def _checked(self, one: ProducerRecord, key: object) -> ProducerRecord:
         topic = one.topic or self.sink
         if not topic:
             raise ValueError("expected a topic in a ProducerRecord, found none")
         headers = tuple(one.headers)
-        key = _bytes("key", topic, one.key, headers, self.key_serializer)
         value = _bytes("value", topic, one.value, headers, self.value_serializer)
         made = one._replace(topic=topic, key=key, value=value, headers=headers)
         if size_of(made) > self.record_bytes_max:
@@ -126,7 +132,7 @@ def _bytes(
     what: str,
     topic: str,
     data: object,
-    headers: tuple[tuple[str, bytes | None], ...],
+    headers: Headers,
     serializer: Serializer[Any] | None,
 ) -> bytes | None:
     """A result's key or value as bytes."""
