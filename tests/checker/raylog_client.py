@@ -92,8 +92,8 @@ class RecordingProducer:
         self._bytes.clear()
 
     def close(self) -> None:
-        """End; what was not flushed has an unknown outcome."""
-        self._producer.close()
+        """End at once; what was not flushed has an unknown outcome."""
+        self._producer.close(0)
         for sends in self._unanswered.values():
             for send in sends:
                 self._record(send, Outcome.UNKNOWN, None)
