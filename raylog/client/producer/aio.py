@@ -7,7 +7,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from raylog.client.arrow import require_arrow
 from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
@@ -265,6 +264,8 @@ class AsyncProducer(Generic[K, V]):
         neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
         UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
         """
+        from raylog.client.arrow import require_arrow
+
         require_arrow()
         from raylog.client.arrow.outgoing import ColumnNames
         from raylog.client.arrow.sending import TableBatches

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from raylog.client.arrow import require_arrow
 from raylog.client.background import BackgroundLoop
 from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
@@ -274,6 +273,8 @@ class Producer(Generic[K, V]):
         neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
         UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
         """
+        from raylog.client.arrow import require_arrow
+
         require_arrow()
         from raylog.client.arrow.outgoing import ColumnNames
         from raylog.client.arrow.sending import TableBatches
