@@ -68,9 +68,5 @@ class ProducerUnusable(ClientError):
     """
 
 
-class MissingExtra(ClientError):
-    """Something is used whose packages are not installed; the message names the extra."""
-
-
 class InvalidTable(ClientError):
     """A table whose columns cannot become records; nothing of it was sent."""

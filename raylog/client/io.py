@@ -63,13 +63,6 @@ class Io(Protocol):
         """Let time pass; bytes move meanwhile."""
 
 
-class LoopIo(Io, Protocol):
-    """I/O of tasks that wait for one another, on one event loop."""
-
-    def wake(self) -> None:
-        """Have all that wait look again."""
-
-
 def run_blocking(coroutine: Coroutine[object, object, T]) -> T:
     """Run a coroutine whose Io never suspends."""
     try:

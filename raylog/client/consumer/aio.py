@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
 from raylog.client.admin.groups import CommittedOffset
-from raylog.client.arrow import TABLE_BYTES, require_arrow
+from raylog.client.arrow import TABLE_BYTES
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.commits import Done
@@ -256,7 +256,9 @@ class AsyncConsumer(Generic[K, V]):
 
         Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
         """
-        require_arrow()
+        from raylog.extras import check
+
+        check("arrow", "poll_table")
         from raylog.client.arrow.tables import poll_table
 
         return await poll_table(

@@ -11,7 +11,7 @@ from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
-from raylog.client.io import LoopIo
+from raylog.client.io import Io
 from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import Offsets, ProducerCore
 from raylog.client.producer.partitioner import Partitioner
@@ -120,14 +120,14 @@ class AsyncProducer(Generic[K, V]):
         self._own_io = io
 
     @classmethod
-    def over(cls, producer: ProducerCore, io: LoopIo) -> AsyncProducer[bytes, bytes]:
+    def over(cls, producer: ProducerCore, io: Io) -> AsyncProducer[bytes, bytes]:
         """A producer of bytes over a core that is made already."""
         made: AsyncProducer[bytes, bytes] = AsyncProducer.__new__(AsyncProducer)
         made._begin(producer, io, pipeline_of(producer))
         made._own_io = None
         return made
 
-    def _begin(self, producer: ProducerCore, io: LoopIo, pipeline: Pipeline | None) -> None:
+    def _begin(self, producer: ProducerCore, io: Io, pipeline: Pipeline | None) -> None:
         self._producer = producer
         self._append: Any = producer.append
         """Typed by the serializers, which nobody but the pipeline knows."""
@@ -264,9 +264,9 @@ class AsyncProducer(Generic[K, V]):
         neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
         UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
         """
-        from raylog.client.arrow import require_arrow
+        from raylog.extras import check
 
-        require_arrow()
+        check("arrow", "send_table")
         from raylog.client.arrow.outgoing import ColumnNames
         from raylog.client.arrow.sending import TableBatches
 

@@ -273,9 +273,9 @@ class Producer(Generic[K, V]):
         neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
         UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
         """
-        from raylog.client.arrow import require_arrow
+        from raylog.extras import check
 
-        require_arrow()
+        check("arrow", "send_table")
         from raylog.client.arrow.outgoing import ColumnNames
         from raylog.client.arrow.sending import TableBatches
 

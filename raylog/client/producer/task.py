@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from raylog.client.errors import ClientError, RequestTimedOut
-from raylog.client.io import LoopIo
+from raylog.client.io import Io
 from raylog.client.producer.core import ProducerCore
 from raylog.wire.errors import KafkaError
 
@@ -14,7 +14,7 @@ from raylog.wire.errors import KafkaError
 class SenderTask:
     """Sends batches that are full or lingered, in a task of its own. For one event loop."""
 
-    def __init__(self, producer: ProducerCore, io: LoopIo) -> None:
+    def __init__(self, producer: ProducerCore, io: Io) -> None:
         self._producer = producer
         self._io = io
         self._task: asyncio.Task[None] | None = None

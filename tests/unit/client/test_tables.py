@@ -27,8 +27,9 @@ from raylog.client import (
 )
 from raylog.client.arrow.decoding import Bodies
 from raylog.client.consumer.blocking import BlockingConsumer
-from raylog.client.errors import InvalidTable, MissingExtra, RecordTooLarge
+from raylog.client.errors import InvalidTable, RecordTooLarge
 from raylog.client.producer.partitioner import partition_of_key
+from raylog.extras import MissingExtra
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidRecord, UnknownTopicOrPartition
 
