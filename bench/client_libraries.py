@@ -1,9 +1,11 @@
 """`python -m bench.client_libraries`: Python's Kafka clients beside one another.
 
-For each record size and codec and kind of work, every library works in a process of its own against
-the same broker, one after the other, in rounds that begin with another one each. Figures are
-records per second of the client's CPU time (user and system, all threads) and per second of the
-clock; ratios are Raylog's to another's within a round, and their median over the rounds.
+For each broker, record size, codec and kind of work, every library works in a process of its own,
+one after the other, in rounds that begin with another one each. The brokers are Apache Kafka (needs
+Java and Maven) and Raylog's embedded broker unless `--bootstrap` names others. Figures are records
+per second of the client's CPU time (user and system, all threads) and per second of the clock, and
+how far the process grew at its peak. Ratios are Raylog's client to another one within a round, and
+their median over the rounds; TARGETS says which of them must be reached.
 
 | work | Raylog | confluent-kafka | kafka-python, aiokafka |
 |---|---|---|---|
@@ -17,10 +19,12 @@ clock; ratios are Raylog's to another's within a round, and their median over th
 | poll_table | `poll_table` | `consume` | – |
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Annotated
@@ -31,7 +35,9 @@ from rich.table import Table
 
 from bench import report
 from bench.client_library_worker import Task
+from bench.peers import ApacheKafka, Reachable
 from raylog.client import Admin, NewTopic
+from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import KafkaError
 
 RAYLOG, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = LIBRARIES = (
@@ -52,16 +58,29 @@ WORKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "poll_table": ("consume", "table", (RAYLOG, CONFLUENT)),
 }
 """Name to direction, what the worker is told, and who takes part."""
+TARGETS = {
+    ("send", CONFLUENT): 0.6,
+    ("send", KAFKA_PYTHON): 5.0,
+    ("send", AIOKAFKA): 5.0,
+    ("keyed", CONFLUENT): 0.35,
+    ("table", CONFLUENT): 2.0,
+    ("poll", CONFLUENT): 0.6,
+    ("poll", KAFKA_PYTHON): 5.0,
+    ("poll", AIOKAFKA): 5.0,
+    ("poll_table", CONFLUENT): 3.0,
+}
+"""Records per CPU-second: Raylog's client to another one, at least."""
 _SLOW = {KAFKA_PYTHON: 8, AIOKAFKA: 8}
-"""They get that much less to do."""
+"""They get that much less to send."""
 _WORKER_TIMEOUT_S = 300.0
 _LATENCY_RECORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row of the report."""
+    """What all libraries do in turn."""
 
+    broker: str
     work: str
     size: int
     codec: str
@@ -75,6 +94,7 @@ class Figures:
     per_s: list[float] = field(default_factory=list)
     p50_ms: list[float] = field(default_factory=list)
     p99_ms: list[float] = field(default_factory=list)
+    grown_mib: list[float] = field(default_factory=list)
 
 
 Results = dict[tuple[Case, str], Figures]
@@ -123,7 +143,8 @@ class Bed:
     def _count(self, library: str, case: Case) -> int:
         if case.work == "latency":
             return _LATENCY_RECORDS
-        return max(1, self._records * 100 // max(case.size, 100) // _SLOW.get(library, 1))
+        slow = 1 if WORKS[case.work][0] == "consume" else _SLOW.get(library, 1)
+        return max(1, self._records * 100 // max(case.size, 100) // slow)
 
     def _source(self, case: Case) -> tuple[str, str, int]:
         """A topic that holds the records of a case, filled when first asked for."""
@@ -173,13 +194,26 @@ class Bed:
         for line in done.stdout.splitlines():
             if line.startswith("{"):
                 said.update(json.loads(line))
-        if done.returncode != 0 or said.get("records", 0) < task.records:
+        if done.returncode != 0 or not said.get("records"):
             raise RuntimeError(f"{task}: {said}\n{done.stderr[-2000:]}")
         return said
 
 
+@contextlib.contextmanager
+def brokers(bootstraps: list[str]) -> Iterator[dict[str, str]]:
+    """Name to bootstrap servers of the brokers to measure against, which run meanwhile."""
+    with contextlib.ExitStack() as running:
+        if bootstraps:
+            given = [running.enter_context(Reachable(one, one).run()) for one in bootstraps]
+            yield {peer.name: peer.address for peer in given}
+        else:
+            kafka = running.enter_context(ApacheKafka().run())
+            embedded = running.enter_context(EmbeddedBroker())
+            yield {kafka.name: kafka.address, "Raylog": embedded.bootstrap}
+
+
 def measure(
-    bed: Bed, cases: list[Case], libraries: list[str], rounds: int, console: Console
+    beds: dict[str, Bed], cases: list[Case], libraries: list[str], rounds: int, console: Console
 ) -> Results:
     """All rounds; each begins with another library."""
     results: Results = {}
@@ -188,8 +222,9 @@ def measure(
             able = [one for one in libraries if one in WORKS[case.work][2]]
             turn = number % len(able)
             for library in able[turn:] + able[:turn]:
-                said = bed.run(library, case)
+                said = beds[case.broker].run(library, case)
                 figures = results.setdefault((case, library), Figures())
+                figures.grown_mib.append(said["grown_mib"])
                 if "p50_ms" in said:
                     figures.p50_ms.append(said["p50_ms"])
                     figures.p99_ms.append(said["p99_ms"])
@@ -212,19 +247,34 @@ def lines_of(results: Results) -> list[list[str]]:
     """The report's cells."""
     lines = []
     for (case, library), figures in results.items():
-        how = [case.work, str(case.size), case.codec, library]
+        how = [case.broker, case.work, str(case.size), case.codec, library]
+        grown = f"{max(figures.grown_mib):.0f}"
         if figures.p50_ms:
             p50, p99 = median(figures.p50_ms), median(figures.p99_ms)
-            lines.append([*how, f"p50 {p50:.2f} ms", f"p99 {p99:.2f} ms", "", ""])
+            lines.append([*how, f"p50 {p50:.2f} ms", f"p99 {p99:.2f} ms", "", grown, ""])
             continue
         found = ratio(results, case, library) if library != RAYLOG else None
         spread = f"{min(figures.per_cpu_s):,.0f}-{max(figures.per_cpu_s):,.0f}"
         cells = [f"{median(figures.per_cpu_s):,.0f}", f"{median(figures.per_s):,.0f}", spread]
-        lines.append([*how, *cells, "" if found is None else f"{found:.2f}"])
+        lines.append([*how, *cells, grown, "" if found is None else f"{found:.2f}"])
     return lines
 
 
+def missed(results: Results) -> list[str]:
+    """The targets that were not reached, in words."""
+    said = []
+    for case, other in results:
+        target, found = TARGETS.get((case.work, other)), ratio(results, case, other)
+        if target is not None and found is not None and found < target:
+            said.append(
+                f"{case.work} of {case.size} B, {case.codec}, at {case.broker}: expected "
+                f"{target:g} times the records per CPU-second of {other}, found {found:.2f}"
+            )
+    return said
+
+
 HEADINGS = [
+    "broker",
     "work",
     "B",
     "codec",
@@ -232,44 +282,59 @@ HEADINGS = [
     "records/CPU-s",
     "records/s",
     "spread, CPU",
+    "MiB grown",
     "Raylog / it, CPU",
 ]
+MODULE = "bench.client_libraries"
 
 
 def main(
-    bootstrap: Annotated[str, typer.Option(help="The broker, host:port.")],
+    bootstrap: Annotated[
+        list[str] | None, typer.Option(help="A broker to measure against, host:port; repeatable.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 10,
     sizes: Annotated[str, typer.Option(help="Bytes of values, with commas.")] = "100,1024",
     codecs: Annotated[str, typer.Option(help="With commas.")] = "none,zstd",
-    works: Annotated[str, typer.Option(help=f"Of {', '.join(WORKS)}.")] = "send,keyed,rows,poll",
+    works: Annotated[str, typer.Option(help=f"Of {', '.join(WORKS)}.")] = ",".join(WORKS),
     libraries: Annotated[str, typer.Option(help="With commas.")] = ",".join(LIBRARIES),
     records: Annotated[int, typer.Option(help="Of 100 B; larger ones are fewer.")] = 400_000,
     partitions: Annotated[int, typer.Option(min=1)] = 6,
-    markdown: Annotated[bool, typer.Option(help="As Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print Markdown.")] = False,
+    write_docs: Annotated[
+        bool, typer.Option(help="Replace the section of docs/BENCHMARKS.md.")
+    ] = False,
 ) -> None:
-    """Measure and print."""
+    """Measure and print; the exit code is 1 if a target was missed."""
     console = Console(stderr=True)
-    cases = [
-        Case(work, int(size), codec)
-        for work in works.split(",")
-        for size in sizes.split(",")
-        for codec in codecs.split(",")
-    ]
-    bed = Bed(bootstrap, partitions, records)
-    try:
-        results = measure(bed, cases, libraries.split(","), rounds, console)
-    finally:
-        bed.close()
+    with brokers(bootstrap or []) as addresses, contextlib.ExitStack() as filled:
+        beds = {name: Bed(address, partitions, records) for name, address in addresses.items()}
+        for bed in beds.values():
+            filled.callback(bed.close)
+        cases = [
+            Case(name, work, int(size), codec)
+            for work in works.split(",")
+            for size in sizes.split(",")
+            for codec in codecs.split(",")
+            for name in beds
+        ]
+        results = measure(beds, cases, libraries.split(","), rounds, console)
     lines = lines_of(results)
+    circumstances = report.circumstances()
+    rule = ["---"] * 5 + ["---:"] * 5
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [HEADINGS, rule, *lines])
     if markdown:
-        rule = ["---"] * 4 + ["---:"] * 4
-        print("".join(f"| {' | '.join(cells)} |\n" for cells in [HEADINGS, rule, *lines]))
+        print(text)
     else:
         table = Table(*HEADINGS)
         for cells in lines:
             table.add_row(*cells)
-        Console(width=140).print(table)
-    console.print(report.circumstances(), soft_wrap=True)
+        Console(width=160).print(table)
+    console.print(circumstances, soft_wrap=True)
+    if write_docs:
+        report.write_section(f"{circumstances}; {rounds} rounds.\n\n{text}", MODULE)
+    for target in missed(results):
+        console.print(target, soft_wrap=True)
+    raise typer.Exit(bool(missed(results)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One measurement of `bench.client_libraries`: a client library does one kind of work.
 
-Runs as a process of its own and prints a line of JSON: records, wall and CPU seconds. The clock
-starts when the client is connected and has sent (or read) its first record.
+Runs as a process of its own and prints a line of JSON: records, wall and CPU seconds, and by how
+many MiB the process grew at most. The clock starts when the client is connected and has sent (or
+read) its first record.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 LINGER_MS = 5
@@ -42,15 +44,24 @@ class Clock:
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    grown_mib: float = 0.0
 
     def start(self) -> None:
         """From now on."""
+        self.grown_mib = _memory_mib("VmRSS")
         self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
         """Until now."""
         self.wall_s = time.perf_counter() - self.wall_s
         self.cpu_s = time.process_time() - self.cpu_s
+        self.grown_mib = _memory_mib("VmHWM") - self.grown_mib
+
+
+def _memory_mib(name: str) -> float:
+    """A line of this process' status: VmRSS is what it holds now, VmHWM the most it ever held."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
 def linger_of(task: Task) -> int:
@@ -338,7 +349,12 @@ def confluent_consume(task: Task, clock: Clock) -> int:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": task.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": task.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 1,  # by default it may rest for a second
+        }
     )
     consumer.assign(
         [TopicPartition(task.topic, number, OFFSET_BEGINNING) for number in range(task.partitions)]
@@ -385,30 +401,34 @@ async def _aiokafka_consume(task: Task, clock: Clock) -> int:
     await consumer.start()
     consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
     await consumer.seek_to_beginning()
-    count = 0
+    count = first = 0
     while count < task.records:
         found = await consumer.getmany(timeout_ms=1_000, max_records=10_000)
-        if not count and found:
-            clock.start()
         count += sum(map(len, found.values()))
+        if not first and count:
+            first = count
+            clock.start()
     clock.stop()
     await consumer.stop()
-    return count
+    return count - first
 
 
 def _read_all(task: Task, clock: Clock, poll: Callable[[], int]) -> int:
-    """Poll until all records are here; the clock starts with the first of them."""
-    count = 0
+    """Poll until all records are here; those of the first poll are in neither time nor count."""
+    count = first = 0
     silent_since = time.monotonic()
     while count < task.records and time.monotonic() < silent_since + _SILENCE_S:
         found = poll()
         if found:
             silent_since = time.monotonic()
-            if not count:
-                clock.start()
         count += found
+        if not first and count:
+            first = count
+            clock.start()
     clock.stop()
-    return count
+    if count < task.records:
+        raise TimeoutError(f"expected {task.records} records, found {count}")
+    return count - first
 
 
 WORKERS: dict[tuple[str, str], Callable[[Task, Clock], int]] = {
