@@ -409,9 +409,14 @@ class ConsumerCore:
         return metadata if metadata.is_member else None
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        """For whom a transactional producer commits offsets; raises InvalidSetting.
+
+        A member that was put out stays who it was until it is one again. The coordinator refuses
+        its offsets then; without a generation it would take them, although others have the
+        partitions.
+        """
         if self.group is not None:
-            return self.group.member.metadata
+            return self.group.last_membership
         return self.fetcher.group_metadata()
 
     # -- lookups ---------------------------------------------------------------------------------

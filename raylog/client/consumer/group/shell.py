@@ -104,6 +104,8 @@ class GroupShell:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._create_topics = create_topics
         self._internal_topics = internal_topics
+        self.last_membership = member.metadata
+        """Whom the coordinator knew last: of a member that was put out, who it was."""
         self._group_id = member.metadata.group_id
         self._wanted = Wanted()
         self._told_polled_ms = float("-inf")
@@ -132,6 +134,8 @@ class GroupShell:
         """Give the machine an event and carry out what follows."""
         now_ms = self._core.io.now_ms()
         effects = self.member.handle(event, now_ms)
+        if (membership := self.member.metadata).is_member:
+            self.last_membership = membership
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("group %s: %s -> %s", self._group_id, event, effects)
         for effect in effects:

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from raylog.client import (
+    AbortRequired,
     AsyncConsumer,
     BlockingClient,
     CommittedOffset,
@@ -20,6 +21,7 @@ from raylog.client import (
     InvalidSetting,
     NewTopic,
     NoOffset,
+    Producer,
     RebalanceListener,
     TopicPartition,
     WokenUp,
@@ -374,6 +376,34 @@ def test_who_does_not_poll_for_too_long_loses_its_partitions(
             consumer.poll_records(100)
         while len(consumer.assignment()) < 3:
             consumer.poll_records(100)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_transaction_with_offsets_of_a_member_that_was_put_out_is_refused(
+    broker: EmbeddedBroker, topic: str, protocol: str
+) -> None:
+    """While another member has the partitions, and when that one has left."""
+    own = settings(broker.bootstrap, protocol, f"g-{topic}", enable_auto_commit=False)
+    with (
+        Consumer(own, max_poll_interval_ms=500) as silent,
+        Consumer(own) as other,
+        Producer(broker.bootstrap, transactional_id=f"p-{topic}") as producer,
+    ):
+        silent.subscribe([topic])
+        while len(silent.assignment()) < 3:
+            silent.poll_records(100)
+        other.subscribe([topic])
+        while len(other.assignment()) < 3:  # until the silent one is out
+            other.poll_records(100)
+        producer.init_transactions()
+        for _ in range(2):
+            producer.begin_transaction()
+            with pytest.raises(AbortRequired):
+                producer.send_offsets_to_transaction(
+                    {TopicPartition(topic, 0): 1}, silent.group_metadata()
+                )
+            producer.abort_transaction()
+            other.close()
 
 
 def test_wakeup_ends_a_poll_of_another_thread(broker: EmbeddedBroker, topic: str) -> None:
