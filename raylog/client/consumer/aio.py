@@ -318,7 +318,10 @@ class AsyncConsumer(Generic[K, V]):
     async def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
     ) -> None:
-        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError."""
+        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError.
+
+        RebalanceInProgress: nothing was committed; poll first, and see what is still assigned.
+        """
         await self.core.commit(offsets)
 
     def commit_async(

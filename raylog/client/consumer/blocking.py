@@ -315,7 +315,10 @@ class Consumer(Generic[K, V]):
     # -- commits -----------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None) -> None:
-        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError."""
+        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError.
+
+        RebalanceInProgress: nothing was committed; poll first, and see what is still assigned.
+        """
         self._run(self._core.commit(offsets))
         self._call_back()
 

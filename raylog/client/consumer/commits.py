@@ -199,9 +199,14 @@ class Commits:
             ],
         )
 
+        names = {topic_id: name for name, topic_id in ids.items()}
+
         def refusal(response: OffsetCommitResponse) -> KafkaError | None:
             failures = [
-                error_of(answer.error_code, f"commit of {topic.name}-{answer.partition_index}")
+                error_of(
+                    answer.error_code,
+                    f"commit of {topic.name or names.get(topic.topic_id)}-{answer.partition_index}",
+                )
                 for topic in response.topics
                 for answer in topic.partitions
                 if answer.error_code != ErrorCode.NONE

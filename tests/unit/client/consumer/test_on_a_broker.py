@@ -29,6 +29,7 @@ from raylog.client import (
 )
 from raylog.client.consumer.core import ConsumerCore
 from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import OffsetMetadataTooLarge
 
 PROTOCOLS = ("classic", "consumer")
 PATIENCE_S = 30.0
@@ -235,6 +236,20 @@ def test_commits_end_in_the_order_in_which_they_were_asked_for(
             assert (await consumer.committed([key]))[key] == CommittedOffset(50, -1, "last")
 
     run(test())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_refused_commit_names_the_partition(
+    broker: EmbeddedBroker, topic: str, protocol: str
+) -> None:
+    """Also where the broker's answer has the topic's id only (OffsetCommit 10)."""
+    with Consumer(settings(broker.bootstrap, protocol, f"g-{topic}")) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.poll_records(100):
+            pass
+        too_large = CommittedOffset(1, metadata="x" * 5_000)
+        with pytest.raises(OffsetMetadataTooLarge, match=f"commit of {topic}-1"):
+            consumer.commit({TopicPartition(topic, 1): too_large})
 
 
 def test_what_earlier_polls_returned_is_committed_now_and_then(
