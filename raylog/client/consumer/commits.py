@@ -67,6 +67,8 @@ class CommitFailed(ClientError):
 class _Commit:
     offsets: Offsets
     done: Done
+    holds: Mapping[TopicPartition, object]
+    """How each partition was held when it was asked for."""
 
 
 class Commits:
@@ -79,25 +81,27 @@ class Commits:
         group_id: str,
         who: Callable[[], GroupMetadata | None],
         *,
-        owns: Callable[[TopicPartition], bool],
+        hold: Callable[[TopicPartition], object],
         has_epochs: bool = False,
     ) -> None:
         """`who` commits now; None: the consumer subscribes, and is in no generation.
 
+        `hold` is the same object for as long as a partition is assigned without a break, and None
+        where it is not.
         `has_epochs`: the group is of the new protocol, so that fetches of offsets are checked.
         """
         self._core = core
         self._coordinators = coordinators
         self._group_id = group_id
         self._who = who
-        self._owns = owns
+        self._hold = hold
         self._has_epochs = has_epochs
         self._queue: deque[_Commit] = deque()
         self._worker: asyncio.Task[None] | None = None
 
     def submit(self, offsets: Offsets, done: Done) -> None:
         """Commit as soon as what was submitted before is done."""
-        self._queue.append(_Commit(offsets, done))
+        self._queue.append(_Commit(offsets, done, {key: self._hold(key) for key in offsets}))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
 
@@ -136,23 +140,26 @@ class Commits:
         while self._queue:
             together = list(self._queue)
             merged: dict[TopicPartition, CommittedOffset] = {}
+            holds: dict[TopicPartition, object] = {}
             for commit in together:
                 merged.update(commit.offsets)
+                holds.update(commit.holds)
             failure: Exception | None = None
             try:
                 if merged:
-                    await self._commit(merged)
+                    await self._commit(merged, holds)
             except (KafkaError, ClientError) as error:
                 failure = error
             for _ in together:
                 commit = self._queue.popleft()
                 commit.done(commit.offsets, failure)
 
-    async def _commit(self, offsets: Offsets) -> None:
+    async def _commit(self, offsets: Offsets, holds: Mapping[TopicPartition, object]) -> None:
         """Send one commit until it is refused for good.
 
-        A generation that has ended meanwhile does not matter for what we still have: a cooperative
-        rebalance, or a new epoch, left it to us.
+        A generation that has ended meanwhile does not matter for what we have had all the time: a
+        cooperative rebalance, or a new epoch, left it to us. What we lost and got again does:
+        another member may have committed more.
         """
         deadline_ms = self._core.io.now_ms() + self._core.settings.operation_timeout_ms
         while True:
@@ -167,12 +174,15 @@ class Commits:
                 if error.code is ErrorCode.STALE_MEMBER_EPOCH and self._who() == who:
                     # the next heartbeat brings the new epoch
                     await self._core.io.pause(self._core.settings.retry_backoff_ms)
-                elif self._who() in (None, who) or not all(map(self._owns, offsets)):
+                elif self._who() in (None, who) or not self._still_held(holds):
                     raise CommitFailed(f"group {self._group_id!r}: {error}") from error
                 if self._core.io.now_ms() >= deadline_ms:
                     raise CommitFailed(f"group {self._group_id!r}: {error}") from error
             else:
                 return
+
+    def _still_held(self, holds: Mapping[TopicPartition, object]) -> bool:
+        return all(hold is not None and self._hold(key) is hold for key, hold in holds.items())
 
     async def _send(self, offsets: Offsets, who: GroupMetadata) -> None:
         ids = self._ids(offsets)

@@ -94,7 +94,7 @@ class ConsumerCore:
                 self._coordinators,
                 settings.group_id,
                 self._who,
-                owns=lambda key: self.fetcher.progress_of(key) is not None,
+                hold=self.fetcher.progress_of,
                 has_epochs=settings.group_protocol == "consumer",
             )
         self.group: GroupShell | None = None
