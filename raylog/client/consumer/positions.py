@@ -139,11 +139,9 @@ class Positions:
                 for key, answer in found.items()
                 if answer.offset < 0 and times[key] != LATEST
             }
-        checks = [one.key for one in wanted if one.fetch_offset is not None and one not in without]
+        checks = list(current(one.key for one in wanted if one not in without))
         if checks:
-            ends = await self._ask_epochs(assigned, checks, timeout_ms)
-            for progress in current(ends):
-                self._take_end(progress, ends[progress.key].end_offset)
+            await self._check_epochs(checks, current, timeout_ms)
 
     def _done(self, key: TopicPartition, *, is_new: bool = False) -> None:
         self._wanted.pop(key, None)
@@ -178,13 +176,28 @@ class Positions:
                     f"{min(missing)} has no committed offset and auto.offset.reset is none: seek"
                 )
 
-    async def _ask_epochs(
+    async def _check_epochs(
         self,
-        assigned: Mapping[TopicPartition, Progress],
-        keys: list[TopicPartition],
+        checks: list[Progress],
+        current: Callable[[Iterable[TopicPartition]], Iterable[Progress]],
         timeout_ms: float | None,
+    ) -> None:
+        """Compare what was read with the logs of new leaders."""
+        read = {progress.key: progress.fetch_epoch for progress in checks}
+        await self.core.know(key.topic for key in read)
+        epochs = {key: self.core.cluster.partition(key).leader_epoch for key in read}
+        ends = await self._ask_epochs(read, timeout_ms)
+        for progress in current(read):
+            progress.checked_epoch = epochs[progress.key]
+            if progress.key in ends:
+                self._take_end(progress, ends[progress.key].end_offset)
+            else:
+                self._done(progress.key)
+
+    async def _ask_epochs(
+        self, read: Mapping[TopicPartition, int], timeout_ms: float | None
     ) -> dict[TopicPartition, _EpochEnd]:
-        """Where the epochs of what was read last end, as the leaders know."""
+        """Where the epochs of what was read last end, as far as the leaders tell consumers."""
 
         def request(of_node: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
             return OffsetForLeaderEpochRequest(
@@ -196,7 +209,7 @@ class Positions:
                             OffsetForLeaderPartition(
                                 partition=key.partition,
                                 current_leader_epoch=self.core.cluster.partition(key).leader_epoch,
-                                leader_epoch=assigned[key].fetch_epoch,
+                                leader_epoch=read[key],
                             )
                             for key in of_topic
                         ],
@@ -214,23 +227,17 @@ class Positions:
                     else:
                         yield key, _EpochEnd(answer.end_offset)
 
-        await self.core.know(key.topic for key in keys)
-        epochs = {key: self.core.cluster.partition(key).leader_epoch for key in keys}
-        ends: dict[TopicPartition, _EpochEnd] = {}
-        if await self._may_ask_epochs(keys):
-            ends = await ask_leaders(
-                self.core,
-                keys,
-                request,
-                OffsetForLeaderEpochResponse,
-                answers,
-                timeout_ms=timeout_ms,
-            )
-        for key in keys:
-            assigned[key].checked_epoch = epochs[key]
-            if key not in ends:
-                self._done(key)
-        return ends
+        keys = list(read)
+        if not await self._may_ask_epochs(keys):
+            return {}
+        return await ask_leaders(
+            self.core,
+            keys,
+            request,
+            OffsetForLeaderEpochResponse,
+            answers,
+            timeout_ms=timeout_ms,
+        )
 
     async def _may_ask_epochs(self, keys: list[TopicPartition]) -> bool:
         """Whether the leaders answer consumers about epochs."""

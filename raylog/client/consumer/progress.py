@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import count
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
@@ -15,6 +16,7 @@ BLOCKS_AHEAD = 1
 """Fetched blocks of a partition that may wait while another is handed out."""
 NOWHERE = -1
 """No broker; ids of brokers are not negative."""
+_new_generation = count().__next__
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +38,8 @@ class Progress:
     """Offset behind the last record handed out."""
     epoch: int = -1
     """Leader epoch of that record."""
-    generation: int = 0
-    """Counts the seeks: answers to older fetches are dropped."""
+    generation: int = field(default_factory=_new_generation)
+    """A new one for each assignment and seek: answers to older requests are dropped."""
     blocks: deque[FetchedBatches] = field(default_factory=deque)
     is_paused: bool = False
     not_before_ms: float = 0.0
@@ -75,14 +77,14 @@ class Progress:
         self.start = start
 
     def _begin_anew(self) -> None:
-        self.generation += 1
+        self.generation = _new_generation()
         self.blocks.clear()
         self.fetch_epoch = self.epoch = self.checked_epoch = -1
         self.replica = NOWHERE
 
     def refetch(self) -> None:
         """Forget what was fetched and not handed out."""
-        self.generation += 1
+        self.generation = _new_generation()
         self.blocks.clear()
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
 

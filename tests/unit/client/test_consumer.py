@@ -1,5 +1,6 @@
 """Positions, fetches and what follows a refusal."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.positions import Positions
+from raylog.client.consumer.progress import COMMITTED
 from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST
@@ -26,6 +29,12 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from raylog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from raylog.wire.records import Record, decode_batch, encode_batch
 from tests.support.fake_cluster import LOST, FakeCluster, core_of
@@ -203,6 +212,64 @@ def test_a_moved_leader_is_followed() -> None:
     logs.cluster.topics["t"][0] = 2
     logs.cluster.epochs["t"] = 1
     assert offsets(consumer, 90) == {0: list(range(10, 100))}
+
+
+def ends_of_epochs(end: int, meanwhile: Callable[[], None]) -> Callable[[int, object], object]:
+    """A broker whose epochs end at an offset; each time it is asked something else happens."""
+
+    def answer(_: int, request: object) -> OffsetForLeaderEpochResponse:
+        assert isinstance(request, OffsetForLeaderEpochRequest)
+        meanwhile()
+        ends = [
+            EpochEndOffset(partition=asked.partition, leader_epoch=0, end_offset=end)
+            for topic in request.topics
+            for asked in topic.partitions
+        ]
+        return OffsetForLeaderEpochResponse(
+            topics=[OffsetForLeaderTopicResult(topic="t", partitions=ends)]
+        )
+
+    return answer
+
+
+def test_a_partition_may_go_while_its_leader_is_asked_about_epochs() -> None:
+    logs, consumer = rig()
+    logs.cluster.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = ends_of_epochs(
+        100, lambda: consumer.remove({ZERO})
+    )
+    consumer.seek(ZERO, 5, leader_epoch=0)
+    consumer.seek(ONE, 0)
+    assert offsets(consumer, 100) == {1: list(range(100))}
+
+
+def test_an_answer_about_epochs_is_not_taken_for_a_later_assignment() -> None:
+    logs, consumer = rig()
+
+    def give_back() -> None:
+        consumer.remove({ZERO})
+        consumer.seek(ZERO, 50)
+
+    logs.cluster.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = ends_of_epochs(10, give_back)
+    consumer.seek(ZERO, 20, leader_epoch=0)
+    assert offsets(consumer, 50) == {0: list(range(50, 100))}
+
+
+def test_committed_offsets_are_not_taken_for_a_later_assignment() -> None:
+    """Another member had the partition meanwhile, and has committed more."""
+    committed = iter([20, 60])
+
+    async def committed_of(keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        found = {key: (next(committed), -1) for key in keys}
+        if found[ZERO] == (20, -1):
+            consumer.remove({ZERO})
+            consumer.start_from(ZERO, COMMITTED)
+        return found
+
+    logs, _ = rig()
+    core, settings = core_of(logs.cluster), ConsumerSettings()
+    consumer = Fetcher(core, settings, Positions(core, settings, committed_of))
+    consumer.start_from(ZERO, COMMITTED)
+    assert offsets(consumer, 40) == {0: list(range(60, 100))}
 
 
 @pytest.mark.parametrize(
