@@ -188,6 +188,8 @@ class Positions:
         epochs = {key: self.core.cluster.partition(key).leader_epoch for key in read}
         ends = await self._ask_epochs(read, timeout_ms)
         for progress in current(read):
+            if progress.fetch_epoch != read[progress.key]:
+                continue  # a fetch that was on its way brought more: it is asked again
             progress.checked_epoch = epochs[progress.key]
             if progress.key in ends:
                 self._take_end(progress, ends[progress.key].end_offset)
