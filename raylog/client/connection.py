@@ -122,7 +122,9 @@ class Connection:
                 if self._frame_filled == len(self._frame):
                     frame, self._frame = self._frame, None
                     self._answer(memoryview(frame))
-        except (DecodeError, ClientError) as error:
+        except DecodeError as error:
+            self.end(NotKafka(f"expected an answer that can be decoded: {error}"))
+        except ClientError as error:
             self.end(error)
 
     def end(self, reason: Exception) -> None:

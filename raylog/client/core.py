@@ -38,12 +38,12 @@ _IDLE_MS = 100.0
 
 @dataclass(slots=True)
 class _Failed:
-    """A broker to which no connection could be made."""
+    """A broker to which no connection could be made, or that refused our login."""
 
     backoff: Backoff
+    failure: Exception
     until_ms: float = 0.0
     """When to try again."""
-    reason: str = ""
 
 
 class Core:
@@ -171,6 +171,22 @@ class Core:
         """A feature's level in the cluster (KIP-584), as brokers told at connecting; 0: none."""
         return self._features.get(name, 0)
 
+    def is_connected(self, node_id: int) -> bool:
+        """Whether a request to this broker would leave without waiting for a connection."""
+        channel = self._channels.get(node_id)
+        return (
+            channel is not None
+            and channel.is_open
+            and node_id not in self._connecting
+            and not self._has_moved(node_id, channel)
+            and self.io.now_ms() < channel.login_again_ms
+        )
+
+    def is_aged(self, topic: str) -> bool:
+        """Whether a topic's metadata is older than `metadata_max_age_ms`."""
+        age_ms = self.io.now_ms() - self._metadata_at_ms.get(topic, float("-inf"))
+        return age_ms > self.settings.metadata_max_age_ms
+
     def in_flight(self, node_id: int) -> int:
         """Unanswered requests of one broker's connection."""
         channel = self._channels.get(node_id)
@@ -187,12 +203,14 @@ class Core:
     async def any_node(self) -> int:
         """The least loaded broker: the connected one with the fewest unanswered requests.
 
-        Where none is connected: one that is being connected to, else one to connect to. Raises
-        NotConnected, naming every address tried.
+        Of those, brokers of the metadata come before bootstrap servers: one may have left the
+        cluster, and its metadata never says so. Where none is connected: one that is being
+        connected to, else one to connect to. Raises NotConnected, naming every address tried.
         """
         open_nodes = [node for node, channel in self._channels.items() if channel.is_open]
         if open_nodes:
-            return min(open_nodes, key=self.in_flight)
+            nodes = self.cluster.nodes
+            return min(open_nodes, key=lambda node: (self.in_flight(node), node not in nodes))
         failures = []
         for node_id in await self._candidates():
             try:
@@ -289,11 +307,10 @@ class Core:
 
     async def know(self, topics: Iterable[str], *, create: bool = False) -> None:
         """Refresh those topics of which too little or nothing recent is known."""
-        oldest = self.io.now_ms() - self.settings.metadata_max_age_ms
         stale = [
             topic
             for topic in set(topics)
-            if topic not in self.cluster.topics or self._metadata_at_ms.get(topic, 0.0) < oldest
+            if topic not in self.cluster.topics or self.is_aged(topic)
         ]
         if stale:
             await self.refresh(stale, create=create)
@@ -426,14 +443,14 @@ class Core:
             stale.transport.close()
         failed = self._failed.get(node_id)
         if failed is not None and self._pause_left_ms(node_id) > 0:
-            raise NotConnected(failed.reason)
+            raise failed.failure.with_traceback(None)
         try:
             channel = await self._open(*self._address(node_id))
-        except ClientError as error:
+        except (ClientError, KafkaError) as error:
             if failed is None:
-                failed = self._failed[node_id] = _Failed(self._reconnect_backoff())
+                failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), error)
             failed.until_ms = self.io.now_ms() + failed.backoff.next_ms()
-            failed.reason = str(error)
+            failed.failure = error
             raise
         self._failed.pop(node_id, None)
         return channel

@@ -62,6 +62,12 @@ class Io(Protocol):
     async def pause(self, duration_ms: float) -> None:
         """Let time pass; bytes move meanwhile."""
 
+    async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
+        """Run work, which raises nothing, beside the caller; returns what ends it early.
+
+        Blocking I/O runs it to its end before this returns.
+        """
+
 
 def run_blocking(coroutine: Coroutine[object, object, T]) -> T:
     """Run a coroutine whose Io never suspends."""

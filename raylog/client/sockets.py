@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
@@ -191,6 +191,8 @@ class BlockingIo:
             sock = socket.create_connection((host, port), timeout=timeout_ms / 1000)
         except OSError as error:
             raise NotConnected(f"{host}:{port}: {error}") from error
+        except (ValueError, OverflowError) as error:
+            raise NotConnected(f"{host}:{port} is no address: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         if tls is None:
@@ -248,6 +250,11 @@ class BlockingIo:
     async def pause(self, duration_ms: float) -> None:
         """Move bytes for a while."""
         await self.wait(lambda: False, duration_ms)
+
+    async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
+        """Run work to its end."""
+        await work
+        return lambda: None
 
     def close(self) -> None:
         """Close the selector; transports are closed by their owner."""

@@ -6,7 +6,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
@@ -87,6 +87,7 @@ class AsyncIo:
         self._waiters: set[asyncio.Future[None]] = set()
         self._unfinished: set[StreamProtocol] = set()
         """Connections whose sockets are open."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -129,14 +130,17 @@ class AsyncIo:
             if reached and tls is not None:
                 raise tls_failure(address, host, error) from error
             raise NotConnected(f"{address}: {error}") from error
+        except (ValueError, OverflowError) as error:
+            raise NotConnected(f"{address} is no address: {error}") from error
         return protocol
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
-        """Wait until `ready()` or time is up."""
+        """Wait until `ready()` or time is up; other tasks run at least once unless it is ready."""
         deadline_ms = self.now_ms() + timeout_ms
         while not ready():
             remaining_ms = deadline_ms - self.now_ms()
             if remaining_ms <= 0:
+                await asyncio.sleep(0)
                 break
             await self._progress(remaining_ms / 1000)
         return ready()
@@ -144,6 +148,13 @@ class AsyncIo:
     async def pause(self, duration_ms: float) -> None:
         """Sleep."""
         await asyncio.sleep(duration_ms / 1000)
+
+    async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
+        """Run work in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task.cancel
 
     async def finish(self) -> None:
         """Wait until the sockets of all connections that were ended are closed."""

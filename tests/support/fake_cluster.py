@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from raylog.client.connection import Buffer, Connection
@@ -233,6 +233,11 @@ class FakeIo:
     async def pause(self, duration_ms: float) -> None:
         """Let time pass."""
         await self.wait(lambda: False, duration_ms)
+
+    async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
+        """Run work to its end."""
+        await work
+        return lambda: None
 
 
 def feed(connection: Connection, data: bytes, step: int = 1 << 30) -> None:

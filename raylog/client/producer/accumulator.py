@@ -60,6 +60,10 @@ __all__ = [
 ]
 
 
+_OUTDATED_MAX = 64
+"""So many entries of a heap may be out of date before it is cleared of them."""
+
+
 class Appended(IntEnum):
     """What comes of a record."""
 
@@ -83,6 +87,8 @@ class _Queue:
     """One partition's batches."""
 
     key: TopicPartition
+    is_ordered: bool = False
+    """Whether nothing leaves while something is in flight: only sequences keep repeats in order."""
     open: Batch | None = None
     """The batch that takes records; the last of `batches`."""
     batches: deque[Batch] = field(default_factory=deque)
@@ -102,7 +108,14 @@ class _Queue:
     @property
     def may_send(self) -> bool:
         """Whether the first batch may leave as far as the partition is concerned."""
-        return bool(self.batches) and not self.refused and not self.not_before_ms
+        if not self.batches or self.refused or self.not_before_ms:
+            return False
+        return not (self.is_ordered and self.in_flight)
+
+    @property
+    def lingers_since_ms(self) -> float | None:
+        """When the first batch was begun, if that takes more records and may leave one day."""
+        return self.batches[0].created_ms if self.may_send and not self.is_sealed else None
 
     def seal(self) -> None:
         """Let the open batch take no more records."""
@@ -122,8 +135,12 @@ class Accumulator:
         buffer_bytes: int,
         idempotent: bool,
         now_ms: Callable[[], float],
+        one_at_a_time: bool = False,
     ) -> None:
-        """`now_ms` is only looked at when a batch begins: that is too seldom to be handed in."""
+        """`one_at_a_time`: no partition has two batches in flight.
+
+        `now_ms` is only looked at when a batch begins: that is too seldom to be handed in.
+        """
         self.batch_bytes = batch_bytes
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes = buffer_bytes
@@ -138,10 +155,13 @@ class Accumulator:
         self._batch_count = 0
         self._in_flight = 0
         self._now_ms = now_ms
+        self._one_at_a_time = one_at_a_time
+        self._awaited: list[set[Batch]] = []
+        """Of each flush, the batches that it waits for."""
         self._ready: dict[_Queue, None] = {}
         """May send now; who sent goes to the end, so that all have their turn."""
-        self._lingering: list[tuple[float, int, Batch, _Queue]] = []
-        """By creation, first batches that are open; entries may be out of date."""
+        self._lingering: list[tuple[float, int, _Queue]] = []
+        """By creation, partitions whose first batch is open; entries may be out of date."""
         self._delayed: list[tuple[float, int, _Queue]] = []
         """By time, partitions that wait for it; entries may be out of date."""
         self._held_up: dict[_Queue, None] = {}
@@ -240,7 +260,7 @@ class Accumulator:
         with self._lock:
             if self._is_closed:
                 raise ClientError("the producer is closed")
-            self._queues.setdefault(key, _Queue(key))
+            self._queues.setdefault(key, _Queue(key, self._one_at_a_time))
 
     def choose(self, key: tuple[str, int]) -> None:
         """A partition was chosen for the records to come: it has taken nothing of them yet."""
@@ -313,8 +333,8 @@ class Accumulator:
                     queue.not_before_ms = 0.0
                     self._schedule(queue)
             while self._lingering and self._lingering[0][0] + linger_ms <= now_ms:
-                _, _, batch, queue = heapq.heappop(self._lingering)
-                if queue.may_send and queue.batches[0] is batch:
+                since_ms, _, queue = heapq.heappop(self._lingering)
+                if queue.lingers_since_ms == since_ms:
                     self._ready[queue] = None
             return [queue.key for queue in self._ready]
 
@@ -337,8 +357,11 @@ class Accumulator:
             self._ready[queue] = None
         else:
             self._ready.pop(queue, None)
-            first = queue.batches[0]
-            heapq.heappush(self._lingering, (first.created_ms, next(self._order), first, queue))
+            if len(self._lingering) > 2 * len(self._queues) + _OUTDATED_MAX:
+                self._lingering = [one for one in self._lingering if _is_current(one)]
+                heapq.heapify(self._lingering)
+            created_ms = queue.batches[0].created_ms
+            heapq.heappush(self._lingering, (created_ms, next(self._order), queue))
 
     def _delay(self, queue: _Queue, not_before_ms: float) -> None:
         """Let a partition send nothing for a while."""
@@ -351,10 +374,7 @@ class Accumulator:
         """Drop what is first in a heap and means nothing any more."""
         while self._delayed and self._delayed[0][2].not_before_ms != self._delayed[0][0]:
             heapq.heappop(self._delayed)
-        while self._lingering:
-            _, _, batch, queue = self._lingering[0]
-            if queue.may_send and queue.batches[0] is batch:
-                break
+        while self._lingering and not _is_current(self._lingering[0]):
             heapq.heappop(self._lingering)
 
     # -- sending -------------------------------------------------------------------------------
@@ -399,10 +419,11 @@ class Accumulator:
             self._held_up[queue] = None
             self._delay(queue, not_before_ms)
 
-    def hold_up(self) -> None:
-        """Nothing at all can be sent, though it was tried."""
+    def hold_up(self, keys: Iterable[TopicPartition] | None = None) -> None:
+        """Nothing can be sent to these partitions (None: to any), though it was tried."""
         with self._lock:
-            self._held_up = {queue: None for queue in self._queues.values() if queue.batches}
+            queues = self._queues.values() if keys is None else [self._queues[key] for key in keys]
+            self._held_up.update({queue: None for queue in queues if queue.batches})
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -424,6 +445,10 @@ class Accumulator:
         parts = batch.split()
         with self._lock:
             self._take_back(batch, parts, 0.0)
+            for awaited in self._awaited:
+                if batch in awaited:
+                    awaited.remove(batch)
+                    awaited.update(parts)
             self._batch_count += len(parts) - 1
             self.held_bytes += sum(part.held_bytes for part in parts) - batch.held_bytes
 
@@ -463,6 +488,12 @@ class Accumulator:
                 if other.sequence != NO_SEQUENCE
             )
 
+    def oldest_held_up_ms(self) -> float:
+        """When the oldest batch was begun that `expire` would look at; infinite if none."""
+        with self._lock:
+            firsts = (queue.batches[0].created_ms for queue in self._held_up if queue.batches)
+            return min(firsts, default=float("inf"))
+
     def expire(self, is_overdue: Callable[[Batch], bool]) -> list[Batch]:
         """Give up batches that are not in flight and were tried for too long.
 
@@ -478,6 +509,31 @@ class Accumulator:
                     self._lost(batch)
                     self._schedule(queue)
             return expired
+
+    def unanswered(self) -> list[Batch]:
+        """All batches in flight."""
+        with self._lock:
+            return [batch for queue in self._queues.values() for batch in queue.in_flight]
+
+    # -- flushing ------------------------------------------------------------------------------
+
+    def await_all(self) -> set[Batch]:
+        """All batches of now. Each leaves the set when it ends, until `await_no_more`."""
+        with self._lock:
+            awaited = {
+                batch
+                for queue in self._queues.values()
+                for batch in (*queue.in_flight, *queue.refused, *queue.batches)
+            }
+            self._awaited.append(awaited)
+            return awaited
+
+    def await_no_more(self, awaited: set[Batch]) -> None:
+        """Whoever called `await_all` waits no more."""
+        with self._lock:
+            self._awaited = [one for one in self._awaited if one is not awaited]
+
+    # -- giving up -----------------------------------------------------------------------------
 
     def give_up(self) -> list[Batch]:
         """Give up all that is not in flight; returns it. What was sent before may be written."""
@@ -551,6 +607,13 @@ class Accumulator:
         """A batch has met its end."""
         self._batch_count -= 1
         self.held_bytes -= batch.held_bytes
+        for awaited in self._awaited:
+            awaited.discard(batch)
+
+
+def _is_current(lingering: tuple[float, int, _Queue]) -> bool:
+    """Whether an entry of `Accumulator._lingering` is not out of date."""
+    return lingering[2].lingers_since_ms == lingering[0]
 
 
 def _age(batch: Batch, next_sequence: int) -> int:

@@ -7,14 +7,15 @@ goes as well as a background task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 
 from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
-from raylog.client.producer.batch import Body, Headers, Listener, PlainRecord, record_size
+from raylog.client.producer.batch import Batch, Body, Headers, Listener, PlainRecord, record_size
 from raylog.client.producer.partitioner import (
     KeyHash,
     Turns,
@@ -59,6 +60,7 @@ class ProducerCore:
             buffer_bytes=settings.buffer_bytes,
             idempotent=settings.is_idempotent,
             now_ms=core.io.now_ms,
+            one_at_a_time=settings.in_flight_max == 1,
         )
         self._transactions: Transactions | None = None
         if settings.transactional_id is not None:
@@ -281,6 +283,15 @@ class ProducerCore:
             self._transactions.state.check()
         else:
             self.reports.raise_failures()
+
+    @contextmanager
+    def unfinished(self) -> Iterator[Set[Batch]]:
+        """The batches of what was taken before; each leaves the set when it has met its end."""
+        awaited = self._accumulator.await_all()
+        try:
+            yield awaited
+        finally:
+            self._accumulator.await_no_more(awaited)
 
     @property
     def is_idle(self) -> bool:

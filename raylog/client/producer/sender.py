@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
-from raylog.client.errors import ClientError, NotKafka, RequestTimedOut
+from raylog.client.errors import ClientError, NotConnected, NotKafka, RequestTimedOut
 from raylog.client.producer.accumulator import Accumulator
 from raylog.client.producer.batch import Batch, ProducerIdentity
 from raylog.client.producer.reports import Reports, describe
+from raylog.client.producer.routes import Routes
 from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
@@ -66,11 +67,11 @@ class Sender:
         self._reports = reports
         self._transactions = transactions
         self._sent: list[_Sent] = []
-        self._stale: set[str] = set()
+        self._routes = Routes(core)
         self._last_refusal: Exception | None = None
         """Why a batch is sent again, unless something was acknowledged since."""
         self._busy_since_ms: dict[int, float] = {}
-        """Brokers for which batches are ready, and that may get no more at the moment."""
+        """Brokers for which batches are ready, and that can get none at the moment."""
 
     @property
     def refusal(self) -> str | None:
@@ -94,6 +95,7 @@ class Sender:
         records from being lost because nobody called this, however long.
         """
         await self._core.io.wait(self._any_done, 0)
+        self._routes.has_news = False
         self._collect()
         await self._send_ready(0.0 if everything else self._settings.linger_ms)
         self._expire()
@@ -109,21 +111,24 @@ class Sender:
         linger_ms = 0.0 if everything else self._settings.linger_ms
         now_ms = self._core.io.now_ms()
         next_ms = self._accumulator.next_ready_ms(linger_ms)
-        if self._sent and next_ms <= now_ms:
+        if next_ms <= now_ms and (self._sent or self._routes.is_waiting):
             next_ms = now_ms + _IDLE_LOOK_MS  # what is ready waits for an answer
+        expiry_ms = self._accumulator.oldest_held_up_ms() + self._settings.delivery_timeout_ms
         await self._core.wait_for(
-            lambda: self._any_done() or interrupted(), min(deadline_ms, next_ms)
+            lambda: self._any_done() or self._routes.has_news or interrupted(),
+            min(deadline_ms, next_ms, expiry_ms),
         )
 
     def abandon(self, reason: Exception, *, for_good: bool) -> None:
         """Give up everything; whether what was sent is written stays unknown."""
-        sent, self._sent = self._sent, []
-        given_up = [batch for one in sent for batch in one.batches.values()]
+        self._sent.clear()
+        given_up = self._accumulator.unanswered()
         for batch in given_up:
             self._accumulator.failed(batch)
         given_up += self._accumulator.give_up()
         if for_good:
             given_up += self._accumulator.close()
+            self._routes.close()
         for batch in given_up:
             self._reports.failed(batch, reason)
 
@@ -132,17 +137,44 @@ class Sender:
     async def _send_ready(self, linger_ms: float) -> None:
         if not await self._may_send(linger_ms):
             return
-        await self._refresh_stale()
         now_ms = self._core.io.now_ms()
         ready = self._accumulator.ready(now_ms, linger_ms)
         if self._transactions is not None:
             ready = self._transactions.held(ready)  # others came while the last were added
+        await self._routes.refresh({key.topic for key in ready})
         for node_id, keys in self._by_leader(ready).items():
-            if self._in_flight_at(node_id) < self._settings.in_flight_max:
+            if self._accumulator.needs_identity:
+                return  # a batch for another broker has failed for good just now
+            if await self._may_send_to(node_id, keys):
                 self._busy_since_ms.pop(node_id, None)
+                self._routes.reached(keys)
                 await self._send(node_id, self._accumulator.drain(keys, self._request_bytes))
             else:
                 self._busy_since_ms.setdefault(node_id, now_ms)
+
+    async def _may_send_to(self, node_id: int, keys: list[TopicPartition]) -> bool:
+        """Whether a broker takes a request now; if not, its partitions wait, or fail for good."""
+        if self._in_flight_at(node_id) >= self._settings.in_flight_max:
+            return False
+        try:
+            if await self._routes.reach(node_id):
+                return True
+        except (ClientError, KafkaError) as error:
+            if not is_retriable(error):
+                for batch in self._accumulator.drain(keys, self._request_bytes):
+                    self._refuse(batch, error)
+                return False
+            self._last_refusal = error
+            for key in keys:
+                self._postpone(key)
+        else:
+            self._accumulator.hold_up(keys)
+        return False
+
+    def _postpone(self, key: TopicPartition) -> None:
+        """A partition cannot be sent to for now; perhaps its leader has moved."""
+        self._routes.mark_stale(key.topic)
+        self._accumulator.postpone(key, self._routes.retry_at_ms(key))
 
     @property
     def _request_bytes(self) -> int:
@@ -171,10 +203,9 @@ class Sender:
         for key in keys:
             try:
                 grouped.setdefault(self._core.cluster.leader_of(key), []).append(key)
-            except KafkaError:
-                self._stale.add(key.topic)
-                backoff_ms = self._core.settings.retry_backoff_ms
-                self._accumulator.postpone(key, self._core.io.now_ms() + backoff_ms)
+            except KafkaError as error:
+                self._last_refusal = error
+                self._postpone(key)
         return grouped
 
     def _in_flight_at(self, node_id: int) -> int:
@@ -194,6 +225,8 @@ class Sender:
             )
         except (ClientError, KafkaError) as error:
             for batch in batches:
+                if isinstance(error, NotConnected):
+                    batch.attempts -= 1  # it has not left
                 self._refuse(batch, error)
             return
         self._reports.request_count += 1
@@ -290,7 +323,7 @@ class Sender:
         elif code in _UNFIT_SEQUENCE:
             self._refuse_sequence(batch, error, again_ms)
         elif is_retriable(error):
-            self._stale.add(batch.key.topic)
+            self._routes.mark_stale(batch.key.topic)
             self._accumulator.refused(batch, again_ms)
             self._reports.retry_count += 1
             self._last_refusal = error
@@ -363,15 +396,3 @@ class Sender:
             unknown = ClientError("whether it was written is unknown: an earlier batch had failed")
             self._reports.failed(batch, unknown)
         return True
-
-    async def _refresh_stale(self) -> None:
-        """Look up topics whose leaders may have moved; a failure is tried again next time."""
-        if not self._stale:
-            return
-        try:
-            await self._core.refresh(self._stale)
-        except (ClientError, KafkaError) as error:
-            if not is_retriable(error):
-                raise
-        else:
-            self._stale.clear()

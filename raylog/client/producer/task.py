@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from raylog.client.errors import ClientError, RequestTimedOut
+from raylog.client.errors import RequestTimedOut
 from raylog.client.io import Io
 from raylog.client.producer.core import ProducerCore
-from raylog.wire.errors import KafkaError
 
 
 class SenderTask:
@@ -30,13 +29,15 @@ class SenderTask:
             raise producer.exhausted(timeout_ms)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send all and wait until every record has met its end.
+        """Send all that was taken so far and wait until each record of it has met its end.
 
         Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
         when time is up: then records go on being sent.
         """
         timeout_ms = float("inf") if timeout_s is None else timeout_s * 1000
-        if not await self._sent_until(lambda: self._producer.is_idle, timeout_ms):
+        with self._producer.unfinished() as unfinished:
+            is_flushed = await self._sent_until(lambda: not unfinished, timeout_ms)
+        if not is_flushed:
             held = self._producer.statistics()
             raise RequestTimedOut(
                 f"{held.batches_waiting + held.batches_in_flight} batches are unacknowledged after "
@@ -107,7 +108,7 @@ class SenderTask:
                 self._io.wake()
                 if not producer.is_idle:
                     await producer.wait_for_work(lambda: self._is_poked, everything=everything)
-        except (ClientError, KafkaError) as error:
+        except Exception as error:
             producer.give_up(error)  # such as no right to produce at all: nobody waits for ever
             raise
         finally:

@@ -295,6 +295,10 @@ class Transactions:
             self.state.is_started = True  # it may have been added
             self.state.batch_failed(error)
             return False
+        except BaseException:  # the caller's task was cancelled
+            self.state.is_started = True
+            self.state.batch_failed(ClientError("a call was cancelled: what it added is unknown"))
+            raise
         self.state.is_started = True
         return True
 

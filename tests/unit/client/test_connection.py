@@ -5,7 +5,6 @@ import pytest
 from raylog.client.connection import Connection
 from raylog.client.errors import ConnectionLost, NotKafka
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import DecodeError
 from raylog.wire.frame import encode_response
 from raylog.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -77,7 +76,7 @@ def test_a_broken_answer_ends_the_connection() -> None:
     connection = Connection("c")
     pending, _ = connection.request(FetchRequest(), FetchResponse, 17, 0)
     feed(connection, b"\0\0\0\6\0\0\0\0\0\xff")
-    with pytest.raises(DecodeError):
+    with pytest.raises(NotKafka, match="expected an answer that can be decoded"):
         pending.result()
 
 
