@@ -164,7 +164,16 @@ class Processing:
         self.stop()
 
     def _supervise(self) -> None:
-        """The thread."""
+        """The thread; should it fail itself, `wait` raises why and all tasks are told to stop."""
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._failure = error
+            for task in self._running.values():
+                task.stop()
+
+    def _run(self) -> None:
+        """Do what events ask for until the last task has ended."""
         supervision = self._supervision
         while not (self._is_stopping and supervision.running == 0):
             left_ms = supervision.next_due_ms() - _now_ms()
@@ -182,7 +191,8 @@ class Processing:
             case StartTask(index):
                 self._start(index)
             case StopTask(index):
-                self._running[index].stop()
+                if index in self._running:  # else it could not be started, or has just ended
+                    self._running[index].stop()
             case EndAll(error):
                 self._failure, self._is_stopping = error, True
 

@@ -62,10 +62,11 @@ class Coordinators:
     async def find(self, group_ids: Iterable[str]) -> dict[str, int]:
         """Broker id by group; raises CoordinatorNotAvailable and what else brokers answer."""
         wanted = list(dict.fromkeys(group_ids))
-        unknown = [group_id for group_id in wanted if group_id not in self._known]
+        found = {group_id: self._known[group_id] for group_id in wanted if group_id in self._known}
+        unknown = [group_id for group_id in wanted if group_id not in found]
         if unknown:
-            await self._ask(unknown)
-        return {group_id: self._known[group_id] for group_id in wanted}
+            found |= await self._ask(unknown)
+        return found
 
     def note(self, group_id: str, node_id: int) -> None:
         """A broker has listed the group, so it coordinates it."""
@@ -76,24 +77,27 @@ class Coordinators:
         for group_id in group_ids:
             self._known.pop(group_id, None)
 
-    async def _ask(self, group_ids: Sequence[str]) -> None:
-        """Ask any broker for the coordinators."""
+    async def _ask(self, group_ids: Sequence[str]) -> dict[str, int]:
+        """Ask any broker for the coordinators; another task may forget them meanwhile."""
+        found: dict[str, int] = {}
         node_id = await self._core.any_node()
         if await self._core.version_on(node_id, ApiKey.FIND_COORDINATOR) < _BATCHES_SINCE:
             for group_id in group_ids:
                 alone = FindCoordinatorRequest(key=group_id, key_type=self._key_type)
-                answer = await self._core.ask(node_id, alone, FindCoordinatorResponse)
-                self._take(group_id, answer)
-            return
+                one = await self._core.ask(node_id, alone, FindCoordinatorResponse)
+                found[group_id] = self._take(group_id, one)
+            return found
         request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=list(group_ids))
         response = await self._core.ask(node_id, request, FindCoordinatorResponse)
-        for found in response.coordinators:
-            self._take(found.key, found)
-        missing = [group_id for group_id in group_ids if group_id not in self._known]
+        for answer in response.coordinators:
+            if answer.key in group_ids:  # else nobody has asked
+                found[answer.key] = self._take(answer.key, answer)
+        missing = [group_id for group_id in group_ids if group_id not in found]
         if missing:
             raise NotKafka(f"expected the coordinators of {missing}, found no word about them")
+        return found
 
-    def _take(self, group_id: str, answer: Coordinator | FindCoordinatorResponse) -> None:
+    def _take(self, group_id: str, answer: Coordinator | FindCoordinatorResponse) -> int:
         """Take one answer: the broker's address too, which metadata may not have yet."""
         if answer.error_code != ErrorCode.NONE:
             told = f": {answer.error_message}" if answer.error_message else ""
@@ -106,6 +110,7 @@ class Coordinators:
         if known is None or (known.host, known.port) != (answer.host, answer.port):
             nodes[answer.node_id] = Node(answer.node_id, answer.host, answer.port)
         self._known[group_id] = answer.node_id
+        return answer.node_id
 
 
 async def ask_coordinator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -121,7 +122,8 @@ class AsyncConsumer(Generic[K, V]):
         """What this is a face of; for other faces of this client."""
         self._decoding = decoding
         self._listener: object = None
-        self._iterated: list[ConsumerRecord[K, V]] = []
+        self._serving: asyncio.Task[object] | None = None
+        """The task that serves the group, if one does."""
 
     # -- what to read ----------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ class AsyncConsumer(Generic[K, V]):
 
     async def unsubscribe(self) -> None:
         """Leave the group, or end the assignment."""
-        await self._give_up()
+        await self._give_up(self.core.control.settings.operation_timeout_ms)
         await self.core.unsubscribe("the consumer unsubscribes")
         self._listener = None
 
@@ -175,7 +177,6 @@ class AsyncConsumer(Generic[K, V]):
             self.core.fetcher.seek(key, offset.offset, offset.leader_epoch)
         else:
             self.core.fetcher.seek(key, offset)
-        self._iterated.clear()
         self.core.start()
         self.core.nudge()
 
@@ -193,7 +194,6 @@ class AsyncConsumer(Generic[K, V]):
         """Go on from the first record not older than a time; from the end if there is none."""
         self.core.check_open()
         await self.core.fetcher.seek_to_timestamp(keys, timestamp_ms)
-        self._iterated.clear()
         self.core.nudge()
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
@@ -240,7 +240,7 @@ class AsyncConsumer(Generic[K, V]):
         """What fetches brought, not decoded; for those who read in bulk."""
         deadline_ms = self.core.io.now_ms() + timeout_ms
         while True:
-            await self._serve()
+            await self._serve(deadline_ms)
             left_ms = max(0.0, deadline_ms - self.core.io.now_ms())
             blocks = await self.core.poll_blocks(left_ms, max_bytes)
             if blocks or self.core.io.now_ms() >= deadline_ms:
@@ -266,9 +266,9 @@ class AsyncConsumer(Generic[K, V]):
         )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """One record after another, without an end; positions are behind what was yielded."""
+        """One record after another, without an end; the position is behind what was yielded."""
         while True:
-            for record in await self.poll_records(_ITERATION_POLL_MS):
+            for record in await self.poll_records(_ITERATION_POLL_MS, 1):
                 yield record
 
     async def _poll(
@@ -284,7 +284,9 @@ class AsyncConsumer(Generic[K, V]):
         deadline_ms = core.io.now_ms() + timeout_ms
         while True:
             core.begin_poll()
-            await self._serve()
+            await self._serve(deadline_ms)
+            if core.is_closed:  # by a listener
+                return None
             taken = take()
             now_ms = core.io.now_ms()
             if taken or now_ms >= deadline_ms:
@@ -292,17 +294,41 @@ class AsyncConsumer(Generic[K, V]):
                 return taken
             await core.wait(deadline_ms - now_ms)
 
-    async def _serve(self) -> None:
-        """Do what the group asks of the application; raises what its listener raises."""
+    async def _serve(self, deadline_ms: float, *, leaving: bool = False) -> None:
+        """Do what the group asks of the application; raises what its listener raises.
+
+        What takes longer goes on with the next call, unless the consumer is `leaving`.
+        """
+        core = self.core
+        if core.step is None:
+            return
+        before, task = self._serving, asyncio.current_task()
+        if before is not None and not leaving:
+            if before is task:
+                raise WrongState("a rebalance listener cannot poll: it is called by a poll")
+            await core.io.wait(lambda: self._serving is None, deadline_ms - core.io.now_ms())
+            return
+        self._serving = task
+        try:
+            await self._serve_steps(deadline_ms, leaving=leaving)
+        finally:
+            self._serving = before
+            core.io.wake()
+
+    async def _serve_steps(self, deadline_ms: float, *, leaving: bool) -> None:
+        core = self.core
         failure: Exception | None = None
-        while (step := self.core.step) is not None:
-            call = await self.core.begin(step)
+        while (step := core.step) is not None:
+            left_ms = deadline_ms - core.io.now_ms()
+            if not await core.is_settled(step, left_ms, leaving=leaving):
+                break
+            call = await core.begin(step)
             try:
                 if call is not None:
                     await self._tell(call)
             except Exception as error:  # noqa: BLE001 - raised below: the rebalance goes on first
                 failure = failure or error
-            await self.core.finish(step)
+            await core.finish(step)
         if failure is not None:
             raise failure
 
@@ -414,17 +440,19 @@ class AsyncConsumer(Generic[K, V]):
         """
         if self.core.is_closed:
             return
+        deadline_ms = self.core.io.now_ms() + timeout_ms
         try:
-            await self._give_up()
+            await self._give_up(timeout_ms)
         finally:
-            await self.core.close(timeout_ms, leave_group)
+            left_ms = max(0.0, deadline_ms - self.core.io.now_ms())
+            await self.core.close(left_ms, leave_group)
             if self._io is not None:
                 await self._io.finish()
 
-    async def _give_up(self) -> None:
+    async def _give_up(self, timeout_ms: float) -> None:
         """What `unsubscribe` and `close` do before the group is left."""
         if self.core.last_step() is not None:
-            await self._serve()
+            await self._serve(self.core.io.now_ms() + timeout_ms, leaving=True)
 
     async def __aenter__(self) -> Self:
         return self

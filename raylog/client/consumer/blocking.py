@@ -26,7 +26,7 @@ from raylog.client.consumer.aio import (
     listener_method,
 )
 from raylog.client.consumer.commits import Done, Offsets
-from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.core import ConsumerCore, WrongState
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
 from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.group.wanted import wanted_of
@@ -143,6 +143,8 @@ class Consumer(Generic[K, V]):
         self._inner: AsyncConsumer[bytes, bytes] = AsyncConsumer.over(self._core)
         self._listener: object = None
         self._lock = threading.RLock()
+        self._is_serving = False
+        """Whether a step of a rebalance is being done, by whoever has the lock."""
         self._callbacks: deque[Callable[[], None]] = deque()
 
     # -- what to read ----------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class Consumer(Generic[K, V]):
     def unsubscribe(self) -> None:
         """Leave the group, or end the assignment."""
         with self._lock:
-            self._give_up()
+            self._give_up(self._core.control.settings.operation_timeout_ms)
             self._run(self._core.unsubscribe("the consumer unsubscribes"))
             self._listener = None
 
@@ -266,9 +268,9 @@ class Consumer(Generic[K, V]):
             )
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """One record after another, without an end; positions are behind what was polled."""
+        """One record after another, without an end; the position is behind what was yielded."""
         while True:
-            yield from self.poll_records(_ITERATION_POLL_MS)
+            yield from self.poll_records(_ITERATION_POLL_MS, 1)
 
     def _until(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
         """Serve the group until something can be taken or time is up."""
@@ -277,7 +279,9 @@ class Consumer(Generic[K, V]):
         deadline_ms = core.io.now_ms() + timeout_ms
         while True:
             if core.needs_attention:
-                self._attend()
+                self._attend(deadline_ms)
+                if core.is_closed:  # by a listener
+                    return None
             elif core.group is not None:
                 core.group.polled_ms = core.io.now_ms()
             if self._callbacks:
@@ -290,16 +294,32 @@ class Consumer(Generic[K, V]):
                 return taken
             self._run(core.wait(deadline_ms - now_ms))
 
-    def _attend(self) -> None:
+    def _attend(self, deadline_ms: float) -> None:
         """What is due before records are handed out."""
         self._do(self._core.begin_poll)
-        self._serve()
+        if self._is_serving:
+            raise WrongState("a rebalance listener cannot poll: it is called by a poll")
+        self._serve(deadline_ms)
 
-    def _serve(self) -> None:
-        """Do what the group asks of the application; raises what its listener raises."""
+    def _serve(self, deadline_ms: float, *, leaving: bool = False) -> None:
+        """Do what the group asks of the application; raises what its listener raises.
+
+        What takes longer goes on with the next call, unless the consumer is `leaving`.
+        """
+        before, self._is_serving = self._is_serving, True
+        try:
+            self._serve_steps(deadline_ms, leaving=leaving)
+        finally:
+            self._is_serving = before
+
+    def _serve_steps(self, deadline_ms: float, *, leaving: bool) -> None:
+        core = self._core
         failure: Exception | None = None
-        while (step := self._core.step) is not None:
-            call = self._run(self._core.begin(step))
+        while (step := core.step) is not None:
+            left_ms = deadline_ms - core.io.now_ms()
+            if not self._run(core.is_settled(step, left_ms, leaving=leaving)):
+                break
+            call = self._run(core.begin(step))
             method = listener_method(self._listener, call) if call is not None else None
             try:
                 if call is not None and method is not None:
@@ -308,7 +328,8 @@ class Consumer(Generic[K, V]):
                         self._run(_awaited(result))
             except Exception as error:  # noqa: BLE001 - raised below: the rebalance goes on first
                 failure = failure or error
-            self._run(self._core.finish(step))
+            if not core.is_closed:
+                self._run(core.finish(step))
         if failure is not None:
             raise failure
 
@@ -407,19 +428,21 @@ class Consumer(Generic[K, V]):
         with self._lock:
             if self._background.unusable is not None:
                 return
+            deadline_ms = self._core.io.now_ms() + timeout_ms
             try:
-                self._give_up()
+                self._give_up(timeout_ms)
             finally:
+                left_ms = max(0.0, deadline_ms - self._core.io.now_ms())
                 try:
-                    self._run(self._core.close(timeout_ms, leave_group))
+                    self._run(self._core.close(left_ms, leave_group))
                 finally:
                     self._background.stop()
             self._call_back()
 
-    def _give_up(self) -> None:
+    def _give_up(self, timeout_ms: float) -> None:
         """What `unsubscribe` and `close` do before the group is left."""
         if self._do(self._core.last_step) is not None:
-            self._serve()
+            self._serve(self._core.io.now_ms() + timeout_ms, leaving=True)
 
     def __enter__(self) -> Self:
         return self

@@ -8,6 +8,7 @@ together: of a partition that several of them name, the newest offset counts.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotKafka
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
+    EncodeError,
     ErrorCode,
     KafkaError,
     error_of,
@@ -39,6 +41,7 @@ from raylog.wire.messages.offset_fetch import (
 )
 from raylog.wire.uuids import ZERO_UUID
 
+_log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Done = Callable[[Offsets, Exception | None], None]
 """Told of a commit's end: the offsets, and what went wrong."""
@@ -123,8 +126,13 @@ class Commits:
 
     async def drain(self, timeout_ms: float) -> None:
         """Wait until all that was submitted is done."""
-        if self._worker is not None and not self._worker.done():
+        if self._worker is not None and self.is_busy:
             await asyncio.wait([self._worker], timeout=timeout_ms / 1_000)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was submitted is not done."""
+        return self._worker is not None and not self._worker.done()
 
     async def stop(self) -> None:
         """Give up what is not done; all are told."""
@@ -148,11 +156,14 @@ class Commits:
             try:
                 if merged:
                     await self._commit(merged, holds)
-            except (KafkaError, ClientError) as error:
+            except (KafkaError, ClientError, EncodeError) as error:
                 failure = error
             for _ in together:
                 commit = self._queue.popleft()
-                commit.done(commit.offsets, failure)
+                try:
+                    commit.done(commit.offsets, failure)
+                except Exception:  # noqa: BLE001 - the application's; other commits go on
+                    _log.exception("the callback of a commit raised")
 
     async def _commit(self, offsets: Offsets, holds: Mapping[TopicPartition, object]) -> None:
         """Send one commit until it is refused for good.

@@ -46,6 +46,7 @@ from raylog.client.settings import ClientSettings, ConsumerSettings
 
 _log = logging.getLogger(__name__)
 _WAIT_MS_MAX = 3_600_000.0
+_OFFSET_MAX = 2**63 - 1
 
 
 class WokenUp(ClientError):
@@ -103,6 +104,9 @@ class ConsumerCore:
         self.commits_made = self.commits_failed = self.rebalances = 0
         self._assignors = tuple(assignors)
         self._next_commit_ms = float("inf")
+        self._settling: Release | None = None
+        self._settle_until_ms = 0.0
+        """Until then what was submitted is committed before that step."""
         self._woken = False
         self._nudged = False
         self._broken: Exception | None = None
@@ -240,8 +244,35 @@ class ConsumerCore:
         """What the application has to do next."""
         return self.group.queue[0] if self.group is not None and self.group.queue else None
 
+    async def is_settled(
+        self, step: Release | Take | Fail, timeout_ms: float, *, leaving: bool = False
+    ) -> bool:
+        """Whether a step may begin: before partitions are given up they are committed.
+
+        That may take as long as an operation may, over several calls; not longer than this one if
+        the consumer is `leaving`.
+        """
+        if not isinstance(step, Release) or step.lost:
+            return True
+        assert self.commits is not None, "a member has a group"
+        now_ms = self.io.now_ms()
+        if self._settling is not step:
+            self._settling = step
+            self._settle_until_ms = now_ms + self.control.settings.operation_timeout_ms
+            keys = [key for key in step.partitions if self.fetcher.progress_of(key)]
+            self.fetcher.pause(keys)
+            if self.has_auto_commit:
+                self.commit_moved(keys)
+        if leaving:
+            self._settle_until_ms = min(self._settle_until_ms, now_ms + timeout_ms)
+        await self.commits.drain(max(0.0, min(timeout_ms, self._settle_until_ms - now_ms)))
+        return not self.commits.is_busy or self.io.now_ms() >= self._settle_until_ms
+
     async def begin(self, step: Release | Take | Fail) -> ListenerCall | None:
-        """Start a step; what the listener is to be told, if anything. Raises what `Fail` holds."""
+        """Start a step that is settled; returns what the listener is to be told, if anything.
+
+        Raises what `Fail` holds.
+        """
         assert self.group is not None, "steps are the group's"
         match step:
             case Fail(error):
@@ -255,25 +286,16 @@ class ConsumerCore:
                 return ListenerCall("on_partitions_assigned", sorted(partitions))
             case Release(partitions, lost):
                 keys = sorted(key for key in partitions if self.fetcher.progress_of(key))
-                if not lost:
-                    await self._commit_before(keys)
                 method = "on_partitions_lost" if lost else "on_partitions_revoked"
                 return ListenerCall(method, keys) if keys else None
 
-    async def _commit_before(self, keys: Collection[TopicPartition]) -> None:
-        """The last commit of partitions that are given up."""
-        assert self.commits is not None, "a member has a group"
-        self.fetcher.pause(keys)
-        if self.has_auto_commit:
-            self.commit_moved(keys)
-        await self.commits.drain(self.control.settings.operation_timeout_ms)
-
     async def finish(self, step: Release | Take | Fail) -> None:
         """The listener was called."""
-        assert self.group is not None, "steps are the group's"
+        if self.group is None:  # it has unsubscribed, or closed the consumer
+            return
         if isinstance(step, Release):
             if not step.lost and self.commits is not None:  # what the listener committed
-                await self.commits.drain(self.control.settings.operation_timeout_ms)
+                await self.commits.drain(max(0.0, self._settle_until_ms - self.io.now_ms()))
             self.fetcher.remove(step.partitions)
             self.group.finished(step)
             self.group.feed(Released(step))
@@ -299,19 +321,21 @@ class ConsumerCore:
                 found[key] = CommittedOffset(progress.position, progress.epoch)
         return found
 
-    def commit_moved(
-        self, keys: Collection[TopicPartition] | None = None, done: Done | None = None
-    ) -> None:
+    def commit_moved(self, keys: Collection[TopicPartition] | None = None) -> None:
         """Commit the positions that have moved since they were committed."""
         with self.fetcher.lock:
-            moved = (
-                list(self.fetcher.moved)
-                if keys is None
-                else [key for key in keys if key in self.fetcher.moved]
-            )
-            for key in moved:
-                del self.fetcher.moved[key]
-            offsets = self.positions(moved)
+            moved = self.fetcher.moved
+            self._commit_positions([key for key in moved if keys is None or key in keys])
+
+    def commit_positions(self, done: Done) -> None:
+        """Commit all positions, also such as have not moved: a committed offset may expire."""
+        self._commit_positions(self.fetcher.assignment(), done)
+
+    def _commit_positions(self, keys: list[TopicPartition], done: Done | None = None) -> None:
+        with self.fetcher.lock:
+            for key in keys:
+                self.fetcher.moved.pop(key, None)
+            offsets = self.positions(keys)
         if not offsets:
             if done is not None:
                 self._commits().submit({}, done)  # its turn is behind those that are on their way
@@ -363,8 +387,7 @@ class ConsumerCore:
         """Commit offsets, or all positions; `done` is called in the order of the calls."""
         self.check_open()
         if offsets is None:
-            self._commits()
-            self.commit_moved(done=done)
+            self.commit_positions(done)
         else:
             self.commit_offsets(as_committed(offsets), done)
 
@@ -482,9 +505,11 @@ class ConsumerCore:
         """Leave the group and end all connections; harmless when it is closed."""
         if self.is_closed:
             return
+        deadline_ms = self.io.now_ms() + timeout_ms
         if self.commits is not None:
             await self.commits.drain(timeout_ms)
-        await self.unsubscribe("the consumer is closed", leave_group, timeout_ms)
+        left_ms = max(0.0, deadline_ms - self.io.now_ms())
+        await self.unsubscribe("the consumer is closed", leave_group, left_ms)
         await self.abandon()
         self.interceptors.close()
 
@@ -598,8 +623,12 @@ class ConsumerCore:
 def as_committed(
     offsets: Mapping[TopicPartition, CommittedOffset | int],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Offsets given as numbers or with epoch and metadata."""
-    return {
+    """Offsets given as numbers or with epoch and metadata; ValueError for what is no offset."""
+    found = {
         key: CommittedOffset(offset) if isinstance(offset, int) else offset
         for key, offset in offsets.items()
     }
+    for key, one in found.items():
+        if not 0 <= one.offset <= _OFFSET_MAX:
+            raise ValueError(f"{key}: expected an offset from 0 to 2**63 - 1, found {one.offset}")
+    return found

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from raylog.assignors.api import Assignor, MemberAssignment
+from raylog.assignors.api import Assignor, MemberAssignment, PluginError, raised
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.group import protocol
 from raylog.client.consumer.group.events import (
@@ -155,7 +155,8 @@ class ClassicMember:
             return self._join_at_ms
         if self._has_heartbeats:
             beat_ms = NEVER if self._heartbeat is not None else self._heartbeat_at_ms
-            return min(self._poll_until_ms, self._rejoin_at_ms, beat_ms)
+            rejoin_ms = self._rejoin_at_ms if self.phase is Phase.STABLE else NEVER
+            return min(self._poll_until_ms, rejoin_ms, beat_ms)
         return NEVER
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
@@ -191,7 +192,7 @@ class ClassicMember:
             case Divided(divide):
                 return self._divided_by(event, now_ms) if divide is self._awaited else []
             case DivideFailed(divide, error):
-                return self._fail(error, now_ms) if divide is self._awaited else []
+                return self._fail(error) if divide is self._awaited else []
             case Taken():
                 return []
             case _:
@@ -305,13 +306,16 @@ class ClassicMember:
         return self._prepare()
 
     def _join(self) -> list[Effect]:
-        """Send a JoinGroup."""
+        """Send a JoinGroup; an assignor that raises is the application's to see."""
         assert self._topics is not None, "a member without a subscription joins nothing"
         settings = self.settings
+        try:
+            protocols = self._protocols(self._topics)
+        except PluginError as error:
+            return self._fail(error)
         self.phase = Phase.JOINING
         self._join_at_ms = self._rejoin_at_ms = NEVER
         self._joined_topics = self._topics
-        owned = self.owned if self.is_cooperative else frozenset()
         request = JoinGroupRequest(
             group_id=settings.group_id,
             session_timeout_ms=settings.session_timeout_ms,
@@ -319,25 +323,28 @@ class ClassicMember:
             member_id=self._member_id,
             group_instance_id=settings.group_instance_id,
             protocol_type=protocol.PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name=name,
-                    metadata=protocol.encode_subscription(
-                        self._topics,
-                        assignor.subscription_user_data(self._topics),
-                        owned,
-                        generation=self._generation,
-                        rack=settings.rack,
-                    ),
-                )
-                for name, assignor in self._assignors.items()
-            ],
+            protocols=protocols,
             reason=self._reason,
         )
         self._reason = None
         self._awaited = request
         timeout_ms = settings.max_poll_interval_ms + _JOIN_SLACK_MS
         return [Send(request, JoinGroupResponse, timeout_ms)]
+
+    def _protocols(self, topics: frozenset[str]) -> list[JoinGroupRequestProtocol]:
+        """What this member tells the leader, once for each assignor; raises PluginError."""
+        owned = self.owned if self.is_cooperative else frozenset()
+        found = []
+        for name, assignor in self._assignors.items():
+            try:
+                user_data = assignor.subscription_user_data(topics)
+            except Exception as error:
+                raise raised(name, error) from error
+            metadata = protocol.encode_subscription(
+                topics, user_data, owned, generation=self._generation, rack=self.settings.rack
+            )
+            found.append(JoinGroupRequestProtocol(name=name, metadata=metadata))
+        return found
 
     def _join_later(self, now_ms: float) -> list[Effect]:
         self.phase = Phase.OUT
@@ -348,7 +355,7 @@ class ClassicMember:
         """The group's new generation."""
         if answer.protocol_type not in (None, protocol.PROTOCOL_TYPE):
             return self._fail(
-                NotKafka(f"expected a group of consumers, found {answer.protocol_type!r}"), now_ms
+                NotKafka(f"expected a group of consumers, found {answer.protocol_type!r}")
             )
         name = answer.protocol_name or ""
         if name not in self._assignors or not answer.member_id or answer.generation_id < 0:
@@ -356,8 +363,7 @@ class ClassicMember:
                 NotKafka(
                     f"expected one of {sorted(self._assignors)}, a member id and a generation, "
                     f"found {name!r}, {answer.member_id!r}, {answer.generation_id}"
-                ),
-                now_ms,
+                )
             )
         self._member_id = answer.member_id
         self._generation = answer.generation_id
@@ -369,7 +375,7 @@ class ClassicMember:
         try:
             members = tuple(protocol.decode_member(member) for member in answer.members)
         except DecodeError as error:
-            return self._fail(error, now_ms)
+            return self._fail(error)
         divide = Divide(name, tuple(sorted(members, key=lambda member: member.member_id)))
         self.phase = Phase.DIVIDING
         self._awaited = divide
@@ -406,11 +412,11 @@ class ClassicMember:
             answer.protocol_name not in (None, self._protocol)
         ):
             found = f"{answer.protocol_type!r}, {answer.protocol_name!r}"
-            return self._fail(NotKafka(f"expected {self._protocol!r}, found {found}"), now_ms)
+            return self._fail(NotKafka(f"expected {self._protocol!r}, found {found}"))
         try:
             assignment = protocol.decode_assignment(answer.assignment)
         except DecodeError as error:
-            return self._fail(error, now_ms)
+            return self._fail(error)
         given = protocol.partitions_of(assignment)
         self.phase = Phase.STABLE
         self._awaited = None
@@ -420,7 +426,10 @@ class ClassicMember:
         if strange:
             self._reason = f"{sorted(strange)[0]} was assigned, and is not subscribed to"
             given = frozenset(key for key in given if key.topic in self._joined_topics)
-        self._assignors[self._protocol].on_assignment(assignment, self._generation)
+        try:
+            self._assignors[self._protocol].on_assignment(assignment, self._generation)
+        except Exception as error:  # noqa: BLE001 - the application's poll raises it
+            return self._fail(raised(self._protocol, error))
         going = self.owned - given
         if going:
             self._to_take = given
@@ -463,12 +472,12 @@ class ClassicMember:
         """A join or a sync was refused, or lost on the way."""
         if not isinstance(refusal, KafkaError):
             if isinstance(refusal, NotSupported | NotKafka):
-                return self._fail(refusal, now_ms)
+                return self._fail(refusal)
             return [ForgetCoordinator(), *self._join_later(now_ms)]
         code = refusal.code
         if code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(answer, JoinGroupResponse):
             if not answer.member_id:
-                return self._fail(NotKafka("expected a member id, found none"), now_ms)
+                return self._fail(NotKafka("expected a member id, found none"))
             self._member_id = answer.member_id
             return self._join()
         if code in _PUT_OUT:
@@ -479,7 +488,7 @@ class ClassicMember:
             if code is ErrorCode.REBALANCE_IN_PROGRESS and isinstance(request, SyncGroupRequest):
                 return self._join()  # somebody came meanwhile
             return forget + self._join_later(now_ms)
-        return self._fail(refusal, now_ms)
+        return self._fail(refusal)
 
     def _beaten(self, answer: object, now_ms: float) -> list[Effect]:
         """A heartbeat was answered."""
@@ -504,9 +513,9 @@ class ClassicMember:
         if code in _AGAIN or code.retriable:
             self._heartbeat_at_ms = soon_ms
             return [ForgetCoordinator()] if code in _MOVED else []
-        return self._fail(refusal, now_ms)
+        return self._fail(refusal)
 
-    def _fail(self, error: Exception, now_ms: float) -> list[Effect]:
+    def _fail(self, error: Exception) -> list[Effect]:
         """What no repeat by us cures: tell the application; its next poll tries again.
 
         A fenced static member never tries again: the other one would be fenced in turn.

@@ -53,6 +53,8 @@ _LEAVE = -1
 _LEAVE_STATIC = -2
 _INTERVAL_MS = 5_000
 """Until the coordinator says its own."""
+_LOOKS_DOUBLING = 5
+"""So often the pause between two looks at metadata doubles."""
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _PUT_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -100,7 +102,13 @@ class ConsumerMember:
         self._target: dict[bytes, frozenset[int]] | None = None
         """The assignment; None once it is carried out."""
         self._names: dict[bytes, str] = {}
-        self._ids: dict[str, bytes] = {}
+        self._owned_ids: dict[str, bytes] = {}
+        """Of the topics that we own partitions of: one that is made anew has another id."""
+        self._unknown: frozenset[bytes] = frozenset()
+        """Ids in the assignment whose names metadata did not tell yet."""
+        self._looks = 0
+        """How often metadata was asked for these."""
+        self._look_up_at_ms = NEVER
         self._awaited: object = None
         """The heartbeat on its way."""
         self._release: Release | None = None
@@ -131,7 +139,8 @@ class ConsumerMember:
         if self.phase is Phase.OUT:
             return self._beat_at_ms
         if self.phase is Phase.MEMBER:
-            return min(self._poll_until_ms, NEVER if self._awaited else self._beat_at_ms)
+            beat_ms = NEVER if self._awaited else self._beat_at_ms
+            return min(self._poll_until_ms, self._look_up_at_ms, beat_ms)
         return NEVER
 
     def topics_to_watch(self) -> frozenset[str]:
@@ -168,7 +177,6 @@ class ConsumerMember:
                 return []
             case TopicsSeen(_, names):
                 self._names.update(names)
-                self._ids.update((name, topic_id) for topic_id, name in names.items())
                 return self._reconcile(now_ms)
             case RejoinAsked():
                 return self._beat_soon(now_ms)
@@ -185,8 +193,12 @@ class ConsumerMember:
         if self.phase is not Phase.MEMBER:
             return []
         if now_ms >= self._poll_until_ms:
-            effects = self._leave_request(_LEAVE)
+            is_static = self.settings.group_instance_id is not None
+            effects = self._leave_request(_LEAVE_STATIC if is_static else _LEAVE)
             return effects + self._put_out()
+        if now_ms >= self._look_up_at_ms:
+            self._look_up_at_ms = NEVER
+            return [LookUpTopics(self._unknown)]
         if self._awaited is None and now_ms >= self._beat_at_ms:
             return self._beat(now_ms)
         return []
@@ -293,14 +305,16 @@ class ConsumerMember:
         """Carry the assignment out as far as its topics' names are known."""
         if self._target is None or self._release is not None or self.phase is not Phase.MEMBER:
             return []
+        names = self._names
+        known = {topic_id: names[topic_id] for topic_id in self._target if topic_id in names}
         wanted = frozenset(
-            TopicPartition(self._names[topic_id], partition)
-            for topic_id, partitions in self._target.items()
-            if topic_id in self._names
-            for partition in partitions
+            TopicPartition(name, partition)
+            for topic_id, name in known.items()
+            for partition in self._target[topic_id]
         )
-        unknown = frozenset(topic_id for topic_id in self._target if topic_id not in self._names)
+        unknown = self._target.keys() - known.keys()
         going = self.owned - wanted
+        going |= {key for key in self.owned if self._owned_ids[key.topic] not in known}
         if going:
             self._release = Release(going)
             return [self._release]
@@ -308,13 +322,22 @@ class ConsumerMember:
         added = wanted - self.owned
         if added or not unknown:
             self.owned = wanted
+            self._owned_ids = {name: topic_id for topic_id, name in known.items()}
             self._must_tell = True
             effects.append(Take(added))
         if unknown:
-            effects.append(LookUpTopics(unknown))
+            self._look_up(frozenset(unknown), now_ms)
         else:
             self._target = None
+            self._look_up_at_ms = NEVER
         return effects + (self._beat_soon(now_ms) if self._must_tell else [])
+
+    def _look_up(self, unknown: frozenset[bytes], now_ms: float) -> None:
+        """Have metadata asked for names: at once, then later each time that it does not know."""
+        self._looks = self._looks + 1 if unknown == self._unknown else 0
+        self._unknown = unknown
+        pause_ms = self.settings.retry_backoff_ms * 2 ** min(self._looks - 1, _LOOKS_DOUBLING)
+        self._look_up_at_ms = now_ms + (pause_ms if self._looks else 0)
 
     def _released(self, release: Release, now_ms: float) -> list[Effect]:
         if release is not self._release:
@@ -384,7 +407,8 @@ class ConsumerMember:
 
     def _grouped(self, keys: Iterable[TopicPartition]) -> list[TopicPartitions]:
         """Partitions as the coordinator names them."""
+        ids = self._owned_ids
         return [
-            TopicPartitions(topic_id=self._ids[topic], partitions=[key.partition for key in some])
+            TopicPartitions(topic_id=ids[topic], partitions=[key.partition for key in some])
             for topic, some in by_topic(sorted(keys)).items()
         ]
