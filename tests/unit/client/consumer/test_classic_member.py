@@ -3,11 +3,12 @@
 "Phases: FindCoordinator → JoinGroup → SyncGroup → Heartbeat".
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from raylog.assignors.api import Assignor, Member, MemberAssignment, load
+from raylog.assignors.range import RangeAssignor
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.group import protocol
 from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings, Phase
@@ -464,3 +465,50 @@ def test_a_custom_assignor_adds_its_data_and_is_called_back() -> None:
     rig.joined(7)
     rig.synced(T2)
     assert assignor.told == [(MemberAssignment({"t": [2]}), 7)]
+
+
+def test_a_rejoin_that_is_due_waits_for_a_release_without_being_looked_at() -> None:
+    """`next_ms` in the past, with nothing to do then, would keep an event loop busy for ever."""
+    rig = Rig()
+    rig.poll()
+    rig.joined()
+    blob = protocol.encode_assignment(MemberAssignment({"t": [0], "strange": [0]}))
+    rig.do(Answered(rig.sent(SyncGroupRequest), SyncGroupResponse(assignment=blob)))
+    rig.do(RejoinAsked("the application asked for it"))
+    assert rig.member.phase is Phase.RELEASING
+    rig.now_ms = rig.member.next_ms
+    assert rig.do(Ticked()), "a heartbeat"
+    assert rig.member.next_ms > rig.now_ms
+
+
+class Raising(RangeAssignor):
+    """Raises where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes:
+        if self.where == "subscription":
+            raise ZeroDivisionError("mine")
+        return super().subscription_user_data(topics)
+
+    def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
+        if self.where == "assignment":
+            raise ZeroDivisionError("mine")
+
+
+@pytest.mark.parametrize("where", ["subscription", "assignment"])
+def test_an_assignor_that_raises_is_told_to_the_application_at_each_poll(where: str) -> None:
+    rig = Rig()
+    rig.member = ClassicMember(SETTINGS, [Raising(where)])
+    rig.do(Subscribed(frozenset({"t"})))
+    for generation in (1, 2):
+        rig.poll()
+        if where == "assignment":
+            rig.joined(generation)
+            rig.synced(T0)
+        fail = rig.one(Fail)
+        assert isinstance(fail, Fail)
+        assert "'range' raised ZeroDivisionError: mine" in str(fail.error)
+        assert rig.member.next_ms == float("inf"), "no heartbeats of a member that has nothing"

@@ -1,5 +1,7 @@
 """Every step of a member of a KIP-848 group, and every refusal."""
 
+from itertools import pairwise
+
 import pytest
 
 from raylog.client.cluster import TopicPartition
@@ -266,3 +268,49 @@ def test_a_pattern_goes_to_the_coordinator_and_topics_take_its_place() -> None:
     rig.answer(rig.sent)
     rig.do(Subscribed(frozenset({"t"})))
     assert (rig.sent.subscribed_topic_regex, rig.sent.subscribed_topic_names) == ("", ["t"])
+
+
+def test_names_that_metadata_does_not_tell_are_asked_for_less_and_less_often() -> None:
+    rig = Rig()
+    rig.do(Polled(0.0))
+    rig.answer(rig.sent, given={T_ID: [0], U_ID: [0]})
+    assert rig.one(LookUpTopics) == LookUpTopics(frozenset({U_ID}))
+    asked = [rig.now_ms]
+    rig.do(TopicsSeen({"t": 3}, {T_ID: "t"}))
+    while rig.now_ms < 4_000:
+        rig.now_ms = rig.member.next_ms
+        if any(isinstance(effect, LookUpTopics) for effect in rig.do(Ticked())):
+            asked.append(rig.now_ms)
+            rig.do(TopicsSeen({"t": 3}, {T_ID: "t"}))
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert pauses == [100, 200, 400, 800, 1_600, 3_200][: len(pauses)]
+    assert len(pauses) >= 4
+
+
+def test_a_topic_that_was_made_anew_is_given_up_and_taken_again() -> None:
+    """Its partitions have the same names, and nothing else in common."""
+    rig = Rig()
+    rig.stable(0, 1)
+    rig.do(TopicsSeen({"t": 3}, {U_ID: "t"}))
+    rig.tick()
+    rig.answer(rig.sent, 2, {U_ID: [0, 1]})
+    release = rig.one(Release)
+    assert isinstance(release, Release)
+    assert release.partitions == {T0, T1}
+    rig.do(Released(release))
+    take = rig.one(Take)
+    assert isinstance(take, Take)
+    assert take.partitions == {T0, T1}
+    assert rig.sent.topic_partitions == [TopicPartitions(topic_id=U_ID, partitions=[0, 1])]
+
+
+@pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
+def test_a_member_that_does_not_poll_leaves_a_static_one_for_its_session(
+    instance_id: str | None, epoch: int
+) -> None:
+    """KIP-345: a static member that comes back in time finds its partitions."""
+    rig = Rig(instance_id)
+    rig.stable(0)
+    rig.now_ms = 60_001
+    rig.do(Ticked())
+    assert rig.sent.member_epoch == epoch

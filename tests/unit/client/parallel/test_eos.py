@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from raylog import eos
 from raylog.client import EARLIEST, BlockingClient, ConsumerSettings, InvalidSetting, TopicPartition
 from raylog.client.admin.topics import NewTopic
 from raylog.client.errors import ClientError
 from raylog.client.interceptors import ConsumerRecord
 from raylog.client.parallel.policy import RetryPolicy
+from raylog.client.parallel.supervision import Step
 from raylog.eos import RestartPolicy, process
 from raylog.testing import EmbeddedBroker
 from tests.support.ray_clusters import wait_until
@@ -133,3 +135,31 @@ def test_what_makes_no_sense_is_refused_at_once(bootstrap: str) -> None:
         with pytest.raises(InvalidSetting, match="expected 0 tasks or more, found -1"):
             running.scale(-1)
         assert running.statistics() == {}
+
+
+def test_a_task_that_could_not_be_started_and_is_not_wanted_any_more_ends_nothing(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unstartable:
+        def __init__(self, *_: object) -> None:
+            raise RuntimeError("no thread to be had")
+
+    monkeypatch.setattr(eos, "_ThreadTask", Unstartable)
+    running = process("in", "out", result_of, group="g", config=bootstrap, tasks=0)
+    busy = threading.Event()
+    running._events.put(lambda now_ms: (busy.wait(), [])[1])  # both wait behind it
+    running.scale(1)
+    running.scale(0)
+    busy.set()
+    running.stop(DEADLINE_S)
+
+
+def test_a_supervisor_that_fails_tells_those_who_wait(bootstrap: str) -> None:
+    running = process("in", "out", result_of, group="g", config=bootstrap, tasks=0)
+
+    def fail(now_ms: float) -> list[Step]:
+        raise ZeroDivisionError("ours")
+
+    running._events.put(fail)
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        running.wait(DEADLINE_S)
