@@ -189,7 +189,8 @@ class Accumulator:
             size += len(record[2])
         if record[4]:
             size += headers_size(record[4])
-        with self._lock:
+        self._lock.acquire()  # a `with` would cost as much as all else here
+        try:
             queue = self._queues[key]
             batch = queue.open
             outcome = COLLECTED
@@ -209,6 +210,8 @@ class Accumulator:
             self.held_bytes += size + RECORD_OBJECTS_BYTES
             if self.held_bytes >= self.buffer_bytes:
                 outcome = Appended.FULL
+        finally:
+            self._lock.release()
         return outcome
 
     def extend(

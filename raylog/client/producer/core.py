@@ -32,7 +32,7 @@ from raylog.wire.records import TIMESTAMP_MAX
 
 __all__ = ["Offsets", "OnDelivery", "ProducerCore"]
 
-_now_s = time.time
+_now_ns = time.time_ns
 _KEY_HASHES: dict[str, KeyHash] = {
     "default": cached_partition_of_key,
     "murmur2": cached_partition_of_key,
@@ -116,7 +116,7 @@ class ProducerCore:
         if key is not None and key.__class__ is not bytes:
             key = _bytes_of("key", key)
         if timestamp_ms is None:
-            timestamp_ms = int(_now_s() * 1000)
+            timestamp_ms = _now_ns() // 1_000_000
         else:
             _check_timestamp(timestamp_ms)
         may_move = False
@@ -158,7 +158,7 @@ class ProducerCore:
         if self._transactions is not None:
             self._transactions.state.require_open("send")
         if timestamp_ms is None:
-            timestamp_ms = int(_now_s() * 1000)
+            timestamp_ms = _now_ns() // 1_000_000
         else:
             _check_timestamp(timestamp_ms)
         shared = _headers_of(headers) if headers else ()

@@ -110,8 +110,9 @@ class Turns:
         if not waiting and not avoided:
             return chosen
         most = max(waiting.values(), default=0)
+        least = 0 if len(waiting) < len(self._led(view)) else min(waiting.values())
         for _ in range(_CHOICES_MAX):
-            share = (most + 1 - waiting.get(chosen, 0)) / (most + 1)
+            share = (most + 1 - waiting.get(chosen, 0)) / (most + 1 - least)
             if view.partitions[chosen].leader not in avoided and self._chance() < share:
                 break
             chosen = self.next(view)

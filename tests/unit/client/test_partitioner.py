@@ -66,6 +66,12 @@ def test_partitions_where_batches_wait_get_fewer_records() -> None:
     assert chosen[2] == pytest.approx(3_000, rel=0.2), "at most 4 of 4, passed over by none"
 
 
+def test_no_partition_is_passed_over_where_as_many_batches_wait_everywhere() -> None:
+    topic = view({0: 1, 1: 1, 2: 2})
+    turns = Turns(waiting=lambda topic: {0: 9, 1: 9, 2: 9}, chance=lambda: 0.99)
+    assert [turns.next_free(topic) for _ in range(4)] == [0, 1, 2, 0]
+
+
 def test_brokers_that_take_nothing_are_avoided() -> None:
     turns = Turns(avoided=lambda: [1], chance=lambda: 0.0)
     topic = view({0: 1, 1: 2, 2: 1})

@@ -1,5 +1,6 @@
 """Sending, repeating, reporting."""
 
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -288,6 +289,7 @@ def test_an_acknowledgement_ends_what_was_refused() -> None:
 
 def test_keys_choose_partitions_and_keyless_records_stick_until_a_batch_is_full() -> None:
     test = rig(ProducerSettings(batch_bytes=1000))
+    test.producer._turns._chance = random.Random(1).random
     for number in range(40):
         test.producer.append("t", b"x" * 100, b"key")
         test.producer.append("t", b"y%d" % number + b" " * 98)
