@@ -515,6 +515,11 @@ def compressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
     """Batch of `header` and its compressed records, with the right length and CRC."""
+    return b"".join((encode_header(header, payload), payload))
+
+
+def encode_header(header: BatchHeader, payload: Buffer) -> bytes:
+    """What a batch begins with: `header` with the length and CRC that fit its payload."""
     batch_length = BATCH_OVERHEAD - LENGTH_OVERHEAD + len(payload)
     try:
         covered = _COVERED.pack(*header[5:])
@@ -522,7 +527,7 @@ def assemble(header: BatchHeader, payload: Buffer) -> bytes:
         start = _START.pack(*header[:1], batch_length, *header[2:4], crc)
     except struct.error as error:
         raise InvalidRecord(f"batch header: {error}") from error
-    return b"".join((start, covered, payload))
+    return start + covered
 
 
 def with_producer(

@@ -7,15 +7,13 @@ import selectors
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
 from raylog.client.security.tls import lost_reason, tls_failure
+from raylog.client.unsent import Unsent
 
-_VECTORS_MAX = 64
-"""Chunks handed to one sendmsg, well below the system's limit."""
 _RECORD_BYTES = 16 * 1024
 """What one TLS record holds."""
 _READS_MAX = 16
@@ -34,14 +32,14 @@ class SocketTransport:
         self._socket = sock
         self._connection = connection
         self._selector = selector
-        self._unsent: deque[memoryview] = deque()
+        self._unsent = Unsent()
         self._closed = False
         selector.register(sock, selectors.EVENT_READ, self)
 
     def send(self, chunks: list[Buffer]) -> None:
         """Queue bytes and send what goes at once."""
         was_idle = not self._unsent
-        self._unsent.extend(memoryview(chunk) for chunk in chunks if len(chunk))
+        self._unsent.add(chunks)
         if was_idle:
             self.flush()
 
@@ -51,7 +49,7 @@ class SocketTransport:
             return
         try:
             while self._unsent:
-                self._drop(self._send_some())
+                self._unsent.drop(self._send_some())
         except (BlockingIOError, ssl.SSLWantWriteError):
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
         except ssl.SSLWantReadError:
@@ -90,28 +88,17 @@ class SocketTransport:
         """Close the socket; harmless when it is closed."""
         if not self._closed:
             self._closed = True
-            self._unsent.clear()
+            self._unsent.take_all()
             self._selector.unregister(self._socket)
             self._socket.close()
 
     def _send_some(self) -> int:
         """Send the first chunks; how many bytes went."""
-        vectors = [self._unsent[i] for i in range(min(len(self._unsent), _VECTORS_MAX))]
-        return self._socket.sendmsg(vectors)
+        return self._socket.sendmsg(self._unsent.first())
 
     def _has_turn(self, reads: int) -> bool:
         """Whether to read on; others wait for their turn."""
         return reads < _READS_MAX and not self._closed and self._connection.ended is None
-
-    def _drop(self, count: int) -> None:
-        """Forget `count` bytes that were sent."""
-        while count:
-            first = self._unsent[0]
-            if count < len(first):
-                self._unsent[0] = first[count:]
-                return
-            count -= len(first)
-            self._unsent.popleft()
 
     def _watch(self, events: int) -> None:
         """Say what the select loop should look for."""
@@ -146,17 +133,14 @@ class TlsTransport(SocketTransport):
 
     def _send_some(self) -> int:
         """Send about one TLS record: small chunks share it."""
-        first = self._unsent[0]
-        if len(first) < _RECORD_BYTES and len(self._unsent) > 1:
-            size = 0
-            parts = []
-            for part in self._unsent:
-                parts.append(part)
-                size += len(part)
-                if size >= _RECORD_BYTES:
-                    break
-            return self._socket.send(b"".join(parts))
-        return self._socket.send(first)
+        parts: list[memoryview] = []
+        size = 0
+        for part in self._unsent.first():
+            parts.append(part)
+            size += len(part)
+            if size >= _RECORD_BYTES:
+                break
+        return self._socket.send(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _has_turn(self, reads: int) -> bool:
         """Whether to read on."""

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import ssl
 import time
 from collections.abc import Callable, Coroutine
+from typing import cast
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
 from raylog.client.security.tls import lost_reason, tls_failure
+from raylog.client.unsent import Unsent
 
 _FAREWELL_S = 1.0
 """How long a TLS connection's other side may take to take leave."""
 _WAIT_S_MAX = 3_600.0
 """Longest timer set at once; not every loop takes an infinite one."""
+_HANDED_OVER_BYTES = 64 * 1024
+"""What asyncio gets, and copies, of a full socket's next piece: it tells when that is sent."""
 
 
 class StreamProtocol(asyncio.BufferedProtocol):
-    """Feeds one connection straight from the event loop."""
+    """Feeds one connection straight from the event loop.
+
+    Output goes to the socket without being copied, where the system can take several pieces at once
+    and there is no TLS. What a full socket does not take waits here, as the pieces it came in.
+    """
 
     def __init__(
         self,
@@ -31,12 +40,20 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._progressed = progressed
         self._unfinished = unfinished
         self._transport: asyncio.WriteTransport | None = None
+        self._fd: int | None = None
+        """None: all output goes through asyncio."""
+        self._unsent = Unsent()
+        self._is_paused = False
+        """Whether asyncio holds output that the socket has not taken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport to write to."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        stream = cast(asyncio.WriteTransport, transport)  # uvloop's transports inherit nothing
+        self._transport = stream
         self._unfinished.add(self)
+        if stream.get_extra_info("sslcontext") is None and hasattr(os, "writev"):
+            self._fd = stream.get_extra_info("socket").fileno()
+            stream.set_write_buffer_limits(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts input."""
@@ -59,14 +76,30 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._connection.end(ConnectionLost(reason))
         self._progressed()
 
+    def pause_writing(self) -> None:
+        """The socket is full."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The socket has taken what asyncio held."""
+        self._is_paused = False
+        self._write()
+
     def send(self, chunks: list[Buffer]) -> None:
         """Queue bytes."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._fd is None:
             self._transport.writelines(chunks)
+        else:
+            self._unsent.add(chunks)
+            self._write()
 
     def close(self) -> None:
         """Close the socket once all is sent; harmless when it is closed."""
         if self._transport is not None:
+            if not self._transport.is_closing():
+                self._transport.writelines(self._unsent.take_all())
             self._transport.close()
 
     @property
@@ -78,6 +111,20 @@ class StreamProtocol(asyncio.BufferedProtocol):
         """Close the socket now."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _write(self) -> None:
+        """Give the socket as much as it takes."""
+        if self._transport is None or self._fd is None:
+            return
+        while self._unsent and not self._is_paused and not self._transport.is_closing():
+            pieces = self._unsent.first()
+            try:
+                count = os.writev(self._fd, pieces)
+            except OSError:  # it is full, or asyncio learns the same when it writes
+                count = 0
+            self._unsent.drop(count)
+            if count < sum(map(len, pieces)):
+                self._transport.write(self._unsent.take(_HANDED_OVER_BYTES))
 
 
 class AsyncIo:

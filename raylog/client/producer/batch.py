@@ -21,9 +21,8 @@ from raylog.wire.records import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    assemble,
     decode_batch,
-    with_producer,
+    encode_header,
 )
 
 RECORD_OVERHEAD = 20
@@ -93,17 +92,25 @@ class Batch:
     """(position in the batch, timestamp, whom to tell of that record's end)."""
     drained_ms: float = 0.0
     """When it was sent first."""
-    encoded: bytes | None = None
-    _encoded_as: tuple[ProducerIdentity, int] = (NO_IDENTITY, NO_SEQUENCE)
-    _encoded_count: int = 0
+    _header: BatchHeader | None = None
+    """Once it is encoded."""
+    _payload: Buffer = b""
+    """Its records, compressed."""
+    _encoded: list[Buffer] = field(default_factory=list)
+    """Header and payload as they were sent last."""
     _encoded_objects: int = 0
 
     @property
     def record_count(self) -> int:
         """How many records it holds."""
-        if self._encoded_count:
-            return self._encoded_count
+        if self._header is not None:
+            return self._header.record_count
         return len(self.records) if self.body is None else self.body.record_count
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Its size as it was sent; 0 before."""
+        return sum(map(len, self._encoded))
 
     @property
     def held_bytes(self) -> int:
@@ -116,26 +123,38 @@ class Batch:
             self.listeners = []
         self.listeners.append((len(self.records) - 1, self.records[-1][1], listener))
 
-    def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
-        """The batch's bytes; a repeat sends the very same. Its records are let go."""
-        named = (self.identity, self.sequence)
-        if self.encoded is None:
-            count, objects = self.record_count, len(self.records)
-            self.encoded = self._encode(codec, level, is_transactional=is_transactional)
-            self._encoded_count, self._encoded_objects = count, objects
-            self.records, self.body = [], None
-        elif self._encoded_as != named:
-            self.encoded = with_producer(self.encoded, *self.identity, self.sequence)
-        self._encoded_as = named
-        return self.encoded
+    def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> list[Buffer]:
+        """The batch's bytes in pieces; a repeat sends the very same. Its records are let go."""
+        header = self._header
+        if header is None:
+            header = self._encode_payload(codec, level, is_transactional=is_transactional)
+        elif (header.producer_id, header.producer_epoch, header.base_sequence) == self._named:
+            return self._encoded
+        producer_id, producer_epoch, base_sequence = self._named
+        self._header = header._replace(
+            producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+        )
+        self._encoded = [encode_header(self._header, self._payload), self._payload]
+        return self._encoded
 
-    def _encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
+    @property
+    def _named(self) -> tuple[int, int, int]:
+        """What tells it from other batches: producer id, epoch and first sequence number."""
+        return (*self.identity, self.sequence)
+
+    def _encode_payload(
+        self, codec: Codec, level: int | None, *, is_transactional: bool
+    ) -> BatchHeader:
+        """Turn the records into the payload; returns their header, not named yet."""
         body = self.body
         if body is None:
             first_ms = self.records[0][1]
             data = encode_records(self.records, range(len(self.records)), first_ms)
             body = Body(data, len(self.records), first_ms, max(map(_timestamp_of, self.records)))
-        header = BatchHeader(
+        self._encoded_objects = len(self.records)
+        self._payload = compress(codec, body.data, level) if codec else body.data
+        self.records, self.body = [], None
+        return BatchHeader(
             base_offset=0,
             batch_length=0,
             partition_leader_epoch=NO_LEADER_EPOCH,
@@ -145,17 +164,17 @@ class Batch:
             last_offset_delta=body.record_count - 1,
             base_timestamp=body.first_timestamp_ms,
             max_timestamp=body.max_timestamp_ms,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            base_sequence=self.sequence,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=NO_SEQUENCE,
             record_count=body.record_count,
         )
-        return assemble(header, compress(codec, body.data, level) if codec else body.data)
 
     def split(self) -> tuple[Batch, Batch]:
         """Two batches of half the records each; sequences and listeners go with the records."""
-        assert self.encoded is not None, "only what was sent can be too large"
-        records: list[PlainRecord] = list(decode_batch(self.encoded, max_bytes=self.size))
+        assert self._encoded, "only what was sent can be too large"
+        sent = b"".join(self._encoded)
+        records: list[PlainRecord] = list(decode_batch(sent, max_bytes=self.size))
         middle = len(records) // 2
         return self._part(records, 0, middle), self._part(records, middle, len(records))
 

@@ -16,6 +16,7 @@ from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
 from raylog.client.producer.batch import Batch, Body, Headers, Listener, PlainRecord, record_size
+from raylog.client.producer.memory import keep_freed_memory
 from raylog.client.producer.partitioner import (
     KeyHash,
     Turns,
@@ -51,6 +52,7 @@ class ProducerCore:
     def __init__(
         self, core: Core, settings: ProducerSettings, on_delivery: OnDelivery | None = None
     ) -> None:
+        keep_freed_memory()
         self.settings = settings
         self.reports = Reports(on_delivery, core.io.now_ms)
         self._core = core

@@ -88,7 +88,7 @@ class Reports:
     def acknowledged(self, batch: Batch, base_offset: int, append_time_ms: int = -1) -> None:
         """A batch was written; the append time is -1 where the records' own count."""
         self.delivered_count += batch.record_count
-        self.delivered_bytes += len(batch.encoded or b"")
+        self.delivered_bytes += batch.encoded_bytes
         self.batch_count += 1
         created_ms = batch.created_ms
         self._times.append((batch.drained_ms - created_ms, self._now_ms() - created_ms))

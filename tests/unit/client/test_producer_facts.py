@@ -109,7 +109,7 @@ def test_accumulator_row_a_batch_is_batch_size_unless_one_record_is_larger() -> 
 
 
 def test_accumulator_row_what_a_request_holds_is_never_changed() -> None:
-    """Buffers are bytes objects: nobody can write to one that may still be sent."""
+    """A repeat is made of the very bytes that were sent first."""
     rig = Rig()
     rig.producer.append("t", b"x", partition=0)
     rig.logs.refuse = [lambda *_: refused(0, ErrorCode.NOT_ENOUGH_REPLICAS)]
