@@ -32,6 +32,8 @@ _CODEC_LEVELS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4"
 _JAAS = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _DNS = "client.dns.lookup"
+_PARTITIONER = "partitioner.class"
+_NOT_WITH_PARTITIONER = (_PARTITIONER, "partitioner.ignore.keys")
 _SPECIAL = (
     "bootstrap.servers",
     _DNS,
@@ -46,10 +48,17 @@ _NOT_WITH_NEW_PROTOCOL = (
 
 
 def client_and_producer(
-    config: Config, settings: Mapping[str, object]
+    config: Config, settings: Mapping[str, object], partitioner: object = None
 ) -> tuple[ClientSettings, ProducerSettings]:
-    """A producer's settings; raises InvalidSetting."""
+    """A producer's settings; raises InvalidSetting.
+
+    A partitioner is the name of one, or a function, which leaves nothing to be set about it.
+    """
     given = _Given.collect(config, settings, ProducerSettings)
+    if isinstance(partitioner, str):
+        given.add({_PARTITIONER: partitioner})
+    elif partitioner is not None:
+        _check_partitioner(partitioner, given)
     client, producer = given.client(), given.build(ProducerSettings)
     least_ms = producer.linger_ms + client.request_timeout_ms
     if "delivery.timeout.ms" in given.values and producer.delivery_timeout_ms < least_ms:
@@ -99,6 +108,19 @@ def settings_of(
     if settings:
         raise InvalidSetting(f"ClientSettings take the place of {next(iter(settings))}: found both")
     return client
+
+
+def _check_partitioner(partitioner: object, given: _Given) -> None:
+    """Raise InvalidSetting unless it is a function, and the only one to place records."""
+    if not callable(partitioner):
+        raise InvalidSetting(
+            f"partitioner: expected a function or a name, found {type(partitioner).__name__}"
+        )
+    for name in _NOT_WITH_PARTITIONER:
+        if given.says(name):
+            raise InvalidSetting(
+                f"partitioner= is a function, which {name} contradicts: found both"
+            )
 
 
 @dataclass(slots=True)

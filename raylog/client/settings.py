@@ -24,6 +24,8 @@ PARTITIONERS = (
     "murmur2_random",
 )
 """Kafka's, then librdkafka's."""
+_PARTITIONERS_OF_KEYS = ("consistent", "murmur2")
+"""A record without a key is placed as one with an empty key."""
 _ASSIGNORS = ("range", "cooperative-sticky")
 _log = logging.getLogger("raylog.client")
 _DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
@@ -120,6 +122,11 @@ class ProducerSettings:
         if self.in_flight_max < 1:
             raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
         _require_choice(self, "partitioner", PARTITIONERS)
+        if self.partitioner_ignore_keys and self.partitioner in _PARTITIONERS_OF_KEYS:
+            raise InvalidSetting(
+                f"partitioner={self.partitioner} places all records by their keys: expected "
+                "partitioner_ignore_keys=False, found True"
+            )
         contradiction = self._contradiction()
         if contradiction is None and self.idempotent is not False:
             return

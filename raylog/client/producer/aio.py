@@ -49,7 +49,7 @@ class AsyncProducer(Generic[K, V]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -62,7 +62,7 @@ class AsyncProducer(Generic[K, V]):
         *,
         value_serializer: Serializer[V],
         key_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -75,7 +75,7 @@ class AsyncProducer(Generic[K, V]):
         *,
         key_serializer: Serializer[K],
         value_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -88,7 +88,7 @@ class AsyncProducer(Generic[K, V]):
         *,
         key_serializer: Serializer[K],
         value_serializer: Serializer[V],
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -100,17 +100,18 @@ class AsyncProducer(Generic[K, V]):
         *,
         key_serializer: Any = None,
         value_serializer: Any = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
     ) -> None:
         """`on_delivery` is called at the end of each batch.
 
+        `partitioner` is a function that places records, or a name as of `partitioner_class`.
         Names of interceptors are those of packages' entry points; those of the setting
         `interceptor_classes` go first.
         """
-        client, own = client_and_producer(config, settings)
+        client, own = client_and_producer(config, settings, partitioner)
         io = AsyncIo()
         producer = ProducerCore(Core(io, client), own, on_delivery)
         pipeline = pipeline_of(

@@ -52,7 +52,7 @@ class Producer(Generic[K, V]):
         *,
         key_serializer: None = None,
         value_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -65,7 +65,7 @@ class Producer(Generic[K, V]):
         *,
         value_serializer: Serializer[V],
         key_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -78,7 +78,7 @@ class Producer(Generic[K, V]):
         *,
         key_serializer: Serializer[K],
         value_serializer: None = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -91,7 +91,7 @@ class Producer(Generic[K, V]):
         *,
         key_serializer: Serializer[K],
         value_serializer: Serializer[V],
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
@@ -103,17 +103,18 @@ class Producer(Generic[K, V]):
         *,
         key_serializer: Any = None,
         value_serializer: Any = None,
-        partitioner: Partitioner | None = None,
+        partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
         **settings: object,
     ) -> None:
         """`on_delivery` is called at the end of each batch, by the producer's thread.
 
+        `partitioner` is a function that places records, or a name as of `partitioner_class`.
         Names of interceptors are those of packages' entry points; those of the setting
         `interceptor_classes` go first.
         """
-        client, own = client_and_producer(config, settings)
+        client, own = client_and_producer(config, settings, partitioner)
         io = AsyncIo()
         producer = ProducerCore(Core(io, client), own, on_delivery)
         pipeline = pipeline_of(

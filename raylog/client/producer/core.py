@@ -460,11 +460,8 @@ class ProducerCore:
         return self._turns.any(self._core.cluster.topic(topic))
 
     def _as_empty_key(self, topic: str) -> int:
-        assert self._key_hash is not None or self.settings.partitioner_ignore_keys
-        view = self._core.cluster.topic(topic)
-        if self._key_hash is None:
-            return self._turns.next(view)
-        return self._key_hash(b"", len(view.partitions))
+        assert self._key_hash is not None, "settings refuse what hashes keys and ignores them"
+        return self._key_hash(b"", len(self._core.cluster.topic(topic).partitions))
 
 
 def _row_record(row: tuple[object, ...], timestamp_ms: int, headers: Headers) -> PlainRecord:

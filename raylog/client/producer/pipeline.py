@@ -130,12 +130,16 @@ def pipeline_of(
     interceptors: Sequence[str | ClientInterceptor] = (),
     key_serializer: Serializer[Any] | None = None,
     value_serializer: Serializer[Any] | None = None,
-    partitioner: Partitioner | None = None,
+    partitioner: Partitioner | str | None = None,
 ) -> Pipeline | None:
-    """The steps of a producer; None if there are none. Those of its settings go first."""
+    """The steps of a producer; None if there are none.
+
+    Interceptors of its settings go first. A partitioner that is a name is one of the core's.
+    """
     own = producer.settings
     chain = Chain([*own.interceptors, *interceptors], asdict(own))
-    pipeline = Pipeline(producer, chain, key_serializer, value_serializer, partitioner)
+    function = None if isinstance(partitioner, str) else partitioner
+    pipeline = Pipeline(producer, chain, key_serializer, value_serializer, function)
     return None if pipeline.is_plain else pipeline
 
 

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
-from raylog.client import Admin, NewTopic
+from raylog.client import Admin, AsyncProducer, InvalidSetting, NewTopic, Producer
 from raylog.client.cluster import PartitionView, TopicView
 from raylog.client.io import run_blocking
 from raylog.client.producer.core import ProducerCore
@@ -188,3 +190,42 @@ def test_partitions_by_key_agree_with_librdkafka() -> None:
             client.flush()
             for key in keys if name in ("consistent", "murmur2") else keys[:-1]:
                 assert ours(key, 7) == theirs[key], (name, key)
+
+
+def by_first_byte(
+    topic: str, data: bytes | None, key: object, value: object, partitions: Sequence[int]
+) -> int:
+    return data[0] % len(partitions) if data else 0
+
+
+@pytest.mark.parametrize("face", [Producer, AsyncProducer])
+def test_a_partitioner_may_be_given_by_name(face: Callable[..., Any]) -> None:
+    made = face("127.0.0.1:1", partitioner="round_robin")
+    assert made._producer.settings.partitioner == "round_robin"
+    assert made._pipeline is None
+    assert face("127.0.0.1:1", partitioner=by_first_byte)._pipeline.partitioner is by_first_byte
+
+
+@pytest.mark.parametrize("face", [Producer, AsyncProducer])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"partitioner": "nope"}, "partitioner.class: expected .*'round_robin'.*, found 'nope'"),
+        ({"partitioner": 5}, "partitioner: expected a function or a name, found int"),
+        ({"partitioner": "random", "partitioner_class": "random"}, "partitioner.class was given"),
+        ({"partitioner": by_first_byte, "partitioner_class": "random"}, "partitioner.class contra"),
+        (
+            {"partitioner": by_first_byte, "partitioner_ignore_keys": True},
+            "function, which partitioner.ignore.keys contradicts",
+        ),
+        (
+            {"partitioner": "murmur2", "partitioner_ignore_keys": True},
+            "murmur2 places all records by their keys: expected partitioner.ignore.keys=False",
+        ),
+    ],
+)
+def test_a_wrong_partitioner_is_refused_at_construction(
+    face: Callable[..., Any], settings: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=reason):
+        face("127.0.0.1:1", **settings)
