@@ -5,7 +5,8 @@ one after the other, in rounds that begin with another one each. The brokers are
 Java and Maven) and Raylog's embedded broker unless `--bootstrap` names others. Figures are records
 per second of the client's CPU time (user and system, all threads) and per second of the clock, and
 how far the process grew at its peak. Ratios are Raylog's client to another one within a round, and
-their median over the rounds; TARGETS says which of them must be reached.
+their median over the rounds; TARGETS says which of them must be reached. `raylog` is the blocking
+client, `raylog-asyncio` the other one; for aiokafka there is a ratio of each.
 
 | work | Raylog | confluent-kafka | kafka-python, aiokafka |
 |---|---|---|---|
@@ -40,8 +41,9 @@ from raylog.client import Admin, NewTopic
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import KafkaError
 
-RAYLOG, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = LIBRARIES = (
+RAYLOG, RAYLOG_ASYNCIO, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = LIBRARIES = (
     "raylog",
+    "raylog-asyncio",
     "confluent-kafka",
     "kafka-python",
     "aiokafka",
@@ -49,12 +51,12 @@ RAYLOG, CONFLUENT, KAFKA_PYTHON, AIOKAFKA = LIBRARIES = (
 WORKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "send": ("produce", "send", LIBRARIES),
     "keyed": ("produce", "keyed", LIBRARIES),
-    "rows": ("produce", "rows", (RAYLOG, CONFLUENT)),
-    "table": ("produce", "table", (RAYLOG, CONFLUENT)),
+    "rows": ("produce", "rows", (RAYLOG, RAYLOG_ASYNCIO, CONFLUENT)),
+    "table": ("produce", "table", (RAYLOG, RAYLOG_ASYNCIO, CONFLUENT)),
     "callback": ("produce", "callback", (RAYLOG, CONFLUENT, KAFKA_PYTHON)),
     "future": ("produce", "future", LIBRARIES),
     "latency": ("produce", "latency", LIBRARIES),
-    "poll": ("consume", "records", LIBRARIES),
+    "poll": ("consume", "records", (RAYLOG, CONFLUENT, KAFKA_PYTHON, AIOKAFKA)),
     "poll_table": ("consume", "table", (RAYLOG, CONFLUENT)),
 }
 """Name to direction, what the worker is told, and who takes part."""
@@ -235,9 +237,9 @@ def measure(
     return results
 
 
-def ratio(results: Results, case: Case, other: str) -> float | None:
-    """Raylog's records per CPU-second to another's: the median over the rounds."""
-    ours, theirs = results.get((case, RAYLOG)), results.get((case, other))
+def ratio(results: Results, case: Case, own: str, other: str) -> float | None:
+    """A library's records per CPU-second to another's: the median over the rounds."""
+    ours, theirs = results.get((case, own)), results.get((case, other))
     if ours is None or theirs is None or not ours.per_cpu_s or not theirs.per_cpu_s:
         return None
     return median(a / b for a, b in zip(ours.per_cpu_s, theirs.per_cpu_s, strict=True))
@@ -253,18 +255,25 @@ def lines_of(results: Results) -> list[list[str]]:
             p50, p99 = median(figures.p50_ms), median(figures.p99_ms)
             lines.append([*how, f"p50 {p50:.2f} ms", f"p99 {p99:.2f} ms", "", grown, ""])
             continue
-        found = ratio(results, case, library) if library != RAYLOG else None
+        found = ratios(results, case, library)
         spread = f"{min(figures.per_cpu_s):,.0f}-{max(figures.per_cpu_s):,.0f}"
         cells = [f"{median(figures.per_cpu_s):,.0f}", f"{median(figures.per_s):,.0f}", spread]
-        lines.append([*how, *cells, grown, "" if found is None else f"{found:.2f}"])
+        lines.append([*how, *cells, grown, found])
     return lines
+
+
+def ratios(results: Results, case: Case, other: str) -> str:
+    """What Raylog's clients are to another's: the blocking one, and asyncio's to aiokafka's."""
+    owns = () if other == RAYLOG else (RAYLOG, RAYLOG_ASYNCIO) if other == AIOKAFKA else (RAYLOG,)
+    found = (ratio(results, case, own, other) for own in owns)
+    return ", ".join(f"{one:.2f}" for one in found if one is not None)
 
 
 def missed(results: Results) -> list[str]:
     """The targets that were not reached, in words."""
     said = []
     for case, other in results:
-        target, found = TARGETS.get((case.work, other)), ratio(results, case, other)
+        target, found = TARGETS.get((case.work, other)), ratio(results, case, RAYLOG, other)
         if target is not None and found is not None and found < target:
             said.append(
                 f"{case.work} of {case.size} B, {case.codec}, at {case.broker}: expected "

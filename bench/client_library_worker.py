@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -160,6 +160,46 @@ def raylog_produce(task: Task, clock: Clock) -> int:
     return count
 
 
+def raylog_asyncio_produce(task: Task, clock: Clock) -> int:
+    """raylog.client's asyncio producer."""
+    return asyncio.run(_raylog_asyncio_produce(task, clock))
+
+
+async def _raylog_asyncio_produce(task: Task, clock: Clock) -> int:
+    from raylog.client import AsyncProducer
+
+    producer = AsyncProducer(
+        task.bootstrap,
+        linger_ms=linger_of(task),
+        batch_size=BATCH_BYTES,
+        buffer_memory=BUFFER_BYTES,
+        compression_type=task.codec,
+    )
+    topic, values, keys = task.topic, values_of(task.size), keys_of()
+    if task.work == "latency":
+        return await _latency_asyncio(task, lambda: producer.send_and_wait(topic, values[0]))
+    await producer.send_and_wait(topic, b"first")
+    warm_up_count = 1
+    table = _table(task) if task.work == "table" else None
+    if table is not None:
+        warm_up_count += await producer.send_table(topic, table.slice(0, 1))
+        await producer.flush()
+    clock.start()
+    if table is not None:
+        await producer.send_table(topic, table)
+    elif task.work == "rows":
+        await producer.send_rows(topic, _rows(task))
+    else:
+        send: Any = producer.submit if task.work == "future" else producer.send
+        for number in range(task.records):
+            key = keys[number * 7 % _KEYS] if task.work == "keyed" else None
+            await send(topic, values[number % _POOL], key)
+    await producer.flush()
+    clock.stop()
+    await producer.close()
+    return producer.delivered_count - warm_up_count
+
+
 class _Confluent:
     """confluent-kafka's producer as a program uses it: it waits where the queue is full."""
 
@@ -284,15 +324,10 @@ async def _aiokafka_produce(task: Task, clock: Clock) -> int:
     await producer.start()
     topic, send = task.topic, producer.send
     values, keys = values_of(task.size), keys_of()
-    times: list[float] = []
     if task.work == "latency":
-        for _ in range(task.records):
-            began = time.perf_counter()
-            await producer.send_and_wait(topic, values[0])
-            times.append(time.perf_counter() - began)
+        count = await _latency_asyncio(task, lambda: producer.send_and_wait(topic, values[0]))
         await producer.stop()
-        _print_latency(times)
-        return task.records
+        return count
     await producer.send_and_wait(topic, b"first")
     clock.start()
     for number in range(task.records):
@@ -311,6 +346,18 @@ def _latency(task: Task, one: Callable[[], object]) -> int:
     for _ in range(task.records):
         began = time.perf_counter()
         one()
+        times.append(time.perf_counter() - began)
+    _print_latency(times)
+    return task.records
+
+
+async def _latency_asyncio(task: Task, one: Callable[[], Awaitable[object]]) -> int:
+    """The same in an event loop."""
+    times: list[float] = []
+    await one()
+    for _ in range(task.records):
+        began = time.perf_counter()
+        await one()
         times.append(time.perf_counter() - began)
     _print_latency(times)
     return task.records
@@ -437,6 +484,7 @@ def _read_all(task: Task, clock: Clock, poll: Callable[[], int]) -> int:
 
 WORKERS: dict[tuple[str, str], Callable[[Task, Clock], int]] = {
     ("raylog", "produce"): raylog_produce,
+    ("raylog-asyncio", "produce"): raylog_asyncio_produce,
     ("confluent-kafka", "produce"): confluent_produce,
     ("kafka-python", "produce"): kafka_python_produce,
     ("aiokafka", "produce"): aiokafka_produce,

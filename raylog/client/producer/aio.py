@@ -134,6 +134,7 @@ class AsyncProducer(Generic[K, V]):
         """Typed by the serializers, which nobody but the pipeline knows."""
         self._pipeline = pipeline
         self._task = SenderTask(producer, io)
+        self._must_wait = False
 
     _own_io: AsyncIo | None
     """That nobody else uses."""
@@ -162,8 +163,8 @@ class AsyncProducer(Generic[K, V]):
         Failures of earlier records that have neither that nor a future are raised here or at
         `flush` as DeliveryFailed.
         """
-        if self._producer.is_full:
-            await self._task.make_room()
+        if self._must_wait:
+            await self._wait_for_room()
         if self._pipeline is not None:
             record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
             due = await self._send_through(self._pipeline, record, on_delivery)
@@ -174,9 +175,7 @@ class AsyncProducer(Generic[K, V]):
                 await self._producer.prepare(topic)
                 due = self._append(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if due:
-            self._task.poke()
-            self._producer.raise_failures()
-            await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+            await self._attend()
 
     async def submit(
         self,
@@ -236,17 +235,15 @@ class AsyncProducer(Generic[K, V]):
             self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
         )
         while True:
-            if self._producer.is_full:
-                await self._task.make_room()
+            if self._must_wait:
+                await self._wait_for_room()
             try:
                 if not chunks.take():
                     return chunks.count
             except UnknownTopicOrPartition:
                 await self._producer.prepare(topic)
                 chunks.take()
-            self._task.poke()
-            self._producer.raise_failures()
-            await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+            await self._attend()
 
     async def send_table(
         self,
@@ -279,13 +276,11 @@ class AsyncProducer(Generic[K, V]):
             await self._producer.prepare(topic)
             batches = TableBatches(self._producer, topic, table, names, partitioner)
         while True:
-            if self._producer.is_full:
-                await self._task.make_room()
+            if self._must_wait:
+                await self._wait_for_room()
             if not batches.take():
                 return batches.count
-            self._task.poke()
-            self._producer.raise_failures()
-            await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+            await self._attend()
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all and wait until every record has met its end.
@@ -371,6 +366,19 @@ class AsyncProducer(Generic[K, V]):
     ) -> None:
         is_left_open = self._producer.has_open_transaction
         await self.close(None if kind is None or is_left_open else 0)
+
+    async def _attend(self) -> None:
+        """See to what a record has begun: a batch to be sent, a full buffer."""
+        self._task.poke()
+        self._must_wait = self._producer.is_full
+        self._producer.raise_failures()
+        await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+
+    async def _wait_for_room(self) -> None:
+        """Before a record: wait while the buffer is full."""
+        if self._producer.is_full:
+            await self._task.make_room()
+        self._must_wait = False
 
     async def _send_each(
         self,
