@@ -7,7 +7,16 @@ A serializer is a callable; so `str.encode`, `json.dumps`-like functions in a la
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import typing_extensions
+
+    K = typing_extensions.TypeVar("K", default=bytes)
+    V = typing_extensions.TypeVar("V", default=bytes)
+else:  # before Python 3.13 `typing` knows no defaults, which only type checkers need
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 T_contra = TypeVar("T_contra", contravariant=True)
 T_co = TypeVar("T_co", covariant=True)

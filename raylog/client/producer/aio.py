@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
@@ -19,15 +19,13 @@ from raylog.client.producer.pipeline import Pipeline, pipeline_of
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
 from raylog.client.producer.rows import Row, RowChunks
 from raylog.client.producer.task import SenderTask
-from raylog.client.serializers import Serializer
+from raylog.client.serializers import K, Serializer, V
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
-K = TypeVar("K")
-V = TypeVar("V")
 T = TypeVar("T")
 
 
@@ -41,65 +39,13 @@ class AsyncProducer(Generic[K, V]):
     `async with`: leaving it normally flushes, and aborts a transaction that is still open.
     """
 
-    @overload
-    def __init__(
-        self: AsyncProducer[bytes, bytes],
-        config: Config = None,
-        /,
-        *,
-        key_serializer: None = None,
-        value_serializer: None = None,
-        partitioner: Partitioner | str | None = None,
-        interceptors: Sequence[str | ClientInterceptor] = (),
-        on_delivery: OnDelivery | None = None,
-        **settings: object,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: AsyncProducer[bytes, V],
-        config: Config = None,
-        /,
-        *,
-        value_serializer: Serializer[V],
-        key_serializer: None = None,
-        partitioner: Partitioner | str | None = None,
-        interceptors: Sequence[str | ClientInterceptor] = (),
-        on_delivery: OnDelivery | None = None,
-        **settings: object,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: AsyncProducer[K, bytes],
-        config: Config = None,
-        /,
-        *,
-        key_serializer: Serializer[K],
-        value_serializer: None = None,
-        partitioner: Partitioner | str | None = None,
-        interceptors: Sequence[str | ClientInterceptor] = (),
-        on_delivery: OnDelivery | None = None,
-        **settings: object,
-    ) -> None: ...
-    @overload
     def __init__(
         self,
         config: Config = None,
         /,
         *,
-        key_serializer: Serializer[K],
-        value_serializer: Serializer[V],
-        partitioner: Partitioner | str | None = None,
-        interceptors: Sequence[str | ClientInterceptor] = (),
-        on_delivery: OnDelivery | None = None,
-        **settings: object,
-    ) -> None: ...
-    def __init__(
-        self,
-        config: Config = None,
-        /,
-        *,
-        key_serializer: Any = None,
-        value_serializer: Any = None,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
         partitioner: Partitioner | str | None = None,
         interceptors: Sequence[str | ClientInterceptor] = (),
         on_delivery: OnDelivery | None = None,
