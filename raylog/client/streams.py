@@ -73,6 +73,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         """Fail what is pending."""
         reason = lost_reason(exc) if exc is not None else "the broker ended the connection"
         self._unfinished.discard(self)
+        self._unsent.take_all()
         self._connection.end(ConnectionLost(reason))
         self._progressed()
 

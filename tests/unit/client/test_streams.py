@@ -91,6 +91,16 @@ def test_output_over_tls(tmp_path: Path) -> None:
     assert asyncio.run(received(use, server, client)) == b"".join(chunks)
 
 
+def test_a_lost_connection_keeps_nothing() -> None:
+    def use(transport: StreamProtocol) -> None:
+        transport.send(chunks_of(20))
+        transport.connection_lost(ConnectionResetError("reset"))
+        assert not transport._unsent
+        transport.abort()
+
+    asyncio.run(received(use))
+
+
 @pytest.mark.parametrize("counts", [[3, 4, 3], [10], [1] * 10])
 def test_unsent_bytes_are_dropped_and_taken_from_the_front(counts: list[int]) -> None:
     unsent = Unsent()
