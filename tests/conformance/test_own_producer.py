@@ -12,6 +12,7 @@ import pytest
 from raylog.client import Admin, AsyncProducer, NewTopic, Producer, RecordMetadata
 from raylog.client.producer.partitioner import partition_of_key
 from raylog.wire.record import Record, encode_records
+from tests.conformance.clients.base import eventually
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
 
@@ -114,8 +115,12 @@ def test_rows_whole_batches_and_splits(bootstrap: str, made: str) -> None:
 
     with Admin(bootstrap) as admin:
         admin.alter_configs(Resource(ResourceType.TOPIC, made), {"max.message.bytes": "20000"})
-        entries = admin.describe_configs(Resource(ResourceType.TOPIC, made))
-        assert any(entry.value == "20000" for entry in entries)
+
+        def is_set() -> bool:
+            entries = admin.describe_configs(Resource(ResourceType.TOPIC, made))
+            return any(entry.value == "20000" for entry in entries)
+
+        eventually(is_set, "the broker follows the controller")
     rows = [b"%05d" % number * 20 for number in range(2_000)]
     body = encode_records([Record(0, 7, None, row, []) for row in rows[1_500:]], range(500), 7)
     with Producer(bootstrap, linger_ms=100) as producer:
