@@ -237,7 +237,7 @@ def measure(
     return results
 
 
-def ratio(results: Results, case: Case, own: str, other: str) -> float | None:
+def ratio(results: Results, case: Case, other: str, own: str = RAYLOG) -> float | None:
     """A library's records per CPU-second to another's: the median over the rounds."""
     ours, theirs = results.get((case, own)), results.get((case, other))
     if ours is None or theirs is None or not ours.per_cpu_s or not theirs.per_cpu_s:
@@ -265,7 +265,7 @@ def lines_of(results: Results) -> list[list[str]]:
 def ratios(results: Results, case: Case, other: str) -> str:
     """What Raylog's clients are to another's: the blocking one, and asyncio's to aiokafka's."""
     owns = () if other == RAYLOG else (RAYLOG, RAYLOG_ASYNCIO) if other == AIOKAFKA else (RAYLOG,)
-    found = (ratio(results, case, own, other) for own in owns)
+    found = (ratio(results, case, other, own) for own in owns)
     return ", ".join(f"{one:.2f}" for one in found if one is not None)
 
 
@@ -273,7 +273,7 @@ def missed(results: Results) -> list[str]:
     """The targets that were not reached, in words."""
     said = []
     for case, other in results:
-        target, found = TARGETS.get((case.work, other)), ratio(results, case, RAYLOG, other)
+        target, found = TARGETS.get((case.work, other)), ratio(results, case, other)
         if target is not None and found is not None and found < target:
             said.append(
                 f"{case.work} of {case.size} B, {case.codec}, at {case.broker}: expected "

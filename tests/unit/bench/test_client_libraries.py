@@ -6,6 +6,7 @@ from bench.client_libraries import (
     AIOKAFKA,
     CONFLUENT,
     RAYLOG,
+    RAYLOG_ASYNCIO,
     Case,
     Figures,
     Results,
@@ -31,6 +32,16 @@ def test_a_ratio_is_the_median_of_the_ratios_within_a_round() -> None:
     assert ratio(results, POLL, CONFLUENT) == 0.5
     assert ratio(results, POLL, AIOKAFKA) is None
     assert ratio(results, SEND, CONFLUENT) is None
+
+
+def test_aiokafka_is_compared_with_both_clients() -> None:
+    results: Results = {
+        (SEND, RAYLOG): figures(500.0),
+        (SEND, RAYLOG_ASYNCIO): figures(400.0),
+        (SEND, AIOKAFKA): figures(100.0),
+    }
+    told = {line[4]: line[-1] for line in lines_of(results)}
+    assert told == {RAYLOG: "", RAYLOG_ASYNCIO: "1.25", AIOKAFKA: "5.00, 4.00"}
 
 
 def test_a_missed_target_is_told_with_both_figures() -> None:
