@@ -79,7 +79,13 @@ class Buffered:
             while self._ready and count < max_records:
                 key, progress = next(iter(self._ready.items()))
                 self._ready.move_to_end(key)  # so others come first next time
-                records = self._take_of(progress, max_records - count, exactly)
+                try:
+                    records = self._take_of(progress, max_records - count, exactly)
+                except KafkaError:
+                    if not taken:
+                        raise
+                    self._ready.move_to_end(key, last=False)
+                    break  # hand out what other partitions had; the next call raises
                 if records:
                     taken.append(ConsumedRecords(*key, records, progress.high_watermark))
                     count += len(records)
@@ -115,10 +121,10 @@ class Buffered:
                 while progress.blocks and not taker.is_full:
                     block = progress.blocks[0]
                     if not block.is_empty:
-                        from_offset = block.next_offset
-                        taken = block.take_batch()
-                        if taken is not None:
-                            taker.take(key, from_offset, *taken)
+                        found = block.peek_batch()
+                        if found is not None:
+                            taker.take(key, block.next_offset, *found)
+                        block.pass_batch()
                         self._moved(progress, block.next_offset, block.leader_epoch)
                     if block.is_empty:
                         self._finish(progress)

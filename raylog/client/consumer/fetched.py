@@ -79,15 +79,21 @@ class FetchedBatches:
         return self._from_offset
 
     def take(self) -> list[Record]:
-        """Decode the next batch; empty if none of its records is for the application."""
+        """Decode the next batch; empty if none of its records is for the application.
+
+        Where it raises KafkaError, the batch stays the next one.
+        """
         if self._rest:
             return self._take_rest(len(self._rest))
         from_offset = self._from_offset
-        taken = self.take_batch()
-        if taken is None:
+        found = self.peek_batch()
+        if found is None:
+            self.pass_batch()
             return []
-        header, batch = taken
+        header, batch = found
         records = decode_batch(batch, max_bytes=self._decompressed_bytes_max)
+        self.pass_batch()
+        self._taken = found
         if header.base_offset < from_offset:
             records = [record for record in records if record.offset >= from_offset]
         return records
@@ -120,18 +126,29 @@ class FetchedBatches:
 
         The first one may begin before the position: `next_offset` before the call.
         """
+        found = self.peek_batch()
+        self.pass_batch()
+        return found
+
+    def peek_batch(self) -> tuple[BatchHeader, memoryview] | None:
+        """As `take_batch`, but the batch stays the next one until `pass_batch`."""
         if self._rest:  # `take_at_most` has handed out a part of it
+            return self._taken
+        position, header = self._batches[0]
+        if not self._is_wanted(position, header):
+            return None
+        return header, self._data[position : position + header.size]
+
+    def pass_batch(self) -> None:
+        """Go on behind the next batch."""
+        if self._rest:
             assert self._taken is not None, "there are decoded records of a batch"
             self._rest = []
             self._from_offset = self._taken[0].next_offset
-            return self._taken
-        position, header = self._batches.popleft()
+            return
+        _, header = self._batches.popleft()
         self._from_offset = header.next_offset
         self.leader_epoch = header.partition_leader_epoch
-        if not self._is_wanted(position, header):
-            return None
-        self._taken = header, self._data[position : position + header.size]
-        return self._taken
 
     def _scan(self) -> None:
         """Find the whole batches."""

@@ -6,7 +6,7 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.compression import Codec
-from raylog.wire.errors import MessageTooLarge
+from raylog.wire.errors import CorruptMessage, MessageTooLarge
 from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker
 
 KEY = TopicPartition("t", 0)
@@ -112,3 +112,25 @@ def test_a_decompression_bomb_is_refused() -> None:
     block = fetched(batch(0, b"\0" * 50_000, codec=Codec.GZIP))
     with pytest.raises(MessageTooLarge):
         block.take()
+
+
+def test_a_batch_that_cannot_be_decoded_stays_the_next_one() -> None:
+    spoilt = bytearray(batch(0, b"a") + batch(1, b"b"))
+    spoilt[-1] ^= 0xFF
+    block = fetched(bytes(spoilt))
+    assert [record.value for record in block.take()] == [b"a"]
+    for _ in range(2):
+        with pytest.raises(CorruptMessage, match="CRC"):
+            block.take()
+        assert (block.next_offset, block.is_empty) == (1, False)
+
+
+def test_a_marker_that_cannot_be_decoded_stays_the_next_one() -> None:
+    spoilt = bytearray(batch(0, b"a", producer=7) + marker(1, 7, commit=False) + batch(2, b"b"))
+    spoilt[len(batch(0, b"a", producer=7)) + 70] ^= 0xFF
+    block = fetched(bytes(spoilt), aborted=[(7, 0)])
+    assert block.take() == []
+    for _ in range(2):
+        with pytest.raises(CorruptMessage, match="CRC"):
+            block.take()
+        assert block.next_offset == 1
