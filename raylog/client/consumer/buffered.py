@@ -48,8 +48,8 @@ class BatchSource(Protocol):
 class Buffered:
     """Assigned partitions with what was fetched of them. Any thread may take, under `lock`."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
+    def __init__(self, lock: threading.RLock) -> None:
+        self.lock = lock
         self.moved: dict[TopicPartition, None] = {}
         """Partitions whose positions have moved since somebody emptied this."""
         self.records_taken = 0
@@ -59,8 +59,8 @@ class Buffered:
         """With fetched blocks, and not paused."""
         self._touched: dict[TopicPartition, None] = {}
         """To be looked at: something of them has changed."""
-        self._failures: list[Exception] = []
-        """To be raised by the next poll."""
+        self._failures: dict[object, Exception] = {}
+        """To be raised by the next polls, each by what failed: a partition, a broker, a topic."""
 
     @property
     def has_records(self) -> bool:
@@ -174,8 +174,13 @@ class Buffered:
         self._touched[progress.key] = None
 
     def _raise_failure(self) -> None:
-        if self._failures:
-            raise self._failures.pop(0)
+        """Raise the oldest failure, once for all that failed by it."""
+        failure = next(iter(self._failures.values()), None)
+        if failure is None:
+            return
+        for cause in [cause for cause, other in self._failures.items() if other is failure]:
+            del self._failures[cause]
+        raise failure
 
     def _drop_blocks(self, progress: Progress) -> None:
         """Forget what was fetched of a partition."""

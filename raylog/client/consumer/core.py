@@ -463,7 +463,7 @@ class ConsumerCore:
         if progress is None:
             raise WrongState(f"{key} is not assigned to this consumer")
         if progress.position is None:
-            await self.control.repeat(self.fetcher.look_up_now)
+            await self.control.repeat(lambda: self.fetcher.look_up_now(progress))
         if progress.position is None:
             raise WrongState(f"{key} has no position yet")
         return progress.position

@@ -11,7 +11,7 @@ task of `ConsumerCore` does, while another thread takes records: `lock` is held 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -74,9 +74,9 @@ class Fetcher(Buffered):
         self, core: Core, settings: ConsumerSettings, positions: Positions | None = None
     ) -> None:
         """`core` is for fetches; `positions` may have another, which they do not hold up."""
-        super().__init__()
-        self.settings = settings
         self.positions = positions or Positions(core, settings)
+        super().__init__(self.positions.lock)
+        self.settings = settings
         self.positions.drop_blocks = self._drop_blocks
         self.bytes_taken = self.fetches = 0
         self._core = core
@@ -115,6 +115,7 @@ class Fetcher(Buffered):
             progress = self._assigned[key] = Progress(key)
         self._drop_blocks(progress)
         progress.not_before_ms = 0.0
+        self._failures.pop(key, None)
         self.positions.forget(key)
         self._touched[key] = None
         return progress
@@ -130,6 +131,7 @@ class Fetcher(Buffered):
                 self._leave_source(progress)
                 self._touched.pop(key, None)
                 self.moved.pop(key, None)
+                self._failures.pop(key, None)
                 self.positions.forget(key)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
@@ -156,8 +158,9 @@ class Fetcher(Buffered):
 
     def stop_at(self, key: TopicPartition, offset: int) -> None:
         """Fetch nothing from an offset on; batches come whole, so records behind it may come."""
-        self._assigned[key].stop = offset
-        self._touched[key] = None
+        with self.lock:
+            self._assigned[key].stop = offset
+            self._touched[key] = None
 
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
         """Go on from the first record not older than a time; from the end if there is none."""
@@ -176,10 +179,7 @@ class Fetcher(Buffered):
     async def position(self, key: TopicPartition) -> int:
         """Offset of the next record to be handed out."""
         progress = self._assigned[key]
-        if progress.position is None:
-            self.positions.want(progress)
-            await self.positions.look_up(self._assigned, repeat=True)
-            self._touch_found()
+        await self._core.repeat(lambda: self.look_up_now(progress))
         assert progress.position is not None, f"{key} was looked up"
         return progress.position
 
@@ -259,26 +259,39 @@ class Fetcher(Buffered):
             if source.pending is None and source.session.wanted:
                 await self._fetch(source)
 
-    async def look_up_now(self) -> None:
-        """Find all positions that are unknown; raises what fails."""
-        for progress in self._assigned.values():
-            if progress.position is None:
-                self.positions.want(progress)
-        await self.positions.look_up(self._assigned)
-        self._touch_found()
+    async def look_up_now(self, progress: Progress) -> None:
+        """Find a position that is unknown; raises what fails."""
+        key, core = progress.key, self.positions.core
+        await core.io.wait(
+            lambda: not self.positions.is_asking(key), core.settings.operation_timeout_ms
+        )
+        if progress.position is not None:
+            return
+        with self.lock:
+            self.positions.want(progress)
+        failed = await self._look_up([key])
+        if key in failed:
+            if is_retriable(failed[key]):
+                await core.refresh([key.topic])
+            raise failed[key]
 
     async def look_up(self) -> None:
         """Find positions: the part of `step` that `look_up=False` leaves out."""
+        for key, error in (await self._look_up(None)).items():
+            if not is_retriable(error) and key in self._assigned:
+                self._fail(key, error)
+
+    async def _look_up(
+        self, keys: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, Exception]:
         try:
-            await self.positions.look_up(self._assigned)
-        except (ClientError, KafkaError) as error:
-            keys = self.positions.put_off()
-            if is_retriable(error):
-                self._delay(keys, error)
-            else:
-                self._failures.append(error)
-                self._delay(keys, None)
-        self._touch_found()
+            failed = await self.positions.look_up(self._assigned, keys)
+            with self.lock:
+                for key, error in failed.items():
+                    self._delay([key], error if is_retriable(error) else None)
+            return failed
+        finally:
+            self._touch_found()
 
     def _touch_found(self) -> None:
         with self.lock:
@@ -530,12 +543,12 @@ class Fetcher(Buffered):
             if is_retriable(error):
                 self._delay([key], error)
             else:
-                self._failures.append(error)
+                self._fail(key, error)
                 self._delay([key], None)
             return
         start = reset_to(self.settings)
         if start is None:
-            self._failures.append(error)
+            self._fail(key, error)
             self._delay([key], None)
         elif progress.blocks:  # what is here comes first; then it is asked again
             self._look_again(key, self._core.io.now_ms() + self._core.settings.retry_backoff_ms)
@@ -550,8 +563,13 @@ class Fetcher(Buffered):
         if code in SESSION_ERRORS and code is not ErrorCode.UNKNOWN_TOPIC_ID:
             return  # at once, and with all partitions
         if not is_retriable(error):
-            self._failures.append(error)
+            self._fail(source.node_id, error)
         self._delay(list(source.session.wanted), error)
+
+    def _fail(self, cause: object, error: Exception) -> None:
+        """Let a poll raise what repeats do not cure; while nobody polls, the newest of a cause."""
+        with self.lock:
+            self._failures[cause] = error
 
     def _delay(self, keys: Iterable[TopicPartition], error: Exception | None) -> None:
         """Leave partitions alone for a moment; with an error, look where their leaders are."""
@@ -573,17 +591,19 @@ class Fetcher(Buffered):
 
     async def _refresh_stale(self) -> None:
         """Look up topics whose leaders may have moved; a failure is tried again next time."""
-        wanted = {key.topic for key in self._touched} - self._cluster.topics.keys()
-        stale = self._stale | wanted
+        with self.lock:
+            wanted = {key.topic for key in self._touched} - self._cluster.topics.keys()
+            stale = self._stale | wanted
         if not stale:
             return
         try:
             await self.positions.core.refresh(stale)
         except (ClientError, KafkaError) as error:
             if not is_retriable(error):
-                self._failures.append(error)
+                self._fail("metadata", error)
             else:
-                self._delay([key for key in self._touched if key.topic in wanted], None)
+                with self.lock:
+                    self._delay([key for key in self._touched if key.topic in wanted], None)
         else:
             self._stale -= stale
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.consumer.progress import COMMITTED, Progress
 from raylog.client.core import Core
-from raylog.client.errors import ClientError, NotSupported
-from raylog.client.offsets import EARLIEST, LATEST, Answers, ask_leaders, list_offsets
+from raylog.client.errors import ClientError, NotKafka, NotSupported
+from raylog.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Answers,
+    Outcome,
+    ask_each_leader,
+    find_offsets,
+)
 from raylog.client.settings import ConsumerSettings
-from raylog.wire.api import ApiKey
-from raylog.wire.errors import ErrorCode, error_of
+from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -24,6 +31,10 @@ from raylog.wire.messages.offset_for_leader_epoch import (
 _CONSUMER = -1
 _CONSUMERS_SINCE = 3
 """OffsetForLeaderEpoch version in which consumers may ask."""
+_ANYWHERE = 2**63 - 1
+"""Taken for the end of an epoch where the leader cannot tell a consumer."""
+_MEMBER_CHANGES = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Refusals of a member that the group shell cures: the member asks again after it."""
 CommittedOf = Callable[
     [list[TopicPartition]], Awaitable[Mapping[TopicPartition, tuple[int, int]] | None]
 ]
@@ -42,6 +53,8 @@ class LogTruncated(ClientError):
 class _EpochEnd:
     end_offset: int
     """Exclusive; -1: the leader knows no such epoch."""
+    leader_epoch: int
+    """Of the leader that was asked."""
 
 
 def reset_to(settings: ConsumerSettings) -> int | None:
@@ -55,16 +68,44 @@ def reset_to(settings: ConsumerSettings) -> int | None:
     return max(0, int(time.time() * 1000) - settings.reset_duration_ms)
 
 
+def _state_of(progress: Progress) -> tuple[int, bool, int]:
+    """What changes when a question about a partition is of no more use."""
+    return progress.generation, progress.fetch_offset is None, progress.fetch_epoch
+
+
+class _Question:
+    """Partitions that are looked up together, as they were when the question left."""
+
+    def __init__(
+        self, assigned: Mapping[TopicPartition, Progress], wanted: Iterable[Progress]
+    ) -> None:
+        self._assigned = assigned
+        self._states = {progress.key: _state_of(progress) for progress in wanted}
+
+    def current(self, keys: Iterable[TopicPartition] | None = None) -> Iterator[Progress]:
+        """Those of `keys` (None: all) that are as they were."""
+        for key in list(self._states if keys is None else keys):
+            progress = self._assigned.get(key)
+            if progress is not None and _state_of(progress) == self._states[key]:
+                yield progress
+
+
 class Positions:
-    """Partitions whose positions must be found or checked before they can be fetched."""
+    """Partitions whose positions must be found or checked before they can be fetched.
+
+    A question may be on its way while another thread seeks, so `lock` is held for each change.
+    """
 
     def __init__(
         self, core: Core, settings: ConsumerSettings, committed: CommittedOf | None = None
     ) -> None:
         self.core = core
+        self.lock = threading.RLock()
         self._settings = settings
         self._committed = committed
         self._wanted: dict[TopicPartition, None] = {}
+        self._asking: dict[TopicPartition, int] = {}
+        """Generations of the positions that somebody looks up now."""
         self._found: dict[TopicPartition, bool] = {}
         self.drop_blocks: Callable[[Progress], None] = _nothing
         """What was fetched of a partition is of no use any more."""
@@ -74,134 +115,150 @@ class Positions:
         """Whether there is something to look up."""
         return bool(self._wanted)
 
+    def is_asking(self, key: TopicPartition) -> bool:
+        """Whether a partition is being looked up."""
+        return key in self._asking
+
     def want(self, progress: Progress) -> None:
-        """Look up a partition."""
-        self._wanted[progress.key] = None
+        """Look up a partition, unless somebody does."""
+        if self._asking.get(progress.key) != progress.generation:
+            self._wanted[progress.key] = None
 
     def forget(self, key: TopicPartition) -> None:
         """Do not look a partition up."""
         self._wanted.pop(key, None)
+        self._asking.pop(key, None)
 
     def found(self) -> dict[TopicPartition, bool]:
-        """Partitions that were found since the last call: whether the position is a new one."""
+        """Partitions to look at since the last call: whether the position is a new one."""
         found, self._found = self._found, {}
         return found
 
-    def put_off(self) -> list[TopicPartition]:
-        """Give up what is wanted; those partitions."""
-        keys = list(self._wanted)
-        self._wanted.clear()
-        return keys
-
     def needs_check(self, progress: Progress, leader_epoch: int) -> bool:
         """Whether a new leader must be asked if it has what was read before."""
-        return progress.fetch_epoch >= 0 and leader_epoch > progress.checked_epoch
+        return progress.fetch_epoch >= 0 and leader_epoch != progress.checked_epoch
 
     async def look_up(
-        self, assigned: Mapping[TopicPartition, Progress], *, repeat: bool = False
-    ) -> None:
-        """Find all that is wanted; raises what fails, those found before stay found.
+        self,
+        assigned: Mapping[TopicPartition, Progress],
+        keys: Collection[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, Exception]:
+        """Find what is wanted of `keys` (None: of all); what failed, by partition.
 
-        `repeat`: for as long as an operation may take.
+        None of it is wanted any more, whatever comes of it. An answer about a partition that was
+        sought or found otherwise meanwhile is dropped.
         """
-        wanted = [assigned[key] for key in self._wanted if key in assigned]
-        generations = {progress.key: progress.generation for progress in wanted}
+        with self.lock:
+            chosen = [key for key in self._wanted if keys is None or key in keys]
+            for key in chosen:
+                del self._wanted[key]
+            wanted = [assigned[key] for key in chosen if key in assigned]
+            asking = {progress.key: progress.generation for progress in wanted}
+            self._asking.update(asking)
+        failed: dict[TopicPartition, Exception] = {}
+        try:
+            failed = await self._ask(_Question(assigned, wanted), wanted)
+        finally:
+            with self.lock:
+                for key, generation in asking.items():
+                    if self._asking.get(key) == generation:
+                        del self._asking[key]
+                    if key not in failed:
+                        self._found.setdefault(key, False)
+        return failed
 
-        def current(keys: Iterable[TopicPartition]) -> Iterable[Progress]:
-            """Those that are as they were when the question left."""
-            for key in keys:
-                progress = assigned.get(key)
-                if progress is not None and progress.generation == generations[key]:
-                    yield progress
-
-        without = [progress for progress in wanted if progress.fetch_offset is None]
-        committed = [one.key for one in without if one.start == COMMITTED]
-        if committed:
-            self._take_committed(current, committed, await self._ask_committed(committed))
-        timeout_ms = None if repeat else 0.0
-        times = {
-            one.key: one.start
-            for one in current(one.key for one in without)
-            if one.fetch_offset is None and one.start != COMMITTED
-        }
-        while times:
-            found = await list_offsets(
-                self.core,
-                times,
-                read_committed=self._settings.read_committed,
-                timeout_ms=timeout_ms,
-            )
-            for progress in current(key for key in found if found[key].offset >= 0):
-                progress.fetch_offset = progress.position = found[progress.key].offset
-                self._done(progress.key, is_new=True)
-            times = {  # no record is as young: from the end
-                key: LATEST
-                for key, answer in found.items()
-                if answer.offset < 0 and times[key] != LATEST
-            }
-        checks = list(current(one.key for one in wanted if one not in without))
-        if checks:
-            await self._check_epochs(checks, current, timeout_ms)
+    async def _ask(
+        self, question: _Question, wanted: list[Progress]
+    ) -> dict[TopicPartition, Exception]:
+        without = [one.key for one in wanted if one.fetch_offset is None]
+        checks = {one.key: one.fetch_epoch for one in wanted if one.fetch_offset is not None}
+        failed = await self._find_committed(question, without)
+        failed |= await self._find_offsets(question, without)
+        ends, refused = await self._ask_epochs(checks)
+        with self.lock:
+            failed = {one.key: failed[one.key] for one in question.current(failed)}
+            for progress in question.current(checks):
+                end = ends.get(progress.key)
+                error = refused[progress.key] if end is None else self._take_end(progress, end)
+                if error is not None:
+                    failed[progress.key] = error
+        return failed
 
     def _done(self, key: TopicPartition, *, is_new: bool = False) -> None:
-        self._wanted.pop(key, None)
         self._found[key] = is_new
+
+    async def _find_committed(
+        self, question: _Question, keys: list[TopicPartition]
+    ) -> dict[TopicPartition, Exception]:
+        """Go on from committed offsets; where there are none, as `reset` says."""
+        asked = [one.key for one in question.current(keys) if one.start == COMMITTED]
+        if not asked:
+            return {}
+        try:
+            found = await self._ask_committed(asked)
+        except (ClientError, KafkaError) as error:
+            return dict.fromkeys(asked, error)
+        start = reset_to(self._settings)
+        failed: dict[TopicPartition, Exception] = {}
+        with self.lock:
+            for progress in question.current(asked):
+                key = progress.key
+                if key in found:
+                    progress.go_to(*found[key])
+                    self._done(key)
+                elif start is not None:
+                    progress.start = start
+                else:
+                    failed[key] = NoOffset(
+                        f"{key} has no committed offset and auto.offset.reset is none: seek"
+                    )
+        return failed
 
     async def _ask_committed(
         self, keys: list[TopicPartition]
-    ) -> Mapping[TopicPartition, tuple[int, int]] | None:
-        assert self._committed is not None, "only members of groups start where they committed"
-        return await self._committed(keys)
-
-    def _take_committed(
-        self,
-        current: Callable[[Iterable[TopicPartition]], Iterable[Progress]],
-        keys: list[TopicPartition],
-        found: Mapping[TopicPartition, tuple[int, int]] | None,
-    ) -> None:
-        """Go on from committed offsets; where there are none, as `reset` says."""
+    ) -> Mapping[TopicPartition, tuple[int, int]]:
+        if self._committed is None:
+            return {}  # without a group nothing is committed
+        try:
+            found = await self._committed(keys)
+        except KafkaError as error:
+            if error.code not in _MEMBER_CHANGES:
+                raise
+            found = None  # the next heartbeat brings the new epoch, or joins again
         if found is None:
             raise error_of(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group is not joined yet")
-        start = reset_to(self._settings)
-        for progress in current(keys):
-            if progress.key in found:
-                progress.go_to(*found[progress.key])
-                self._done(progress.key)
-            elif start is not None:
-                progress.start = start
-        if start is None:
-            missing = [progress.key for progress in current(keys) if progress.key not in found]
-            if missing:
-                raise NoOffset(
-                    f"{min(missing)} has no committed offset and auto.offset.reset is none: seek"
-                )
+        return found
 
-    async def _check_epochs(
-        self,
-        checks: list[Progress],
-        current: Callable[[Iterable[TopicPartition]], Iterable[Progress]],
-        timeout_ms: float | None,
-    ) -> None:
-        """Compare what was read with the logs of new leaders."""
-        read = {progress.key: progress.fetch_epoch for progress in checks}
-        await self.core.know(key.topic for key in read)
-        epochs = {key: self.core.cluster.partition(key).leader_epoch for key in read}
-        ends = await self._ask_epochs(read, timeout_ms)
-        for progress in current(read):
-            if progress.fetch_epoch != read[progress.key]:
-                continue  # a fetch that was on its way brought more: it is asked again
-            progress.checked_epoch = epochs[progress.key]
-            if progress.key in ends:
-                self._take_end(progress, ends[progress.key].end_offset)
-            else:
-                self._done(progress.key)
+    async def _find_offsets(
+        self, question: _Question, keys: list[TopicPartition]
+    ) -> dict[TopicPartition, Exception]:
+        """Find offsets by time; from the end where no record is as young."""
+        failed: dict[TopicPartition, Exception] = {}
+        times = {one.key: one.start for one in question.current(keys) if one.start != COMMITTED}
+        while times:
+            found, refused = await find_offsets(
+                self.core, times, read_committed=self._settings.read_committed
+            )
+            failed |= refused
+            with self.lock:
+                for progress in question.current(key for key in found if found[key].offset >= 0):
+                    progress.fetch_offset = progress.position = found[progress.key].offset
+                    self._done(progress.key, is_new=True)
+            missing = [key for key, answer in found.items() if answer.offset < 0]
+            for key in missing:
+                if times[key] == LATEST:
+                    failed[key] = NotKafka(
+                        f"expected the end of {key}, found offset {found[key].offset}"
+                    )
+            times = {key: LATEST for key in missing if times[key] != LATEST}
+        return failed
 
-    async def _ask_epochs(
-        self, read: Mapping[TopicPartition, int], timeout_ms: float | None
-    ) -> dict[TopicPartition, _EpochEnd]:
-        """Where the epochs of what was read last end, as far as the leaders tell consumers."""
+    async def _ask_epochs(self, read: Mapping[TopicPartition, int]) -> Outcome[_EpochEnd]:
+        """Where the epochs of what was read last end, as the leaders know."""
+        asked: dict[TopicPartition, int] = {}
 
         def request(of_node: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
+            asked.update((key, self.core.cluster.partition(key).leader_epoch) for key in of_node)
             return OffsetForLeaderEpochRequest(
                 replica_id=_CONSUMER,
                 topics=[
@@ -210,7 +267,7 @@ class Positions:
                         partitions=[
                             OffsetForLeaderPartition(
                                 partition=key.partition,
-                                current_leader_epoch=self.core.cluster.partition(key).leader_epoch,
+                                current_leader_epoch=asked[key],
                                 leader_epoch=read[key],
                             )
                             for key in of_topic
@@ -226,54 +283,52 @@ class Positions:
                     key = TopicPartition(topic.topic, answer.partition)
                     if answer.error_code != ErrorCode.NONE:
                         yield key, error_of(answer.error_code, f"epochs of {key}")
-                    else:
-                        yield key, _EpochEnd(answer.end_offset)
+                    elif key in asked:
+                        yield key, _EpochEnd(answer.end_offset, asked[key])
 
-        keys = list(read)
-        if not await self._may_ask_epochs(keys):
-            return {}
-        return await ask_leaders(
+        ends, failed = await ask_each_leader(
             self.core,
-            keys,
+            read,
             request,
             OffsetForLeaderEpochResponse,
             answers,
-            timeout_ms=timeout_ms,
+            at_least=_CONSUMERS_SINCE,
         )
+        for key in [key for key, error in failed.items() if isinstance(error, NotSupported)]:
+            if key in asked:
+                ends[key] = _EpochEnd(_ANYWHERE, asked[key])
+                del failed[key]
+        return ends, failed
 
-    async def _may_ask_epochs(self, keys: list[TopicPartition]) -> bool:
-        """Whether the leaders answer consumers about epochs."""
-        try:
-            for node_id in await self.core.by_leader(keys):
-                version = await self.core.version_on(node_id, ApiKey.OFFSET_FOR_LEADER_EPOCH)
-                if version < _CONSUMERS_SINCE:
-                    return False
-        except NotSupported:
-            return False
-        return True
+    def _take_end(self, progress: Progress, end: _EpochEnd) -> LogTruncated | None:
+        """Compare what was fetched with where its epoch ends on the new leader.
 
-    def _take_end(self, progress: Progress, end_offset: int) -> None:
-        """Compare what was fetched with where its epoch ends on the new leader."""
+        With `reset` none the partition stays unchecked, and so is not fetched, until a seek.
+        """
         assert progress.fetch_offset is not None, "only what has a position is checked"
-        self._done(progress.key)
-        if end_offset >= progress.fetch_offset:
-            return
-        checked = progress.checked_epoch
+        if end.end_offset >= progress.fetch_offset:
+            progress.checked_epoch = end.leader_epoch
+            self._done(progress.key)
+            return None
+        assert progress.position is not None, "it was found with the offset to fetch from"
         self.drop_blocks(progress)
-        if progress.position is not None and 0 <= progress.position <= end_offset:
+        start = reset_to(self._settings)
+        if progress.epoch < 0 or progress.position <= end.end_offset:
             progress.refetch()  # what is gone was not handed out yet
+        elif start is None:
+            error = LogTruncated(
+                f"{progress.key}: expected records up to {progress.position}, the log of epoch "
+                f"{progress.fetch_epoch} ends at {end.end_offset}: seek"
+            )
+            progress.refetch()
+            return error
+        elif end.end_offset >= 0:
+            progress.go_to(end.end_offset)
         else:
-            start = reset_to(self._settings)
-            if start is None:
-                raise LogTruncated(
-                    f"{progress.key}: expected records up to {progress.position}, the log of epoch "
-                    f"{progress.fetch_epoch} ends at {end_offset}: seek"
-                )
-            if end_offset >= 0:
-                progress.go_to(end_offset)
-            else:
-                progress.look_for(start)
-        progress.checked_epoch = checked
+            progress.look_for(start)
+        progress.checked_epoch = end.leader_epoch
+        self._done(progress.key)
+        return None
 
 
 def _nothing(progress: Progress) -> None:

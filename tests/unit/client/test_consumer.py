@@ -52,6 +52,8 @@ class Logs:
     refuse: dict[int, list[object]] = field(default_factory=dict)
     """Error codes for a partition's next fetches; LOST ends the connection."""
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    epoch: int = -1
+    """Leader epoch in the batches."""
 
     def __post_init__(self) -> None:
         self.cluster.handlers[ApiKey.FETCH] = self.fetch
@@ -94,6 +96,7 @@ class Logs:
             encode_batch(
                 [Record(0, 1000, None, b"%d" % offset, []) for offset in range(at, at + 10)],
                 base_offset=at,
+                leader_epoch=self.epoch,
             )
             for at in range(base, min(end, base + 50), 10)
         )
@@ -104,7 +107,7 @@ class Logs:
             aborted_transactions=self.aborted if isolation else None,
         )
 
-    def list_offsets(self, broker: int, request: object) -> object:
+    def list_offsets(self, broker: int, request: object) -> ListOffsetsResponse:
         assert isinstance(request, ListOffsetsRequest)
         (topic,) = request.topics
         answers = []

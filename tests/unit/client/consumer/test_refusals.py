@@ -1,15 +1,34 @@
 """What a consumer does about answers that are wrong, partial or refusals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.positions import LogTruncated, Positions
+from raylog.client.consumer.progress import COMMITTED
+from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
-from raylog.wire.errors import CorruptMessage
+from raylog.client.offsets import EARLIEST, LATEST
+from raylog.client.settings import ConsumerSettings
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import (
+    CorruptMessage,
+    ErrorCode,
+    GroupAuthorizationFailed,
+    OffsetOutOfRange,
+    error_of,
+)
 from raylog.wire.messages.fetch import FetchPartition, PartitionData
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
 from raylog.wire.records import read_header
-from tests.unit.client.test_consumer import ONE, ZERO, Logs, rig
+from tests.support.fake_cluster import FakeCluster, core_of
+from tests.unit.client.test_consumer import ONE, ZERO, Logs, ends_of_epochs, rig
 
 
 def spoil(logs: Logs, partition: int, base_offset: int) -> None:
@@ -89,3 +108,184 @@ def test_a_batch_that_its_taker_refuses_is_given_again() -> None:
         with pytest.raises(CorruptMessage, match="refused"):
             run_blocking(consumer.poll_into(Taker(), 200))
     assert given == [0, 0]
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def assigned(leaders: dict[int, int], **cluster: object) -> tuple[Logs, Fetcher]:
+    """A consumer of partitions whose leaders are given, from their beginning."""
+    fake = FakeCluster(2, {"t": leaders}, **cluster)  # type: ignore[arg-type]  # passed through
+    logs = Logs(fake, end=dict.fromkeys(leaders, 20))
+    consumer = Fetcher(core_of(fake), ConsumerSettings())
+    consumer.assign({TopicPartition("t", index): EARLIEST for index in leaders})
+    return logs, consumer
+
+
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    logs, consumer = assigned({0: 1, 1: -1})
+    assert polled(consumer, 3) == [(0, i) for i in range(20)]
+    logs.cluster.topics["t"][1] = 2
+    assert polled(consumer, 20) == [(1, i) for i in range(20)]
+
+
+def test_a_broker_that_is_down_holds_up_no_other() -> None:
+    _, consumer = assigned({0: 1, 1: 2}, down={2})
+    assert polled(consumer, 5) == [(0, i) for i in range(20)]
+
+
+def test_a_topic_that_does_not_exist_holds_up_no_other() -> None:
+    _, consumer = rig(end=20)
+    consumer.assign({ZERO: EARLIEST, TopicPartition("missing", 0): EARLIEST})
+    assert polled(consumer, 5) == [(0, i) for i in range(20)]
+
+
+def test_a_partition_without_a_leader_holds_up_no_check_of_epochs() -> None:
+    logs, consumer = assigned({0: 1, 1: -1})
+    logs.cluster.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = ends_of_epochs(100, lambda: None)
+    consumer.seek(ZERO, 5, leader_epoch=0)
+    consumer.seek(ONE, 5, leader_epoch=0)
+    assert polled(consumer, 5) == [(0, i) for i in range(5, 20)]
+
+
+def test_a_partition_that_an_answer_leaves_out_is_asked_about_again_later() -> None:
+    logs, consumer = rig(end=20)
+
+    def partly(broker: int, request: object) -> ListOffsetsResponse:
+        answer = logs.list_offsets(broker, request)
+        (topic,) = answer.topics
+        topic.partitions = [one for one in topic.partitions if one.partition_index != 1]
+        topic.partitions.append(ListOffsetsPartitionResponse(partition_index=9, offset=5))
+        return answer
+
+    logs.cluster.handlers[ApiKey.LIST_OFFSETS] = partly
+    consumer.assign({ZERO: EARLIEST, ONE: EARLIEST})
+    seen = polled(consumer, 20)
+    assert [one for one in seen if one is not NotKafka] == [(0, i) for i in range(20)]
+    assert NotKafka in seen
+    with pytest.raises(NotKafka, match="about t-1"):
+        run_blocking(consumer.position(ONE))
+    assert len(logs.cluster.requests(ListOffsetsRequest)) < 100
+
+
+def test_an_end_that_no_log_has_is_not_asked_for_without_a_pause() -> None:
+    logs, consumer = rig(end=20)
+    logs.end[0] = -7
+    consumer.assign({ZERO: LATEST})
+    assert set(polled(consumer, 20)) == {NotKafka}
+    assert len(logs.cluster.requests(ListOffsetsRequest)) < 100
+
+
+def test_an_offset_that_was_looked_up_late_does_not_move_a_position_back() -> None:
+    logs, consumer = rig(end=20)
+    answers: list[int] = []
+
+    def meanwhile(broker: int, request: object) -> ListOffsetsResponse:
+        answers.append(len(answers))
+        if len(answers) == 1:  # another task asks as well, and its answer is used before
+            progress = consumer.progress_of(ZERO)
+            assert progress is not None
+            progress.fetch_offset = progress.position = 10
+        return logs.list_offsets(broker, request)
+
+    logs.cluster.handlers[ApiKey.LIST_OFFSETS] = meanwhile
+    consumer.assign({ZERO: EARLIEST})
+    assert polled(consumer, 3) == [(0, i) for i in range(10, 20)]
+
+
+def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
+    fake = FakeCluster(2, {"t": {0: 1}}, epochs={"t": 1})
+    Logs(fake, end={0: 200}, epoch=1)
+    end = [1000]
+    fake.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = lambda broker, request: ends_of_epochs(
+        end[0], lambda: None
+    )(broker, request)
+    consumer = Fetcher(core_of(fake), ConsumerSettings(reset="none"))
+    consumer.seek(ZERO, 0, leader_epoch=1)
+    assert polled(consumer, 1, 10) == [(0, i) for i in range(10)]
+    end[0], fake.epochs["t"] = 5, 2
+    run_blocking(consumer.positions.core.refresh(["t"]))
+    consumer.metadata_seen(["t"])
+    seen = polled(consumer, 20, 10)
+    behind = [one for one in seen if one is not LogTruncated]
+    assert behind == [(0, i) for i in range(10, 10 + len(behind))]
+    assert seen[len(behind) :] == [LogTruncated] * (len(seen) - len(behind))
+    assert LogTruncated in seen
+    consumer.seek(ZERO, 5, leader_epoch=1)
+    assert polled(consumer, 1, 10) == [(0, i) for i in range(5, 20)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_a_member_that_the_coordinator_does_not_know_asks_again(code: ErrorCode) -> None:
+    refusals = [error_of(code, "offsets")]
+
+    async def committed_of(keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        if refusals:
+            raise refusals.pop()
+        return dict.fromkeys(keys, (10, -1))
+
+    logs, _ = rig(end=20)
+    core, settings = core_of(logs.cluster), ConsumerSettings()
+    consumer = Fetcher(core, settings, Positions(core, settings, committed_of))
+    consumer.start_from(ZERO, COMMITTED)
+    assert polled(consumer, 5) == [(0, i) for i in range(10, 20)]
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_failures_do_not_pile_up_while_nobody_polls() -> None:
+    logs, consumer = rig(ConsumerSettings(reset="none"))
+    logs.start[0] = 50
+    consumer.assign({ZERO: 10})
+    io = consumer._core.io
+    end_ms = io.now_ms() + 10_000
+    while io.now_ms() < end_ms:
+        run_blocking(consumer.step())
+        run_blocking(
+            consumer._core.wait_for(lambda: consumer.has_work, min(end_ms, consumer.next_try_ms()))
+        )
+    assert polled(consumer, 1) == [OffsetOutOfRange]
+    consumer.seek(ZERO, 90)
+    assert polled(consumer, 2) == [(0, i) for i in range(90, 100)]
+
+
+def test_a_refusal_of_all_partitions_is_raised_once() -> None:
+    async def committed_of(keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        raise error_of(ErrorCode.GROUP_AUTHORIZATION_FAILED, "offsets")
+
+    logs, _ = rig()
+    core, settings = core_of(logs.cluster), ConsumerSettings()
+    consumer = Fetcher(core, settings, Positions(core, settings, committed_of))
+    consumer.start_from(ZERO, COMMITTED)
+    consumer.start_from(ONE, COMMITTED)
+    run_blocking(consumer.step())
+    with pytest.raises(GroupAuthorizationFailed):
+        consumer.take(1)
+    assert consumer.take(1) == []
+
+
+def test_partitions_may_be_touched_while_metadata_is_looked_up() -> None:
+    """Another thread takes records meanwhile, under the lock."""
+
+    class Lock:
+        held = 0
+
+        def __enter__(self) -> None:
+            self.held += 1
+
+        def __exit__(self, *_: object) -> None:
+            self.held -= 1
+
+    class Touched(dict[TopicPartition, None]):
+        def __iter__(self) -> Iterator[TopicPartition]:
+            assert lock.held, "another thread may add to it"
+            return super().__iter__()
+
+    lock = Lock()
+    _, consumer = rig()
+    consumer.lock = lock  # type: ignore[assignment]  # it only counts
+    consumer._touched = Touched()
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.step())
+    assert consumer.any_pending
