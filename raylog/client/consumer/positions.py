@@ -163,8 +163,8 @@ class Positions:
                 for key, generation in asking.items():
                     if self._asking.get(key) == generation:
                         del self._asking[key]
-                    if key not in failed:
-                        self._found.setdefault(key, False)
+                        if key not in failed:
+                            self._found.setdefault(key, False)
         return failed
 
     async def _ask(

@@ -79,10 +79,10 @@ def test_records_of_a_newer_epoch_that_came_meanwhile_are_no_truncation() -> Non
     checked = Checked(END, fetched)
     checked.look_up()
     assert checked.progress.position == END + 5
-    assert checked.positions.is_wanted
+    assert checked.progress.checked_epoch == -1
     checked.look_up()
     assert checked.progress.position == END + 5
-    assert not checked.positions.is_wanted
+    assert checked.progress.checked_epoch == 0
 
 
 def test_what_the_new_leader_lacks_is_read_again() -> None:
