@@ -63,6 +63,8 @@ class FakeCluster:
     versions: list[tuple[ApiKey, int]] = field(default_factory=list)
     epochs: dict[str, int] = field(default_factory=dict)
     """Leader epoch by topic."""
+    ids: dict[str, bytes] = field(default_factory=dict)
+    """Ids of topics that were created anew; others have those of `topic_id`."""
     features: dict[str, int] = field(default_factory=dict)
     """Levels that are finalized."""
     connections: int = 0
@@ -112,7 +114,7 @@ class FakeCluster:
             return MetadataResponseTopic(error_code=3, name=name)
         return MetadataResponseTopic(
             name=name,
-            topic_id=topic_id(name),
+            topic_id=self.ids.get(name, topic_id(name)),
             partitions=[
                 MetadataResponsePartition(
                     partition_index=index,

@@ -12,30 +12,23 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from raylog.client.cluster import TopicPartition, by_topic
-from raylog.client.connection import Pending
+from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.buffered import BatchTaker, Buffered
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions, reset_to
-from raylog.client.consumer.progress import NOWHERE, Progress
-from raylog.client.consumer.session import SESSION_ERRORS, Asked, FetchSession, forgotten
+from raylog.client.consumer.progress import COMMITTED, NOWHERE, Progress
+from raylog.client.consumer.session import SESSION_ERRORS, Asked
+from raylog.client.consumer.sources import Source
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.offsets import LATEST, list_offsets
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
-from raylog.wire.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from raylog.wire.messages.fetch import FetchResponse, PartitionData
 from raylog.wire.uuids import ZERO_UUID
 
 T = TypeVar("T")
@@ -47,24 +40,6 @@ _ANSWER_SLACK_MS = 10_000
 """How much later than `max_wait_ms` an answer may come."""
 _FETCH_BYTES_MIN = 64 * 1024
 """With less room than that in `prefetch_bytes` nothing is fetched."""
-
-
-@dataclass(slots=True, eq=False)
-class _Source:
-    """A broker that partitions are fetched from."""
-
-    node_id: int
-    session: FetchSession = field(default_factory=FetchSession)
-    pending: Pending[FetchResponse] | None = None
-    max_bytes: int = 0
-    """Of the fetch on its way."""
-    by_name: bool = False
-    """Whether the session has a topic without an id."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether an answer or a failure is here."""
-        return self.pending is not None and self.pending.done
 
 
 class Fetcher(Buffered):
@@ -81,7 +56,7 @@ class Fetcher(Buffered):
         self.bytes_taken = self.fetches = 0
         self._core = core
         self._cluster = self.positions.core.cluster
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, Source] = {}
         self._waiting: list[tuple[float, TopicPartition]] = []
         """A heap: when to look at a partition again."""
         self._stale: set[str] = set()
@@ -115,6 +90,7 @@ class Fetcher(Buffered):
             progress = self._assigned[key] = Progress(key)
         self._drop_blocks(progress)
         progress.not_before_ms = 0.0
+        progress.topic_id = ZERO_UUID
         self._failures.pop(key, None)
         self.positions.forget(key)
         self._touched[key] = None
@@ -314,6 +290,7 @@ class Fetcher(Buffered):
                     self._place_one(progress, now_ms)
 
     def _place_one(self, progress: Progress, now_ms: float) -> None:
+        self._see_topic(progress)
         home = NOWHERE
         if self._wants(progress, now_ms):
             try:
@@ -326,8 +303,19 @@ class Fetcher(Buffered):
         if home != NOWHERE:
             source = self._sources.get(home)
             if source is None:
-                source = self._sources[home] = _Source(home)
-            source.session.want(progress.key)
+                source = self._sources[home] = Source(home)
+            source.session.want(progress.key, progress.topic_id)
+
+    def _see_topic(self, progress: Progress) -> None:
+        """Note the topic's id. Another one means another topic, in which no position holds."""
+        key, topic = progress.key, self._cluster.topics.get(progress.key.topic)
+        if topic is None or topic.topic_id in (ZERO_UUID, progress.topic_id):
+            return
+        if progress.topic_id != ZERO_UUID and progress.fetch_offset is not None:
+            self.start_from(key, COMMITTED)
+            self.moved.pop(key, None)
+            progress.high_watermark = progress.last_stable_offset = -1
+        progress.topic_id = topic.topic_id
 
     def _wants(self, progress: Progress, now_ms: float) -> bool:
         """Whether a partition should be fetched; its position is looked up if need be."""
@@ -367,7 +355,7 @@ class Fetcher(Buffered):
             source.session.drop(progress.key)
         progress.home = NOWHERE
 
-    async def _fetch(self, source: _Source) -> None:
+    async def _fetch(self, source: Source) -> None:
         """Send one broker a fetch, if there is room for what it brings."""
         room = self.settings.prefetch_bytes - self.buffered_bytes
         room -= sum(other.max_bytes for other in self._sources.values())
@@ -377,13 +365,15 @@ class Fetcher(Buffered):
         try:
             version = await self._core.version_on(source.node_id, ApiKey.FETCH)
             with self.lock:
-                request, names = self._request(source, with_session=version >= _SESSIONS_SINCE)
+                part = source.session.next(with_session=version >= _SESSIONS_SINCE)
+                asked = {key: self._asked(key) for key in part.partitions}
+                request = source.request(self.settings, part, asked)
             source.pending = await self._core.submit(
                 source.node_id,
                 request,
                 FetchResponse,
                 timeout_ms=self.settings.max_wait_ms + _ANSWER_SLACK_MS,
-                at_most=_BY_NAME_LAST if names else None,
+                at_most=_BY_NAME_LAST if source.by_name else None,
             )
         except (ClientError, KafkaError) as error:
             self._lost(source, error)
@@ -395,54 +385,16 @@ class Fetcher(Buffered):
         """Whether a fetch is on its way."""
         return any(source.pending is not None for source in self._sources.values())
 
-    def _request(self, source: _Source, *, with_session: bool) -> tuple[FetchRequest, bool]:
-        """The next fetch, and whether it must name topics because an id is unknown."""
-        settings, session = self.settings, source.session
-        part = session.next(with_session=with_session)
-        asked = {key: self._asked(key) for key in part.partitions}
-        session.tell(asked.values())
-        if part.epoch <= 0:
-            source.by_name = False
-        source.by_name |= any(one.topic_id == ZERO_UUID for one in asked.values())
-        request = FetchRequest(
-            max_wait_ms=settings.max_wait_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=source.max_bytes,
-            isolation_level=int(settings.read_committed),
-            session_id=part.session_id,
-            session_epoch=part.epoch,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    topic_id=asked[keys[0]].topic_id,
-                    partitions=[self._fetch_partition(asked[key]) for key in keys],
-                )
-                for topic, keys in by_topic(part.partitions).items()
-            ],
-            forgotten_topics_data=forgotten(part.forgotten),
-            rack_id=settings.client_rack,
-        )
-        return request, source.by_name
-
     def _asked(self, key: TopicPartition) -> Asked:
         progress = self._assigned[key]
         assert progress.fetch_offset is not None, "only what has a position is fetched"
-        topic = self._cluster.topics.get(key.topic)
         epoch = self._view_of(key)
         return Asked(
             key,
-            topic.topic_id if topic is not None else ZERO_UUID,
+            progress.topic_id,
             progress.fetch_offset,
             progress.generation,
             -1 if epoch is None else epoch,
-        )
-
-    def _fetch_partition(self, asked: Asked) -> FetchPartition:
-        return FetchPartition(
-            partition=asked.key.partition,
-            current_leader_epoch=asked.leader_epoch,
-            fetch_offset=asked.offset,
-            partition_max_bytes=self.settings.partition_max_bytes,
         )
 
     # -- answers -------------------------------------------------------------------------------
@@ -464,14 +416,14 @@ class Fetcher(Buffered):
                 source.session.answered(response.session_id)
                 self._take_response(source, response, by_id=pending.version > _BY_NAME_LAST)
 
-    def _take_response(self, source: _Source, response: FetchResponse, *, by_id: bool) -> None:
+    def _take_response(self, source: Source, response: FetchResponse, *, by_id: bool) -> None:
         told = source.session.told
         for topic in response.responses:
-            name = self._cluster.name_of(topic.topic_id) if by_id else topic.topic
+            name = source.session.names.get(topic.topic_id, "") if by_id else topic.topic
             for answer in topic.partitions:
-                asked = told.get(TopicPartition(name or "", answer.partition_index))
-                if asked is None:
-                    continue  # another topic has the name now; or it left the session
+                asked = told.get(TopicPartition(name, answer.partition_index))
+                if asked is None or (by_id and asked.topic_id != topic.topic_id):
+                    continue  # it left the session, or another topic has the name now
                 progress = self._assigned.get(asked.key)
                 if progress is not None and progress.generation == asked.generation:
                     self._take_answer(progress, answer, asked, source.node_id)
@@ -555,7 +507,7 @@ class Fetcher(Buffered):
         else:
             self.start_from(key, start)
 
-    def _lost(self, source: _Source, error: Exception) -> None:
+    def _lost(self, source: Source, error: Exception) -> None:
         """A whole fetch failed."""
         source.max_bytes = 0
         code = error.code if isinstance(error, KafkaError) else None

@@ -9,6 +9,7 @@ from itertools import count
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.offsets import EARLIEST
+from raylog.wire.uuids import ZERO_UUID
 
 COMMITTED = -1_000
 """Where the group has committed, else where `reset` says; beside timestamps, EARLIEST, LATEST."""
@@ -24,6 +25,8 @@ class Progress:
     """One assigned partition."""
 
     key: TopicPartition
+    topic_id: bytes = ZERO_UUID
+    """Of the topic in which the position is; zero: whichever has the name."""
     fetch_offset: int | None = None
     """Where the next fetch starts; None until the position is looked up."""
     fetch_epoch: int = -1

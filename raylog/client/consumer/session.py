@@ -65,14 +65,20 @@ class FetchSession:
     """What is to be fetched here."""
     told: dict[TopicPartition, Asked] = field(default_factory=dict)
     """What the broker has on its list."""
+    names: dict[bytes, str] = field(default_factory=dict)
+    """Topics by their ids, as the broker was told; metadata may know others by now."""
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _leaving: dict[TopicPartition, None] = field(default_factory=dict)
 
-    def want(self, key: TopicPartition) -> None:
+    def want(self, key: TopicPartition, topic_id: bytes) -> None:
         """Fetch a partition here, from where it is now."""
         self.wanted[key] = None
         self._changed[key] = None
-        self._leaving.pop(key, None)
+        told = self.told.get(key)
+        if told is not None and told.topic_id != topic_id:
+            self._leaving[key] = None  # the broker has it twice otherwise, once by each id
+        else:
+            self._leaving.pop(key, None)
 
     def drop(self, key: TopicPartition) -> None:
         """Fetch a partition here no more."""
@@ -86,6 +92,7 @@ class FetchSession:
         if self.epoch == _OPEN or not with_session:
             session_id, epoch = (self.session_id, _OPEN) if with_session else (0, _NONE)
             self.told.clear()
+            self.names.clear()
             self._changed.clear()
             self._leaving.clear()
             return SessionRequest(session_id, epoch, list(self.wanted), [])
@@ -97,7 +104,9 @@ class FetchSession:
 
     def tell(self, asked: Iterable[Asked]) -> None:
         """Remember what a request named."""
-        self.told.update((one.key, one) for one in asked)
+        for one in asked:
+            self.told[one.key] = one
+            self.names[one.topic_id] = one.key.topic
 
     def answered(self, session_id: int) -> None:
         """A request succeeded."""

@@ -37,7 +37,8 @@ from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from raylog.wire.records import Record, decode_batch, encode_batch
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from raylog.wire.uuids import ZERO_UUID
+from tests.support.fake_cluster import LOST, FakeCluster, core_of, topic_id
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -64,7 +65,12 @@ class Logs:
         response = FetchResponse()
         for topic in request.topics:
             answers = []
+            is_gone = topic.topic_id not in (ZERO_UUID, self.cluster.ids.get("t", topic_id("t")))
             for asked in topic.partitions:
+                if is_gone:
+                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                    answers.append(PartitionData(partition_index=asked.partition, error_code=code))
+                    continue
                 answer = self.read(broker, asked, request.isolation_level)
                 if not isinstance(answer, PartitionData):
                     return answer
@@ -75,6 +81,11 @@ class Logs:
                 )
             )
         return response
+
+    def recreate(self) -> None:
+        """Delete the topic and create it anew; fetches by the old id are refused."""
+        self.cluster.ids["t"] = b"new".ljust(16, b"\2")
+        self.cluster.epochs["t"] = 0
 
     def read(self, broker: int, asked: FetchPartition, isolation: int) -> object:
         """One partition's answer."""

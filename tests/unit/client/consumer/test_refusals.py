@@ -6,7 +6,7 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetcher import Fetcher
-from raylog.client.consumer.positions import LogTruncated, Positions
+from raylog.client.consumer.positions import LogTruncated, NoOffset, Positions
 from raylog.client.consumer.progress import COMMITTED
 from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
@@ -289,3 +289,54 @@ def test_partitions_may_be_touched_while_metadata_is_looked_up() -> None:
     consumer.assign({ZERO: 0})
     run_blocking(consumer.step())
     assert consumer.any_pending
+
+
+# -- topics that are created anew ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("newest", [12, 18])
+def test_a_topic_that_was_created_anew_is_read_from_its_beginning(newest: int) -> None:
+    logs, consumer = rig(end=30)
+    logs.cluster.newest[ApiKey.FETCH] = newest
+    logs.cluster.epochs["t"] = 5
+    consumer.assign({ZERO: EARLIEST})
+    assert polled(consumer, 2, 10)[-1] == (0, 19)
+    consumer.moved.clear()
+    logs.recreate()
+    run_blocking(consumer.positions.core.refresh(["t"]))
+    consumer.metadata_seen(["t"])
+    assert polled(consumer, 5) == [(0, i) for i in range(30)]
+
+
+def test_a_fetch_tells_that_a_topic_was_created_anew() -> None:
+    logs, consumer = rig(end=10)
+    consumer.assign({ZERO: EARLIEST})
+    assert polled(consumer, 1) == [(0, i) for i in range(10)]
+    logs.recreate()
+    logs.end[0] = 30
+    assert polled(consumer, 10) == [(0, i) for i in range(30)]
+
+
+def test_in_a_topic_that_was_created_anew_committed_offsets_hold() -> None:
+    async def committed_of(keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(keys, (20, -1))
+
+    logs, _ = rig(end=30)
+    core, settings = core_of(logs.cluster), ConsumerSettings()
+    consumer = Fetcher(core, settings, Positions(core, settings, committed_of))
+    consumer.seek(ZERO, 0)
+    run_blocking(consumer.poll(200, 10))
+    logs.recreate()
+    assert polled(consumer, 10)[-10:] == [(0, i) for i in range(20, 30)]
+    assert run_blocking(consumer.position(ZERO)) == 30
+
+
+def test_without_a_reset_a_topic_that_was_created_anew_is_an_error() -> None:
+    logs, consumer = rig(ConsumerSettings(reset="none"), end=10)
+    consumer.seek(ZERO, 0)
+    assert polled(consumer, 1) == [(0, i) for i in range(10)]
+    logs.recreate()
+    seen = polled(consumer, 10)
+    assert set(seen) == {NoOffset}
+    consumer.seek(ZERO, 5)
+    assert polled(consumer, 3) == [(0, i) for i in range(5, 10)]

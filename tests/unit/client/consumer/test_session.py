@@ -9,14 +9,17 @@ from raylog.wire.errors import ErrorCode
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+ID, NEW_ID = b"t" * 16, b"n" * 16
+
+
 def asked(key: TopicPartition, offset: int = 0) -> Asked:
-    return Asked(key, b"t" * 16, offset, 0, 0)
+    return Asked(key, ID, offset, 0, 0)
 
 
 def opened(*keys: TopicPartition) -> FetchSession:
     session = FetchSession()
     for key in keys:
-        session.want(key)
+        session.want(key, ID)
     first = session.next(with_session=True)
     assert (first.session_id, first.epoch, first.partitions) == (0, 0, list(keys))
     session.tell(map(asked, keys))
@@ -26,7 +29,7 @@ def opened(*keys: TopicPartition) -> FetchSession:
 
 def test_after_the_first_request_only_changes_are_named() -> None:
     session = opened(T0, T1)
-    session.want(T1)
+    session.want(T1, ID)
     second = session.next(with_session=True)
     assert (second.session_id, second.epoch) == (7, 1)
     assert (second.partitions, second.forgotten) == ([T1], [])
@@ -42,9 +45,22 @@ def test_what_leaves_is_named_once_and_may_come_back() -> None:
     assert [one.key for one in second.forgotten] == [T0]
     session.answered(7)
     session.drop(T1)
-    session.want(T1)
+    session.want(T1, ID)
     third = session.next(with_session=True)
     assert (third.partitions, third.forgotten) == ([T1], [])
+
+
+def test_a_topic_that_was_created_anew_leaves_by_its_old_id() -> None:
+    session = opened(T0, T1)
+    session.drop(T0)
+    session.want(T0, NEW_ID)
+    second = session.next(with_session=True)
+    assert second.partitions == [T0]
+    assert [(one.key, one.topic_id) for one in second.forgotten] == [(T0, ID)]
+    session.tell([Asked(T0, NEW_ID, 0, 0, 0)])
+    session.answered(7)
+    session.want(T0, NEW_ID)
+    assert session.next(with_session=True).forgotten == []
 
 
 @pytest.mark.parametrize(
