@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
+from raylog.wire.errors import KafkaError, error_of
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     BatchHeader,
@@ -86,12 +87,15 @@ class FetchedBatches:
         if self._rest:
             return self._take_rest(len(self._rest))
         from_offset = self._from_offset
-        found = self.peek_batch()
-        if found is None:
-            self.pass_batch()
-            return []
-        header, batch = found
-        records = decode_batch(batch, max_bytes=self._decompressed_bytes_max)
+        try:
+            found = self.peek_batch()
+            if found is None:
+                self.pass_batch()
+                return []
+            header, batch = found
+            records = decode_batch(batch, max_bytes=self._decompressed_bytes_max)
+        except KafkaError as error:
+            raise self._named(error) from error
         self.pass_batch()
         self._taken = found
         if header.base_offset < from_offset:
@@ -150,11 +154,20 @@ class FetchedBatches:
         self._from_offset = header.next_offset
         self.leader_epoch = header.partition_leader_epoch
 
+    def _named(self, error: KafkaError) -> KafkaError:
+        """The same error, with the place where the application may seek past it."""
+        return error_of(error.code, f"{self.key} at offset {self._from_offset}: {error}")
+
     def _scan(self) -> None:
-        """Find the whole batches."""
+        """Find the whole batches up to one that is none; raises KafkaError if that is the first."""
         position = 0
         while len(self._data) - position >= BATCH_OVERHEAD:
-            header = read_header(self._data, position)
+            try:
+                header = read_header(self._data, position)
+            except KafkaError as error:
+                if self._batches:
+                    break  # the next fetch begins there
+                raise self._named(error) from error
             if len(self._data) - position < header.size:
                 break
             if header.next_offset > self._from_offset:

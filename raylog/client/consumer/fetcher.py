@@ -40,6 +40,8 @@ _ANSWER_SLACK_MS = 10_000
 """How much later than `max_wait_ms` an answer may come."""
 _FETCH_BYTES_MIN = 64 * 1024
 """With less room than that in `prefetch_bytes` nothing is fetched."""
+_ANSWER_PARTS = 4
+"""An answer may take so many times the bytes of a partition's records that are kept with it."""
 
 
 class Fetcher(Buffered):
@@ -57,6 +59,7 @@ class Fetcher(Buffered):
         self._core = core
         self._cluster = self.positions.core.cluster
         self._sources: dict[int, Source] = {}
+        self._paused: dict[TopicPartition, Progress] = {}
         self._waiting: list[tuple[float, TopicPartition]] = []
         """A heap: when to look at a partition again."""
         self._stale: set[str] = set()
@@ -106,15 +109,20 @@ class Fetcher(Buffered):
                 self._drop_blocks(progress)
                 self._leave_source(progress)
                 self._touched.pop(key, None)
+                self._paused.pop(key, None)
                 self.moved.pop(key, None)
                 self._failures.pop(key, None)
                 self.positions.forget(key)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand nothing out of partitions, and fetch nothing; what is here is kept."""
+        """Hand nothing out of partitions, and fetch nothing.
+
+        What is here of them is kept until its room is needed for others.
+        """
         with self.lock:
             for key in keys:
-                self._assigned[key].is_paused = True
+                self._paused[key] = progress = self._assigned[key]
+                progress.is_paused = True
                 self._ready.pop(key, None)
                 self._touched[key] = None
 
@@ -124,13 +132,14 @@ class Fetcher(Buffered):
             for key in keys:
                 progress = self._assigned[key]
                 progress.is_paused = False
+                self._paused.pop(key, None)
                 if progress.blocks:
                     self._ready[key] = progress
                 self._touched[key] = None
 
     def paused(self) -> list[TopicPartition]:
         """The partitions that are paused."""
-        return [key for key, progress in self._assigned.items() if progress.is_paused]
+        return list(self._paused)
 
     def stop_at(self, key: TopicPartition, offset: int) -> None:
         """Fetch nothing from an offset on; batches come whole, so records behind it may come."""
@@ -357,11 +366,15 @@ class Fetcher(Buffered):
 
     async def _fetch(self, source: Source) -> None:
         """Send one broker a fetch, if there is room for what it brings."""
-        room = self.settings.prefetch_bytes - self.buffered_bytes
-        room -= sum(other.max_bytes for other in self._sources.values())
+        room = self._room()
+        if room < _FETCH_BYTES_MIN and self._evict_paused():
+            room = self._room()
         if room < _FETCH_BYTES_MIN and (self.buffered_bytes or self.any_pending):
             return
-        source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room))
+        brokers = sum(bool(other.session.wanted) for other in self._sources.values())
+        share = self.settings.prefetch_bytes // brokers
+        source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room, share))
+        self._sources[source.node_id] = self._sources.pop(source.node_id)  # others come first now
         try:
             version = await self._core.version_on(source.node_id, ApiKey.FETCH)
             with self.lock:
@@ -372,13 +385,30 @@ class Fetcher(Buffered):
                 source.node_id,
                 request,
                 FetchResponse,
-                timeout_ms=self.settings.max_wait_ms + _ANSWER_SLACK_MS,
+                timeout_ms=max(
+                    self._core.settings.request_timeout_ms,
+                    self.settings.max_wait_ms + _ANSWER_SLACK_MS,
+                ),
                 at_most=_BY_NAME_LAST if source.by_name else None,
             )
         except (ClientError, KafkaError) as error:
             self._lost(source, error)
         else:
             self.fetches += 1
+
+    def _room(self) -> int:
+        """Bytes that may be fetched besides those that are here or on their way."""
+        taken = sum(source.max_bytes for source in self._sources.values())
+        return self.settings.prefetch_bytes - self.buffered_bytes - taken
+
+    def _evict_paused(self) -> bool:
+        """Drop what is here of paused partitions, to be fetched again; whether there was any."""
+        with self.lock:
+            evicted = [progress for progress in self._paused.values() if progress.blocks]
+            for progress in evicted:
+                self._drop_blocks(progress)
+                progress.refetch()
+        return bool(evicted)
 
     @property
     def any_pending(self) -> bool:
@@ -466,14 +496,22 @@ class Fetcher(Buffered):
                 (transaction.producer_id, transaction.first_offset)
                 for transaction in answer.aborted_transactions or ()
             ]
-        block = FetchedBatches(
-            progress.key,
-            records,
-            from_offset=offset,
-            high_watermark=answer.high_watermark,
-            aborted=aborted,
-            decompressed_bytes_max=self.settings.decompressed_bytes_max,
-        )
+        try:
+            block = FetchedBatches(
+                progress.key,
+                _own(records),
+                from_offset=offset,
+                high_watermark=answer.high_watermark,
+                aborted=aborted,
+                decompressed_bytes_max=self.settings.decompressed_bytes_max,
+            )
+        except KafkaError as error:
+            self._fail(progress.key, error)
+            self._delay([progress.key], None)
+            return
+        if block.is_empty:  # no batch is whole: there is nothing to go on behind
+            self._delay([progress.key], None)
+            return
         progress.fetch_offset = block.end_offset
         if block.last_leader_epoch >= 0:
             progress.fetch_epoch = block.last_leader_epoch
@@ -568,3 +606,10 @@ class Fetcher(Buffered):
         names = set(topics)
         with self.lock:
             self._touched.update((key, None) for key in self._assigned if key.topic in names)
+
+
+def _own(records: memoryview) -> memoryview:
+    """A copy where records are a small part of an answer, all of which they would hold."""
+    if len(records) * _ANSWER_PARTS < memoryview(records.obj).nbytes:
+        return memoryview(bytes(records))
+    return records

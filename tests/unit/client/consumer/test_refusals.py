@@ -20,14 +20,14 @@ from raylog.wire.errors import (
     OffsetOutOfRange,
     error_of,
 )
-from raylog.wire.messages.fetch import FetchPartition, PartitionData
+from raylog.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from raylog.wire.records import read_header
-from tests.support.fake_cluster import FakeCluster, core_of
+from raylog.wire.records import Record, encode_batch, read_header
+from tests.support.fake_cluster import NOTHING, FakeCluster, core_of
 from tests.unit.client.test_consumer import ONE, ZERO, Logs, ends_of_epochs, rig
 
 
@@ -108,6 +108,150 @@ def test_a_batch_that_its_taker_refuses_is_given_again() -> None:
         with pytest.raises(CorruptMessage, match="refused"):
             run_blocking(consumer.poll_into(Taker(), 200))
     assert given == [0, 0]
+
+
+def spoil_header(logs: Logs, base_offset: int) -> None:
+    """Let the batch of partition 0 at an offset be of a format that no broker sends."""
+
+    def change(answer: PartitionData) -> None:
+        data = bytearray(bytes(answer.records or b""))
+        position = 0
+        while position < len(data):
+            header = read_header(data, position)
+            if header.base_offset == base_offset:
+                data[position + 16] = 7
+                break
+            position += header.size
+        answer.records = bytes(data)
+
+    edit(logs, 0, change)
+
+
+@pytest.mark.parametrize("base_offset", [0, 10])
+def test_a_batch_of_an_unknown_format_is_raised_until_the_application_seeks(
+    base_offset: int,
+) -> None:
+    logs, consumer = rig(end=30)
+    spoil_header(logs, base_offset)
+    consumer.assign({ZERO: 0, ONE: 25})
+    seen = polled(consumer, 8)
+    assert sorted(one for one in seen if one is not CorruptMessage) == [
+        *((0, i) for i in range(base_offset)),
+        *((1, i) for i in range(25, 30)),
+    ]
+    assert CorruptMessage in seen
+    run_blocking(consumer._core.io.pause(2_000))
+    run_blocking(consumer.step())
+    run_blocking(consumer._core.io.pause(50))
+    run_blocking(consumer.step())
+    with pytest.raises(CorruptMessage, match=f"t-0 at offset {base_offset}: magic 7"):
+        consumer.take(1)
+    consumer.seek(ZERO, 20)
+    assert [one for one in polled(consumer, 2) if one is not CorruptMessage] == [
+        (0, i) for i in range(20, 30)
+    ]
+
+
+def test_an_answer_that_is_none_is_raised_and_fetching_goes_on() -> None:
+    logs, consumer = rig(end=20)
+    fetch = logs.cluster.handlers[ApiKey.FETCH]
+    answered: list[object] = []
+
+    def once(broker: int, request: object) -> object:
+        answered.append(request)
+        if len(answered) == 1:
+            for pending in consumer._core._channels[broker].connection.pending:
+                pending.take(None)
+        return fetch(broker, request)
+
+    logs.cluster.handlers[ApiKey.FETCH] = once
+    consumer.assign({ZERO: 0})
+    seen = polled(consumer, 5)
+    assert seen == [NotKafka, *((0, i) for i in range(20))]
+
+
+def test_a_batch_that_is_cut_is_not_asked_for_without_a_pause() -> None:
+    logs, consumer = rig(end=20)
+    edit(logs, 0, lambda answer: setattr(answer, "records", bytes(answer.records or b"")[:70]))
+    consumer.assign({ZERO: 0})
+    assert polled(consumer, 5) == []
+    assert len(logs.cluster.requests(FetchRequest)) < 50
+
+
+# -- room ------------------------------------------------------------------------------------------
+
+
+def test_all_brokers_are_fetched_from_however_many_there_are() -> None:
+    brokers = 12
+    leaders = {index: index + 1 for index in range(brokers)}
+    cluster = FakeCluster(brokers, {"t": leaders})
+    Logs(cluster, end=dict.fromkeys(leaders, 10))
+    consumer = Fetcher(core_of(cluster), ConsumerSettings())
+    consumer.assign({TopicPartition("t", index): 0 for index in leaders})
+    seen = polled(consumer, 20)
+    assert sorted(seen) == [(index, i) for index in leaders for i in range(10)]
+
+
+def big(logs: Logs, partition: int, size: int) -> None:
+    """Let each answer of a partition be one record of that many bytes."""
+    read = logs.read
+
+    def changed(broker: int, asked: FetchPartition, isolation: int) -> object:
+        if asked.partition != partition:
+            return read(broker, asked, isolation)
+        record = Record(0, 1000, None, b"x" * size, [])
+        return PartitionData(
+            partition_index=partition,
+            high_watermark=1_000_000,
+            records=encode_batch([record], base_offset=asked.fetch_offset),
+        )
+
+    logs.read = changed  # type: ignore[method-assign]  # a broker with other records
+
+
+def test_paused_partitions_leave_room_for_others_and_lose_nothing() -> None:
+    logs, consumer = rig(ConsumerSettings(prefetch_bytes=66 * 1024), end=50)
+    big(logs, 0, 40_000)
+    consumer.assign({ZERO: 0})
+    for _ in range(5):
+        run_blocking(consumer._core.io.pause(50))
+        run_blocking(consumer.step())
+    assert consumer.buffered_bytes > 40_000
+    consumer.pause([ZERO])
+    assert consumer.paused() == [ZERO]
+    consumer.seek(ONE, 0)
+    assert polled(consumer, 5) == [(1, i) for i in range(50)]
+    assert consumer.buffered_bytes < 40_000
+    consumer.resume([ZERO])
+    assert polled(consumer, 3, 1) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_few_records_do_not_hold_a_large_answer() -> None:
+    logs, consumer = rig(end=10)
+    big(logs, 1, 500_000)
+    consumer.assign({ZERO: 0, ONE: 0})
+    run_blocking(consumer.step())
+    run_blocking(consumer._core.io.pause(50))
+    run_blocking(consumer.step())
+    small, large = (consumer.progress_of(key) for key in (ZERO, ONE))
+    assert small is not None
+    assert large is not None
+    held = [memoryview(block._data.obj).nbytes for block in (*small.blocks, *large.blocks)]
+    assert len(held) == 2
+    assert held[0] < 2_000 < 500_000 < held[1]
+
+
+def test_a_fetch_may_take_as_long_as_any_request() -> None:
+    logs, consumer = rig()
+    logs.cluster.handlers[ApiKey.FETCH] = lambda *_: NOTHING
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.step())
+    (source,) = consumer._sources.values()
+    assert source.pending is not None
+    settings = consumer._core.settings
+    assert (
+        source.pending.deadline_ms > consumer._core.io.now_ms() + settings.request_timeout_ms - 99
+    )
 
 
 # -- positions -------------------------------------------------------------------------------------
