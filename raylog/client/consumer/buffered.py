@@ -62,6 +62,18 @@ class Buffered:
         self._failures: dict[object, Exception] = {}
         """To be raised by the next polls, each by what failed: a partition, a broker, a topic."""
 
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return list(self._assigned)
+
+    def progress_of(self, key: TopicPartition) -> Progress | None:
+        """How far a partition is; None if it is not assigned."""
+        return self._assigned.get(key)
+
+    def high_watermark(self, key: TopicPartition) -> int:
+        """Exclusive end of the partition as the last fetch told; -1 before."""
+        return self._assigned[key].high_watermark
+
     @property
     def has_records(self) -> bool:
         """Whether `take` finds something, be it a failure to raise."""

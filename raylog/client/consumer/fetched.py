@@ -18,6 +18,9 @@ from raylog.wire.records import (
     read_header,
 )
 
+_ANSWER_PARTS = 4
+"""An answer may take so many times the bytes of a partition's records that are kept with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecords:
@@ -57,7 +60,7 @@ class FetchedBatches:
         """Of the last batch here."""
         self.end_offset = from_offset
         """Where the next fetch goes on, exclusive end of the whole batches here."""
-        self._data = data
+        self._data = _own(data)
         self._from_offset = from_offset
         self._decompressed_bytes_max = decompressed_bytes_max
         self._batches: deque[tuple[int, BatchHeader]] = deque()
@@ -192,3 +195,10 @@ class FetchedBatches:
         return any(
             decode_control_key(record.key) is ControlType.ABORT for record in decode_batch(batch)
         )
+
+
+def _own(records: memoryview) -> memoryview:
+    """A copy where records are a small part of an answer, all of which they would hold."""
+    if len(records) * _ANSWER_PARTS < memoryview(records.obj).nbytes:
+        return memoryview(bytes(records))
+    return records

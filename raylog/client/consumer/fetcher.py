@@ -10,11 +10,11 @@ task of `ConsumerCore` does, while another thread takes records: `lock` is held 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.agenda import Agenda, aligned
 from raylog.client.consumer.buffered import BatchTaker, Buffered
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.membership import GroupMetadata
@@ -40,8 +40,6 @@ _ANSWER_SLACK_MS = 10_000
 """How much later than `max_wait_ms` an answer may come."""
 _FETCH_BYTES_MIN = 64 * 1024
 """With less room than that in `prefetch_bytes` nothing is fetched."""
-_ANSWER_PARTS = 4
-"""An answer may take so many times the bytes of a partition's records that are kept with it."""
 
 
 class Fetcher(Buffered):
@@ -60,8 +58,7 @@ class Fetcher(Buffered):
         self._cluster = self.positions.core.cluster
         self._sources: dict[int, Source] = {}
         self._paused: dict[TopicPartition, Progress] = {}
-        self._waiting: list[tuple[float, TopicPartition]] = []
-        """A heap: when to look at a partition again."""
+        self._again = Agenda()
         self._stale: set[str] = set()
         """Topics whose leaders may have moved."""
 
@@ -93,6 +90,7 @@ class Fetcher(Buffered):
             progress = self._assigned[key] = Progress(key)
         self._drop_blocks(progress)
         progress.not_before_ms = 0.0
+        progress.backoff = None
         progress.topic_id = ZERO_UUID
         self._failures.pop(key, None)
         self.positions.forget(key)
@@ -110,6 +108,7 @@ class Fetcher(Buffered):
                 self._leave_source(progress)
                 self._touched.pop(key, None)
                 self._paused.pop(key, None)
+                self._again.drop(key)
                 self.moved.pop(key, None)
                 self._failures.pop(key, None)
                 self.positions.forget(key)
@@ -153,24 +152,12 @@ class Fetcher(Buffered):
         for key, answer in found.items():
             self.seek(key, answer.offset if answer.offset >= 0 else LATEST)
 
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
-        return list(self._assigned)
-
-    def progress_of(self, key: TopicPartition) -> Progress | None:
-        """How far a partition is; None if it is not assigned."""
-        return self._assigned.get(key)
-
     async def position(self, key: TopicPartition) -> int:
         """Offset of the next record to be handed out."""
         progress = self._assigned[key]
         await self._core.repeat(lambda: self.look_up_now(progress))
         assert progress.position is not None, f"{key} was looked up"
         return progress.position
-
-    def high_watermark(self, key: TopicPartition) -> int:
-        """Exclusive end of the partition as the last fetch told; -1 before."""
-        return self._assigned[key].high_watermark
 
     def group_metadata(self) -> GroupMetadata:
         """The group of `group_id`, in which a consumer of assigned partitions is no member."""
@@ -290,8 +277,7 @@ class Fetcher(Buffered):
         """Put each partition that has changed into the session of the broker to fetch it from."""
         with self.lock:
             now_ms = self._core.io.now_ms()
-            while self._waiting and self._waiting[0][0] <= now_ms:
-                self._touched[heapq.heappop(self._waiting)[1]] = None
+            self._touched.update(dict.fromkeys(self._again.due(now_ms)))
             touched, self._touched = self._touched, {}
             for key in touched:
                 progress = self._assigned.get(key)
@@ -328,7 +314,10 @@ class Fetcher(Buffered):
 
     def _wants(self, progress: Progress, now_ms: float) -> bool:
         """Whether a partition should be fetched; its position is looked up if need be."""
-        if progress.is_paused or progress.is_full or progress.not_before_ms > now_ms:
+        if progress.not_before_ms > now_ms:
+            self._again.set(progress.key, progress.not_before_ms)
+            return False
+        if progress.is_paused or progress.is_full:
             return False
         if progress.fetch_offset is None:
             self.positions.want(progress)
@@ -354,6 +343,7 @@ class Fetcher(Buffered):
         """
         if progress.replica != NOWHERE:
             if now_ms < progress.replica_until_ms and progress.replica in self._cluster.nodes:
+                self._again.set(progress.key, progress.replica_until_ms)
                 return progress.replica
             progress.replica = NOWHERE
         return self._cluster.leader_of(progress.key)
@@ -478,8 +468,9 @@ class Fetcher(Buffered):
             progress.replica = answer.preferred_read_replica
             max_age_ms = self._core.settings.metadata_max_age_ms
             progress.replica_until_ms = self._core.io.now_ms() + max_age_ms
-            self._look_again(key, progress.replica_until_ms)
             self._touched[key] = None
+        else:
+            progress.backoff = None
         records = answer.records
         if not records:
             return
@@ -499,7 +490,7 @@ class Fetcher(Buffered):
         try:
             block = FetchedBatches(
                 progress.key,
-                _own(records),
+                records,
                 from_offset=offset,
                 high_watermark=answer.high_watermark,
                 aborted=aborted,
@@ -526,8 +517,8 @@ class Fetcher(Buffered):
         """Decide what a partition's refusal means."""
         key = progress.key
         if progress.replica != NOWHERE:
-            progress.replica = NOWHERE  # the leader knows better
-            self._touched[key] = None
+            # The leader knows better, but may name the same replica again.
+            self._delay([key], error if is_retriable(error) else None)
             return
         if not isinstance(error, OffsetOutOfRange):
             if is_retriable(error):
@@ -541,7 +532,7 @@ class Fetcher(Buffered):
             self._fail(key, error)
             self._delay([key], None)
         elif progress.blocks:  # what is here comes first; then it is asked again
-            self._look_again(key, self._core.io.now_ms() + self._core.settings.retry_backoff_ms)
+            self._delay([key], None)
         else:
             self.start_from(key, start)
 
@@ -562,22 +553,21 @@ class Fetcher(Buffered):
             self._failures[cause] = error
 
     def _delay(self, keys: Iterable[TopicPartition], error: Exception | None) -> None:
-        """Leave partitions alone for a moment; with an error, look where their leaders are."""
-        not_before_ms = self._core.io.now_ms() + self._core.settings.retry_backoff_ms
+        """Leave partitions alone for longer each time; with an error, look for their leaders."""
+        now_ms = self._core.io.now_ms()
         with self.lock:
             for key in keys:
                 progress = self._assigned.get(key)
                 if progress is None:
                     continue
-                progress.not_before_ms = not_before_ms
+                progress.backoff = progress.backoff or self._core.backoff()
+                progress.not_before_ms = aligned(
+                    now_ms, progress.backoff.next_ms(), self._core.settings.retry_backoff_ms
+                )
                 progress.replica = NOWHERE
-                self._look_again(key, not_before_ms)
                 self._touched[key] = None
                 if error is not None:
                     self._stale.add(key.topic)
-
-    def _look_again(self, key: TopicPartition, at_ms: float) -> None:
-        heapq.heappush(self._waiting, (at_ms, key))
 
     async def _refresh_stale(self) -> None:
         """Look up topics whose leaders may have moved; a failure is tried again next time."""
@@ -599,17 +589,10 @@ class Fetcher(Buffered):
 
     def next_try_ms(self) -> float:
         """When `step` has something to do though no answer came."""
-        return self._waiting[0][0] if self._waiting else float("inf")
+        return self._again.next_ms
 
     def metadata_seen(self, topics: Iterable[str]) -> None:
         """Leaders of topics may have moved: look at their partitions."""
         names = set(topics)
         with self.lock:
             self._touched.update((key, None) for key in self._assigned if key.topic in names)
-
-
-def _own(records: memoryview) -> memoryview:
-    """A copy where records are a small part of an answer, all of which they would hold."""
-    if len(records) * _ANSWER_PARTS < memoryview(records.obj).nbytes:
-        return memoryview(bytes(records))
-    return records

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
+from raylog.client.backoff import Backoff
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.offsets import EARLIEST
@@ -46,6 +47,9 @@ class Progress:
     blocks: deque[FetchedBatches] = field(default_factory=deque)
     is_paused: bool = False
     not_before_ms: float = 0.0
+    """When it may be fetched or looked up again after a failure."""
+    backoff: Backoff | None = None
+    """Of its failures; None: there is none since the last answer."""
     high_watermark: int = -1
     last_stable_offset: int = -1
     home: int = NOWHERE

@@ -1,10 +1,12 @@
 """What a consumer does about answers that are wrong, partial or refusals."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.agenda import Agenda
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.positions import LogTruncated, NoOffset, Positions
 from raylog.client.consumer.progress import COMMITTED
@@ -26,16 +28,23 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.records import Record, encode_batch, read_header
 from tests.support.fake_cluster import NOTHING, FakeCluster, core_of
 from tests.unit.client.test_consumer import ONE, ZERO, Logs, ends_of_epochs, rig
+
+
+def records_of(answer: PartitionData) -> bytes:
+    """What a partition's answer brings."""
+    assert isinstance(answer.records, bytes)
+    return answer.records
 
 
 def spoil(logs: Logs, partition: int, base_offset: int) -> None:
     """Let a partition's batch at an offset have another CRC than its header says."""
 
     def change(answer: PartitionData) -> None:
-        data = bytearray(bytes(answer.records or b""))
+        data = bytearray(records_of(answer))
         position = 0
         while position < len(data):
             header = read_header(data, position)
@@ -60,9 +69,9 @@ def edit(logs: Logs, partition: int, change: Callable[[PartitionData], None]) ->
     logs.read = edited  # type: ignore[method-assign]  # a broker that is not as it should be
 
 
-def polled(consumer: Fetcher, polls: int, max_records: int = 1000) -> list[object]:
+def polled(consumer: Fetcher, polls: int, max_records: int = 1000) -> list[Any]:
     """What each poll brought: partitions and offsets, or the failure that it raised."""
-    seen: list[object] = []
+    seen: list[Any] = []
     for _ in range(polls):
         try:
             groups = run_blocking(consumer.poll(200, max_records))
@@ -114,7 +123,7 @@ def spoil_header(logs: Logs, base_offset: int) -> None:
     """Let the batch of partition 0 at an offset be of a format that no broker sends."""
 
     def change(answer: PartitionData) -> None:
-        data = bytearray(bytes(answer.records or b""))
+        data = bytearray(records_of(answer))
         position = 0
         while position < len(data):
             header = read_header(data, position)
@@ -172,7 +181,7 @@ def test_an_answer_that_is_none_is_raised_and_fetching_goes_on() -> None:
 
 def test_a_batch_that_is_cut_is_not_asked_for_without_a_pause() -> None:
     logs, consumer = rig(end=20)
-    edit(logs, 0, lambda answer: setattr(answer, "records", bytes(answer.records or b"")[:70]))
+    edit(logs, 0, lambda answer: setattr(answer, "records", records_of(answer)[:70]))
     consumer.assign({ZERO: 0})
     assert polled(consumer, 5) == []
     assert len(logs.cluster.requests(FetchRequest)) < 50
@@ -433,6 +442,67 @@ def test_partitions_may_be_touched_while_metadata_is_looked_up() -> None:
     consumer.assign({ZERO: 0})
     run_blocking(consumer.step())
     assert consumer.any_pending
+
+
+# -- pauses ----------------------------------------------------------------------------------------
+
+
+def test_pauses_grow_and_begin_anew_after_an_answer() -> None:
+    logs, consumer = rig(end=20)
+    refusals: list[object] = [int(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 1_000
+    logs.refuse[0] = refusals
+    consumer.assign({ZERO: 0})
+    assert polled(consumer, 50) == []  # 10 s
+    assert 5 < 1_000 - len(refusals) < 30
+    refusals.clear()
+    assert polled(consumer, 10) == [(0, i) for i in range(20)]
+    progress = consumer.progress_of(ZERO)
+    assert progress is not None
+    assert progress.backoff is None
+
+
+def test_many_partitions_that_wait_ask_for_metadata_together() -> None:
+    leaders = dict.fromkeys(range(500), -1)
+    cluster = FakeCluster(1, {"t": leaders})
+    Logs(cluster)
+    consumer = Fetcher(core_of(cluster), ConsumerSettings())
+    rising = iter(range(100_000))
+    consumer._core.io.chance = lambda: next(rising) % 100 / 100  # type: ignore[method-assign]
+    consumer.assign({TopicPartition("t", index): 0 for index in leaders})
+    assert polled(consumer, 50) == []  # 10 s
+    assert len(cluster.requests(MetadataRequest)) < 60
+
+
+def test_a_replica_that_refuses_is_asked_again_after_growing_pauses() -> None:
+    logs, consumer = rig(ConsumerSettings(client_rack="r"))
+
+    def read(broker: int, asked: FetchPartition, isolation: int) -> PartitionData:
+        del isolation
+        if broker == 1:
+            return PartitionData(high_watermark=100, preferred_read_replica=2, records=b"")
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return PartitionData(partition_index=asked.partition, error_code=code)
+
+    logs.read = read  # type: ignore[method-assign]  # a leader that names a bad replica
+    consumer.assign({ZERO: 0})
+    assert polled(consumer, 50) == []  # 10 s
+    assert 5 < len(logs.cluster.requests(FetchRequest)) < 60
+    assert len(consumer._again._heap) < 5
+
+
+def test_a_partition_has_one_time_on_the_agenda() -> None:
+    agenda = Agenda()
+    agenda.set(ZERO, 300.0)
+    for at_ms in range(299, 50, -1):
+        agenda.set(ZERO, at_ms)
+    agenda.set(ONE, 70.0)
+    agenda.set(ONE, 80.0)
+    assert len(agenda._heap) < 100
+    assert (agenda.due(50), agenda.next_ms) == ([], 51)
+    assert agenda.due(75) == [ZERO, ONE]
+    agenda.set(ZERO, 90.0)
+    agenda.drop(ZERO)
+    assert (agenda.due(1_000), agenda.next_ms) == ([], float("inf"))
 
 
 # -- topics that are created anew ------------------------------------------------------------------
