@@ -78,16 +78,21 @@ class ClusterView:
     topics: dict[str, TopicView] = field(default_factory=dict)
     failures: dict[str, KafkaError] = field(default_factory=dict)
     """Topics whose last answer was an error."""
+    _seen: dict[str, TopicView] = field(default_factory=dict)
+    """Topics with ids as they were told last, errors aside: leader epochs never go back."""
     _names: dict[bytes, str] = field(default_factory=dict)
 
-    def update(self, response: MetadataResponse) -> None:
-        """Take a metadata answer; topics it does not mention stay as they are."""
+    def update(self, response: MetadataResponse, *, is_whole: bool = False) -> None:
+        """Take a metadata answer; topics it does not mention stay, unless it tells the whole."""
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.nodes = {
             broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
         }
+        if is_whole:
+            told = {topic.name for topic in response.topics}
+            self.forget((self.topics.keys() | self._seen.keys() | self.failures.keys()) - told)
         for topic in response.topics:
             self._update_topic(topic)
 
@@ -95,9 +100,14 @@ class ClusterView:
         """Drop topics, known to be deleted."""
         for name in topics:
             self.failures.pop(name, None)
-            view = self.topics.pop(name, None)
-            if view is not None:
-                self._names.pop(view.topic_id, None)
+            self._seen.pop(name, None)
+            self._hide(name)
+
+    def _hide(self, name: str) -> None:
+        """Take a topic out of what can be looked up."""
+        view = self.topics.pop(name, None)
+        if view is not None:
+            self._names.pop(view.topic_id, None)
 
     def topic(self, name: str) -> TopicView:
         """A topic; raises its last error, or UnknownTopicOrPartition when it was never asked."""
@@ -150,11 +160,11 @@ class ClusterView:
         if name is None:
             return
         if topic.error_code != ErrorCode.NONE:
-            self.forget([name])
+            self._hide(name)
             self.failures[name] = error_of(topic.error_code, f"topic {name!r}")
             return
         self.failures.pop(name, None)
-        known = self.topics.get(name)
+        known = self._seen.get(name) or self.topics.get(name)
         same = known is not None and known.topic_id == topic.topic_id
         view = TopicView(name, topic.topic_id, topic.is_internal)
         for found in topic.partitions:
@@ -174,6 +184,7 @@ class ClusterView:
             self._names.pop(known.topic_id, None)
         self.topics[name] = view
         if topic.topic_id != ZERO_UUID:
+            self._seen[name] = view
             self._names[topic.topic_id] = name
 
 

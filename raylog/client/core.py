@@ -257,8 +257,8 @@ class Core:
         if response.error_code != ErrorCode.NONE:
             raise error_of(response.error_code, "metadata")
         if names is None:
-            self.cluster.forget(set(self.cluster.topics))
-        self.cluster.update(response)
+            self._metadata_at_ms.clear()
+        self.cluster.update(response, is_whole=names is None)
         now = self.io.now_ms()
         self._metadata_at_ms.update((topic.name, now) for topic in response.topics if topic.name)
 

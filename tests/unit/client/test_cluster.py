@@ -3,8 +3,9 @@
 import pytest
 
 from raylog.client.cluster import ClusterView, TopicPartition
-from raylog.wire.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.wire.uuids import ZERO_UUID
 from tests.support.fake_cluster import FakeCluster, topic_id
 
 KEY = TopicPartition("t", 0)
@@ -67,3 +68,37 @@ def test_a_topic_of_the_same_name_is_another_one() -> None:
     assert view.name_of(topic_id("t")) is None
     view.forget(["t"])
     assert not view.topics
+
+
+def test_leader_epochs_outlive_an_error_and_an_answer_about_all_topics() -> None:
+    cluster = FakeCluster(2, {"t": {0: 2}}, epochs={"t": 7})
+    view = view_of(cluster, "t")
+    failed = cluster.metadata(asking("t"))
+    failed.topics[0].error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    view.update(failed)
+    with pytest.raises(LeaderNotAvailable):
+        view.topic("t")
+    cluster.topics["t"], cluster.epochs["t"] = {0: 1}, 5
+    view.update(cluster.metadata(asking("t")))
+    assert (view.leader_of(KEY), view.partition(KEY).leader_epoch) == (2, 7)
+    view.update(cluster.metadata(MetadataRequest(topics=None)), is_whole=True)
+    assert (view.leader_of(KEY), view.partition(KEY).leader_epoch) == (2, 7)
+
+
+def test_without_ids_a_topic_that_was_gone_is_another_one() -> None:
+    cluster = FakeCluster(2, {"t": {0: 2}}, epochs={"t": 7}, ids={"t": ZERO_UUID})
+    view = view_of(cluster, "t")
+    cluster.topics.clear()
+    view.update(cluster.metadata(asking("t")))
+    cluster.topics["t"], cluster.epochs["t"] = {0: 1}, 0
+    view.update(cluster.metadata(asking("t")))
+    assert view.leader_of(KEY) == 1
+
+
+def test_an_answer_about_all_topics_forgets_those_it_lacks() -> None:
+    cluster = FakeCluster(1, {"t": {0: 1}})
+    view = view_of(cluster, "t", "missing")
+    assert set(view.failures) == {"missing"}
+    cluster.topics = {"u": {0: 1}}
+    view.update(cluster.metadata(MetadataRequest(topics=None)), is_whole=True)
+    assert (set(view.topics), view.failures, view.name_of(topic_id("t"))) == ({"u"}, {}, None)

@@ -193,3 +193,13 @@ def test_another_controller_is_looked_for_when_the_known_one_is_gone() -> None:
     assert run_blocking(ReplicaAdmin(core).list_reassignments()) == {}
     (asked,) = (one for one, kind in cluster.seen if not isinstance(kind, MetadataRequest))
     assert asked == 1
+
+
+def test_all_topics_are_asked_for_without_leader_epochs_going_back() -> None:
+    cluster = FakeCluster(2, {"t": {0: 2}, "gone": {0: 1}}, epochs={"t": 7})
+    core = core_of(cluster)
+    run_blocking(core.refresh(["t", "gone"]))
+    cluster.topics, cluster.epochs["t"] = {"t": {0: 1}}, 5
+    run_blocking(core.refresh(None))
+    assert core.cluster.partition(TopicPartition("t", 0)).leader_epoch == 7
+    assert set(core.cluster.topics) == set(core._metadata_at_ms) == {"t"}
