@@ -427,11 +427,11 @@ def iter_records(
     """`decode_batch` one record at a time: tiny records are many times their bytes as objects."""
     header = read_header(buf, position)
     check_crc(buf, header, position)
-    view = memoryview(buf)[position : position + header.size]
-    return _records(view, header, max_bytes)
+    return records_of(memoryview(buf)[position : position + header.size], header, max_bytes)
 
 
-def _records(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
+def records_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
+    """As `iter_records`, of a whole batch whose header is read and whose CRC is checked, or not."""
     body = body_of(batch, header, max_bytes)
     count, base_timestamp = header.record_count, header.base_timestamp
     records = decode_records(body, count, header.base_offset, base_timestamp)

@@ -13,9 +13,10 @@ from raylog.wire.records import (
     BatchHeader,
     ControlType,
     Record,
-    decode_batch,
+    check_crc,
     decode_control_key,
     read_header,
+    records_of,
 )
 
 _ANSWER_PARTS = 4
@@ -49,6 +50,7 @@ class FetchedBatches:
         high_watermark: int,
         aborted: Sequence[tuple[int, int]] | None,
         decompressed_bytes_max: int,
+        checks_crcs: bool = True,
     ) -> None:
         """`aborted`: (producer id, first offset) of transactions; None under read_uncommitted."""
         self.key = key
@@ -63,6 +65,7 @@ class FetchedBatches:
         self._data = _own(data)
         self._from_offset = from_offset
         self._decompressed_bytes_max = decompressed_bytes_max
+        self._checks_crcs = checks_crcs
         self._batches: deque[tuple[int, BatchHeader]] = deque()
         self._read_committed = aborted is not None
         self._aborted = deque(sorted(aborted or (), key=lambda entry: entry[1]))
@@ -96,7 +99,7 @@ class FetchedBatches:
                 self.pass_batch()
                 return []
             header, batch = found
-            records = decode_batch(batch, max_bytes=self._decompressed_bytes_max)
+            records = self._decode(header, batch)
         except KafkaError as error:
             raise self._named(error) from error
         self.pass_batch()
@@ -193,8 +196,14 @@ class FetchedBatches:
         """Whether a control batch is the marker that aborts a transaction."""
         batch = self._data[position : position + header.size]
         return any(
-            decode_control_key(record.key) is ControlType.ABORT for record in decode_batch(batch)
+            decode_control_key(record.key) is ControlType.ABORT
+            for record in self._decode(header, batch)
         )
+
+    def _decode(self, header: BatchHeader, batch: memoryview) -> list[Record]:
+        if self._checks_crcs:
+            check_crc(batch, header)
+        return list(records_of(batch, header, self._decompressed_bytes_max))
 
 
 def _own(records: memoryview) -> memoryview:

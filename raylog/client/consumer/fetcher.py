@@ -495,6 +495,7 @@ class Fetcher(Buffered):
                 high_watermark=answer.high_watermark,
                 aborted=aborted,
                 decompressed_bytes_max=self.settings.decompressed_bytes_max,
+                checks_crcs=self.settings.check_crcs,
             )
         except KafkaError as error:
             self._fail(progress.key, error)

@@ -50,7 +50,7 @@ def spoil(logs: Logs, partition: int, base_offset: int) -> None:
             header = read_header(data, position)
             position += header.size
             if header.base_offset == base_offset:
-                data[position - 1] ^= 0xFF
+                data[position - header.size + 17] ^= 0xFF
         answer.records = bytes(data)
 
     edit(logs, partition, change)
@@ -90,6 +90,13 @@ def test_a_corrupt_batch_is_raised_until_the_application_seeks() -> None:
     assert run_blocking(consumer.position(ZERO)) == 10
     consumer.seek(ZERO, 20)
     assert polled(consumer, 1) == [(0, i) for i in range(20, 30)]
+
+
+def test_without_a_check_of_checksums_a_wrong_one_does_not_matter() -> None:
+    logs, consumer = rig(ConsumerSettings(check_crcs=False), end=30)
+    spoil(logs, 0, 10)
+    consumer.assign({ZERO: 0})
+    assert polled(consumer, 1) == [(0, i) for i in range(30)]
 
 
 def test_records_of_other_partitions_are_handed_out_before_a_corrupt_batch_raises() -> None:
