@@ -190,6 +190,22 @@ def coordinator_process(scene: Scene, role: str, key: str) -> int:
     return pid
 
 
+def kill_coordinator(scene: Scene, role: str, key: str) -> str:
+    """The process that coordinates a group or a transactional id; returns whom that was."""
+    pid = coordinator_process(scene, role, key)
+    send(signal.SIGKILL, [pid])
+    return f"{role} coordinator of {key}, process {pid}"
+
+
+def kill_whole_broker(scene: Scene) -> str:
+    """A broker's process and those of all its children, at once; returns whom that was."""
+    broker_id = scene.some_broker()
+    alive = [one for one in scene.site.cluster.actors() if one.pid and one.state == "ALIVE"]
+    pids = {one.pid for one in alive if one.name.split("/")[2:3] == [str(broker_id)]}
+    send(signal.SIGKILL, pids)
+    return f"broker {broker_id} with its children, {len(pids)} processes"
+
+
 class Killer:
     """Kills somebody every so many seconds, each kind once before any comes again."""
 
@@ -227,25 +243,12 @@ class Killer:
             return f"copier {number}"
         if kind in _KEY_TYPES:
             key = GROUP_ID if kind == GROUP else self._fleet.jobs[number].transactional_id
-            return self._kill_coordinator(kind, key)
+            return kill_coordinator(self._scene, kind, key)
         if kind == WHOLE:
-            return self._kill_whole(self._scene.some_broker())
+            return kill_whole_broker(self._scene)
         victim = WHO[kind](self._scene)
         send(signal.SIGKILL, victim.pids)
         return victim.text
-
-    def _kill_whole(self, broker_id: int) -> str:
-        """A broker's process and those of all its children, at once."""
-        cluster = self._scene.site.cluster
-        alive = [one for one in cluster.actors() if one.pid and one.state == "ALIVE"]
-        pids = {one.pid for one in alive if one.name.split("/")[2:3] == [str(broker_id)]}
-        send(signal.SIGKILL, pids)
-        return f"broker {broker_id} with its children, {len(pids)} processes"
-
-    def _kill_coordinator(self, role: str, key: str) -> str:
-        pid = coordinator_process(self._scene, role, key)
-        send(signal.SIGKILL, [pid])
-        return f"{role} coordinator of {key}, process {pid}"
 
 
 class Campaign:
