@@ -69,6 +69,7 @@ TOPIC, PARTITIONS = "records", 6
 SETTINGS = {
     "gateway.in.replica.process": "true",
     "replica.actors.max": "1",
+    "default.replication.factor": "3",
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "group.initial.rebalance.delay.ms": "200",
@@ -321,7 +322,7 @@ def main(
     seed: Annotated[int, typer.Option()] = 1,
     rate: Annotated[float, typer.Option(min=1, help="Records a second of each producer.")] = 60.0,
     broker_every: Annotated[float, typer.Option(min=1, help="Seconds.")] = 10.0,
-    client_every: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 2.0,
+    client_every: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 1.5,
     folder: Annotated[Path | None, typer.Option(help="New, short; logs stay there.")] = None,
 ) -> None:
     """Hurt brokers and clients at random and judge what each group promised."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -36,7 +37,7 @@ from raylog.client import (
 )
 from raylog.client.interceptors import RecordMetadata
 from raylog.client.parallel.consumer import ParallelConsumer
-from raylog.wire.errors import FencedInstanceId
+from raylog.wire.errors import FencedInstanceId, RebalanceInProgress
 from tests.checker.journal import Journal
 
 FENCED_EXIT = 3
@@ -207,7 +208,7 @@ def process_then_commit(client: _Client) -> None:
 
         def give_up() -> None:
             if commit is not Commit.AUTO:
-                with suppress(CommitFailed):
+                with suppress(CommitFailed, RebalanceInProgress):
                     consumer.commit()
 
         consumer.subscribe([client.life.topic], _Listener(client.journal, give_up))
@@ -233,6 +234,9 @@ def commit_then_process(client: _Client) -> None:
                 try:
                     consumer.commit()
                 except CommitFailed:
+                    continue
+                except RebalanceInProgress:
+                    _rewind(client, consumer)
                     continue
                 client.ending.wait(WORKS_S)
                 client.done(records)
@@ -368,7 +372,7 @@ def main() -> int:
     client = _Client(life)
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        os.read(sys.stdin.fileno(), 1)  # nobody writes: it returns at the end of the input
         client.ending.set()
 
     threading.Thread(target=wait, daemon=True).start()
