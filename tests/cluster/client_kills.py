@@ -63,7 +63,7 @@ from tests.cluster.copying import WHOLE, kill_coordinator, kill_whole_broker
 from tests.cluster.faults import deck
 from tests.cluster.faults_kinds import WHO, Scene
 from tests.cluster.faults_site import BROKERS, Site, send
-from tests.support.ray_clusters import DEADLINE_S, LOOK_S, RayCluster, wait_until
+from tests.support.ray_clusters import DEADLINE_S, RayCluster, wait_until
 
 TOPIC, PARTITIONS = "records", 6
 SETTINGS = {
@@ -77,6 +77,7 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "1000",
 }
 BROKER_FAULTS = ["leader", "broker", WHOLE, GROUP, TRANSACTION, "controller"]
+STEP_S = 0.1
 TELLS_S = 10.0
 DRAIN_S = 240.0
 
@@ -161,7 +162,7 @@ class Campaign:
                 if (told := step.look()) is not None and step.every_s >= broker_every_s:
                     self.say(told)
             self._fleet.look()
-            time.sleep(LOOK_S)
+            time.sleep(STEP_S)
 
     def _kill_at_broker(self, kind: str) -> str:
         self._broker_kills[kind] += 1

@@ -17,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from tests.checker.journal import SUFFIX
+from tests.checker.journal import SUFFIX, Journal
 from tests.cluster.client_kills_client import FENCED_EXIT, Life
 from tests.cluster.client_kills_teams import Team
 from tests.support.ray_clusters import LOOK_S, wait_until
@@ -127,10 +127,13 @@ class Fleet:
     """Clients that ended because another one had their id."""
     failures: list[str] = field(default_factory=list)
     _leaving: list[Running] = field(default_factory=list)
+    _journal: Journal = field(init=False)
+    """Of what was done to clients, `faults.log`."""
     _due: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
+        self._journal = Journal(self.place.folder / "faults.log")
         self.slots = [
             Slot(team, number) for team in self.teams for number in range(team.members + team.spare)
         ]
@@ -179,6 +182,8 @@ class Fleet:
             return f"{kind}: nobody is left"
         slot = self.random.choice(slots)
         self.faults[kind] += 1
+        assert slot.running is not None or spare, "it is one that runs"
+        self._journal.write(kind, slot.running.name if slot.running else slot.name)
         FAULTS[kind](self, slot)
         return f"{kind} {slot.name}"
 
@@ -293,7 +298,14 @@ class Fleet:
         errors = self.place.folder / f"{slot.name}.{slot.lives}.log"
         command = [sys.executable, "-m", "tests.cluster.client_kills_client", life.to_json()]
         with errors.open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # Linux divides the processor's time among sessions first: all of one would starve.
+                start_new_session=True,
+            )
         slot.running = Running(life.process, process, errors)
 
     def _life(self, slot: Slot) -> Life:
@@ -325,6 +337,7 @@ class Fleet:
 
     def _ended(self, running: Running) -> None:
         code = running.process.returncode
+        self._journal.write("ended", running.name, code)
         if code == FENCED_EXIT:
             self.fenced += 1
         elif code or running.told_at is None:
