@@ -3,7 +3,6 @@
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -29,7 +28,10 @@ from raylog.client import (
 )
 from raylog.client.consumer.core import ConsumerCore
 from raylog.testing import EmbeddedBroker
-from raylog.wire.errors import OffsetMetadataTooLarge
+from raylog.wire.errors import ErrorCode, OffsetMetadataTooLarge
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raylog.wire.messages.sync_group import SyncGroupRequest
+from tests.support.wire_client import WireClient
 
 PROTOCOLS = ("classic", "consumer")
 PATIENCE_S = 30.0
@@ -39,6 +41,8 @@ QUICK = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
+JOIN_VERSION, SYNC_VERSION = 3, 2
+"""Without a member id that is asked for again."""
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +360,32 @@ def test_the_blocking_consumer_calls_its_listener_in_the_polling_thread(
     assert seen == [here]
 
 
-def test_a_member_lives_while_its_application_works(broker: EmbeddedBroker, topic: str) -> None:
+def until_a_session_has_passed(admin: BlockingClient, session_timeout_ms: int) -> None:
+    """Wait until a member of another group, which sends no heartbeats, is put out.
+
+    Another one joins it, and is answered then.
+    """
+    group = f"silent-{uuid4()}"
+    node = admin.find_coordinators([group])[group]
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=int(PATIENCE_S * 1_000),
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    with WireClient(node.host, node.port) as silent, WireClient(node.host, node.port) as next_one:
+        first = silent.ask(join, JOIN_VERSION)
+        sync = SyncGroupRequest(
+            group_id=group, generation_id=first.generation_id, member_id=first.member_id
+        )
+        assert silent.ask(sync, SYNC_VERSION).error_code == ErrorCode.NONE
+        assert [one.member_id for one in next_one.ask(join, JOIN_VERSION).members] != []
+
+
+def test_a_member_lives_while_its_application_works(
+    broker: EmbeddedBroker, admin: BlockingClient, topic: str
+) -> None:
     """Heartbeats go on in the consumer's own thread."""
     own = settings(broker.bootstrap, "classic", f"g-{topic}", session_timeout_ms=1_000)
     with Consumer(own) as consumer:
@@ -364,7 +393,8 @@ def test_a_member_lives_while_its_application_works(broker: EmbeddedBroker, topi
         while not consumer.poll_records(100):
             pass
         member = consumer.group_metadata()
-        time.sleep(2.5)  # works, for longer than its session
+        for _ in range(2):
+            until_a_session_has_passed(admin, 1_000)  # it works meanwhile
         consumer.poll_records(100)
         consumer.commit()
         assert consumer.group_metadata() == member
@@ -386,7 +416,10 @@ def test_who_does_not_poll_for_too_long_loses_its_partitions(
         consumer.subscribe([topic], book)
         while not consumer.poll_records(100):
             pass
-        time.sleep(1.5)  # works, and does not poll
+        with Consumer(own) as other:
+            other.subscribe([topic])
+            while len(other.assignment()) < 3:  # who works, and does not poll, has them
+                other.poll_records(100)
         while ("lost", 3) not in book.told:
             consumer.poll_records(100)
         while len(consumer.assignment()) < 3:
