@@ -57,6 +57,7 @@ _PUT_OUT = frozenset(
         ErrorCode.STALE_MEMBER_EPOCH,
     }
 )
+"""The coordinator knows another generation, or epoch, than we do; a heartbeat tells more."""
 
 
 class CommitFailed(ClientError):
@@ -74,6 +75,22 @@ class _Commit:
     """How each partition was held when it was asked for."""
 
 
+def future_end() -> tuple[asyncio.Future[None], Done]:
+    """What waits for the end of a commit, and what is to be told of it."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(offsets: Offsets, failure: Exception | None) -> None:
+        del offsets
+        if future.done():
+            return
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
+
+    return future, done
+
+
 class Commits:
     """The offsets of one consumer's group. For one event loop."""
 
@@ -89,8 +106,8 @@ class Commits:
     ) -> None:
         """`who` commits now; None: the consumer subscribes, and is in no generation.
 
-        `hold` is the same object for as long as a partition is assigned without a break, and None
-        where it is not.
+        `hold` is the same object for as long as the group leaves a partition to us without a break,
+        and None where it does not.
         `has_epochs`: the group is of the new protocol, so that fetches of offsets are checked.
         """
         self._core = core
@@ -110,17 +127,7 @@ class Commits:
 
     async def commit(self, offsets: Offsets) -> None:
         """Commit, behind what was submitted before; raises CommitFailed, KafkaError."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(offsets: Offsets, failure: Exception | None) -> None:
-            del offsets
-            if future.done():
-                return
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(failure)
-
+        future, done = future_end()
         self.submit(offsets, done)
         await future
 
@@ -147,33 +154,47 @@ class Commits:
         """Empty the queue."""
         while self._queue:
             together = list(self._queue)
+            failures = [self._given_up(commit.holds) for commit in together]
             merged: dict[TopicPartition, CommittedOffset] = {}
             holds: dict[TopicPartition, object] = {}
-            for commit in together:
-                merged.update(commit.offsets)
-                holds.update(commit.holds)
+            for commit, lost in zip(together, failures, strict=True):
+                if lost is None:
+                    merged.update(commit.offsets)
+                    holds.update(commit.holds)
             failure: Exception | None = None
             try:
                 if merged:
                     await self._commit(merged, holds)
             except (KafkaError, ClientError, EncodeError) as error:
                 failure = error
-            for _ in together:
+            for lost in failures:
                 commit = self._queue.popleft()
                 try:
-                    commit.done(commit.offsets, failure)
+                    commit.done(commit.offsets, lost or failure)
                 except Exception:  # noqa: BLE001 - the application's; other commits go on
                     _log.exception("the callback of a commit raised")
+
+    def _given_up(self, holds: Mapping[TopicPartition, object]) -> CommitFailed | None:
+        """Why offsets are not committed any more: a partition was lost since, if only for a while.
+
+        Another member may have committed more, and our present generation would be believed.
+        """
+        for key, hold in holds.items():
+            if hold is not None and self._hold(key) is not hold:
+                return CommitFailed(f"group {self._group_id!r} took {key} away meanwhile")
+        return None
 
     async def _commit(self, offsets: Offsets, holds: Mapping[TopicPartition, object]) -> None:
         """Send one commit until it is refused for good.
 
         A generation that has ended meanwhile does not matter for what we have had all the time: a
-        cooperative rebalance, or a new epoch, left it to us. What we lost and got again does:
-        another member may have committed more.
+        cooperative rebalance, or a new epoch, left it to us.
         """
         deadline_ms = self._core.io.now_ms() + self._core.settings.operation_timeout_ms
         while True:
+            lost = self._given_up(holds)
+            if lost is not None:
+                raise lost
             who = self._who()
             if who is None:
                 raise CommitFailed(f"this consumer is not in group {self._group_id!r} now")
@@ -185,15 +206,12 @@ class Commits:
                 if error.code is ErrorCode.STALE_MEMBER_EPOCH and self._who() == who:
                     # the next heartbeat brings the new epoch
                     await self._core.io.pause(self._core.settings.retry_backoff_ms)
-                elif self._who() in (None, who) or not self._still_held(holds):
+                elif self._who() in (None, who) or None in holds.values():
                     raise CommitFailed(f"group {self._group_id!r}: {error}") from error
                 if self._core.io.now_ms() >= deadline_ms:
                     raise CommitFailed(f"group {self._group_id!r}: {error}") from error
             else:
                 return
-
-    def _still_held(self, holds: Mapping[TopicPartition, object]) -> bool:
-        return all(hold is not None and self._hold(key) is hold for key, hold in holds.items())
 
     async def _send(self, offsets: Offsets, who: GroupMetadata) -> None:
         ids = self._ids(offsets)
@@ -246,11 +264,38 @@ class Commits:
         )
 
     async def committed(
-        self, keys: Collection[TopicPartition], *, timeout_ms: float | None = None
+        self, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets, with open transactions decided; those without one are left out."""
+        """Committed offsets, with open transactions decided; those without one are left out.
+
+        A member whose epoch has ended asks again in its next one, or as nobody in particular.
+        """
         if not keys:
             return {}
+        settings = self._core.settings
+        deadline_ms = self._core.io.now_ms() + settings.operation_timeout_ms
+        while True:
+            try:
+                return await self._fetch(keys, None)
+            except KafkaError as error:
+                if error.code not in _PUT_OUT or self._core.io.now_ms() >= deadline_ms:
+                    raise
+            await self._core.io.pause(settings.retry_backoff_ms)
+
+    async def committed_now(
+        self, keys: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset] | None:
+        """The same without patience; None where a heartbeat must bring our present epoch first."""
+        try:
+            return await self._fetch(keys, 0.0)
+        except KafkaError as error:
+            if error.code in _PUT_OUT:
+                return None
+            raise
+
+    async def _fetch(
+        self, keys: Collection[TopicPartition], timeout_ms: float | None
+    ) -> dict[TopicPartition, CommittedOffset]:
         ids = self._ids(keys)
         at_most = None if ids else _BY_NAME_LAST
         node_id = (await self._core.repeat(self._find, timeout_ms=timeout_ms))[self._group_id]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from raylog.assignors.api import Assignor, PluginError, load
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.consumer.commits import Commits, Done, Offsets
+from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
@@ -35,7 +35,7 @@ from raylog.client.consumer.group.shell import GroupShell, Membership
 from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
-from raylog.client.consumer.progress import COMMITTED
+from raylog.client.consumer.progress import COMMITTED, Progress
 from raylog.client.coordinators import Coordinators
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, InvalidSetting
@@ -95,7 +95,7 @@ class ConsumerCore:
                 self._coordinators,
                 settings.group_id,
                 self._who,
-                hold=self.fetcher.progress_of,
+                hold=self._hold,
                 has_epochs=settings.group_protocol == "consumer",
             )
         self.group: GroupShell | None = None
@@ -367,17 +367,7 @@ class ConsumerCore:
         self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
     ) -> None:
         """Commit offsets, or all positions, and wait; raises CommitFailed, KafkaError."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(committed: Offsets, failure: Exception | None) -> None:
-            del committed
-            if future.done():
-                return
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(failure)
-
+        future, done = future_end()
         self.commit_async(offsets, done)
         await future
 
@@ -421,8 +411,14 @@ class ConsumerCore:
         if self._who() is None:
             return None
         await self.control.know({key.topic for key in keys})
-        found = await self.commits.committed(keys, timeout_ms=0.0)
+        found = await self.commits.committed_now(keys)
+        if found is None:
+            return None
         return {key: (one.offset, one.leader_epoch) for key, one in found.items()}
+
+    def _hold(self, key: TopicPartition) -> Progress | None:
+        """What stands for the group leaving a partition to us."""
+        return self.fetcher.progress_of(key) if self.group is not None else None
 
     def _who(self) -> GroupMetadata | None:
         """In whose name offsets are committed."""
@@ -432,12 +428,7 @@ class ConsumerCore:
         return metadata if metadata.is_member else None
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting.
-
-        A member that was put out stays who it was until it is one again. The coordinator refuses
-        its offsets then; without a generation it would take them, although others have the
-        partitions.
-        """
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
         if self.group is not None:
             return self.group.last_membership
         return self.fetcher.group_metadata()

@@ -105,7 +105,11 @@ class GroupShell:
         self._create_topics = create_topics
         self._internal_topics = internal_topics
         self.last_membership = member.metadata
-        """Whom the coordinator knew last: of a member that was put out, who it was."""
+        """Whom the coordinator knew last: of a member that was put out, who it was.
+
+        In a transaction its offsets are refused then. Those of nobody in particular are taken,
+        although others have the partitions.
+        """
         self._group_id = member.metadata.group_id
         self._wanted = Wanted()
         self._told_polled_ms = float("-inf")

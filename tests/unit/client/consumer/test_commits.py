@@ -1,4 +1,4 @@
-"""Commits whose generation ends while they are on their way."""
+"""Commits, and committed offsets, whose generation ends while they are on their way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from raylog.client import CommitFailed, CommittedOffset, TopicPartition
 from raylog.client.consumer.commits import Commits, Offsets
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators
-from raylog.wire.errors import IllegalGeneration
-from tests.support.fake_cluster import FakeCluster, core_of
+from raylog.client.io import run_blocking
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, IllegalGeneration, StaleMemberEpoch
+from raylog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.support.fake_cluster import FakeCluster, core_of, topic_id
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -28,6 +38,9 @@ class _Member:
         self.commits._send = self._send  # type: ignore[method-assign]  # instead of a coordinator
         self.after: dict[TopicPartition, object] = {}
         """How partitions are held in the next generation, if not as before."""
+        self.asked_for: Offsets = {}
+        """Another commit, asked for while the first is on its way."""
+        self.ends: list[Exception | None] = []
 
     def _who(self) -> GroupMetadata:
         return GroupMetadata("g", self.generation, "m")
@@ -35,12 +48,19 @@ class _Member:
     async def _send(self, offsets: Offsets, who: GroupMetadata) -> None:
         self.sent.append((who.generation_id, offsets))
         if who.generation_id == 1:
+            self.commits.submit(self.asked_for, lambda _, failure: self.ends.append(failure))
             self.generation = 2
             self.held.update(self.after)
             raise IllegalGeneration("generation 1 has ended")
 
     def commit(self, offsets: Offsets) -> None:
-        asyncio.run(self.commits.commit(offsets))
+        async def commit() -> None:
+            try:
+                await self.commits.commit(offsets)
+            finally:
+                await self.commits.drain(1_000)
+
+        asyncio.run(commit())
 
 
 def test_a_commit_of_what_was_held_all_the_time_is_made_in_the_next_generation() -> None:
@@ -56,13 +76,92 @@ def test_a_commit_of_what_was_lost_meanwhile_fails_even_if_it_was_given_back(aft
     """Another member may have committed more: its offset would go back."""
     member = _Member()
     member.after = {KEY: after}
-    with pytest.raises(CommitFailed, match="generation 1 has ended"):
+    with pytest.raises(CommitFailed, match="took t-0 away meanwhile"):
         member.commit({KEY: CommittedOffset(7), OTHER: CommittedOffset(9)})
     assert [generation for generation, _ in member.sent] == [1]
+
+
+def test_of_commits_that_waited_those_are_made_whose_partitions_were_not_lost() -> None:
+    """The present generation would be believed: it is another one than they were asked for in."""
+    member = _Member()
+    member.after = {KEY: object()}
+    member.asked_for = {KEY: CommittedOffset(8)}
+    with pytest.raises(CommitFailed, match="took t-0 away meanwhile"):
+        member.commit({KEY: CommittedOffset(7)})
+    assert [generation for generation, _ in member.sent] == [1]
+    assert isinstance(member.ends[0], CommitFailed)
+
+
+def test_a_commit_that_waited_beside_one_of_a_lost_partition_is_made() -> None:
+    member = _Member()
+    member.after = {KEY: object()}
+    member.asked_for = {OTHER: CommittedOffset(9)}
+    with pytest.raises(CommitFailed, match="took t-0 away meanwhile"):
+        member.commit({KEY: CommittedOffset(7)})
+    assert member.sent[1:] == [(2, member.asked_for)]
+    assert member.ends == [None]
 
 
 def test_a_commit_of_what_was_not_held_fails() -> None:
     member = _Member()
     member.held[KEY] = None
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailed, match="generation 1 has ended"):
         member.commit({KEY: CommittedOffset(7)})
+
+
+# -- committed offsets ---------------------------------------------------------------------------
+
+
+class _Epochs:
+    """A coordinator that knows one epoch of a member, and what the member takes for it."""
+
+    def __init__(self, *, known: int, heartbeats: int) -> None:
+        """So many questions are asked before a heartbeat brings the epoch that is known."""
+        self.asked: list[int] = []
+        self._known = known
+        self._heartbeats = heartbeats
+        cluster = FakeCluster(1, {"t": {0: 1, 1: 1}})
+        cluster.handlers[ApiKey.FIND_COORDINATOR] = lambda *_: FindCoordinatorResponse(
+            coordinators=[Coordinator(key="g", node_id=1, host="fake", port=9001)]
+        )
+        cluster.handlers[ApiKey.OFFSET_FETCH] = self._answer
+        core = core_of(cluster)
+        self.commits = Commits(
+            core, Coordinators(core), "g", self._who, hold=lambda _: None, has_epochs=True
+        )
+
+    def _who(self) -> GroupMetadata:
+        return GroupMetadata("g", 1 if len(self.asked) < self._heartbeats else self._known, "m")
+
+    def _answer(self, _: int, request: object) -> OffsetFetchResponse:
+        assert isinstance(request, OffsetFetchRequest)
+        (group,) = request.groups
+        self.asked.append(group.member_epoch)
+        if group.member_epoch != self._known:
+            refused = OffsetFetchResponseGroup(
+                group_id="g", error_code=ErrorCode.STALE_MEMBER_EPOCH
+            )
+            return OffsetFetchResponse(groups=[refused])
+        found = OffsetFetchResponsePartitions(partition_index=0, committed_offset=7)
+        topic = OffsetFetchResponseTopics(name="t", topic_id=topic_id("t"), partitions=[found])
+        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[topic])])
+
+
+def test_committed_offsets_are_asked_for_again_in_the_epoch_that_a_heartbeat_brings() -> None:
+    epochs = _Epochs(known=2, heartbeats=3)
+    assert run_blocking(epochs.commits.committed([KEY]))[KEY].offset == 7
+    assert epochs.asked == [1, 1, 1, 2]
+
+
+def test_committed_offsets_of_an_epoch_that_no_heartbeat_brings_are_refused_in_the_end() -> None:
+    epochs = _Epochs(known=2, heartbeats=1 << 30)
+    with pytest.raises(StaleMemberEpoch):
+        run_blocking(epochs.commits.committed([KEY]))
+
+
+def test_without_patience_an_epoch_that_has_ended_is_no_error() -> None:
+    epochs = _Epochs(known=2, heartbeats=1)
+    assert run_blocking(epochs.commits.committed_now([KEY])) is None
+    found = run_blocking(epochs.commits.committed_now([KEY]))
+    assert found is not None
+    assert found[KEY].offset == 7
