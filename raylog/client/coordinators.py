@@ -113,6 +113,28 @@ class Coordinators:
         return answer.node_id
 
 
+async def coordinator_version(
+    core: Core,
+    coordinators: Coordinators,
+    key: str,
+    api_key: ApiKey,
+    *,
+    at_most: int | None = None,
+    timeout_ms: float | None = None,
+) -> int:
+    """The version of an API that the coordinator of one key is asked in, wherever it moves."""
+
+    async def attempt() -> int:
+        node_id = (await coordinators.find([key]))[key]
+        try:
+            return await core.version_on(node_id, api_key, at_most)
+        except ClientError:
+            coordinators.forget(key)
+            raise
+
+    return await core.repeat(attempt, timeout_ms=timeout_ms)
+
+
 async def ask_coordinator(
     core: Core,
     coordinators: Coordinators,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from raylog.client.admin.groups import NO_OFFSET, CommittedOffset
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.coordinators import Coordinators, ask_coordinator
+from raylog.client.coordinators import Coordinators, ask_coordinator, coordinator_version
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotKafka
 from raylog.wire.api import ApiKey
@@ -298,8 +298,14 @@ class Commits:
     ) -> dict[TopicPartition, CommittedOffset]:
         ids = self._ids(keys)
         at_most = None if ids else _BY_NAME_LAST
-        node_id = (await self._core.repeat(self._find, timeout_ms=timeout_ms))[self._group_id]
-        version = await self._core.version_on(node_id, ApiKey.OFFSET_FETCH, at_most)
+        version = await coordinator_version(
+            self._core,
+            self._coordinators,
+            self._group_id,
+            ApiKey.OFFSET_FETCH,
+            at_most=at_most,
+            timeout_ms=timeout_ms,
+        )
         who = self._who()
         names = {topic_id: topic for topic, topic_id in ids.items()}
         response = await ask_coordinator(
@@ -329,9 +335,6 @@ class Commits:
         if strange:
             raise NotKafka(f"expected the offsets of {sorted(keys)}, found {sorted(strange)[0]}")
         return {key: one for key, one in found.items() if one.offset != NO_OFFSET}
-
-    async def _find(self) -> dict[str, int]:
-        return await self._coordinators.find([self._group_id])
 
     def _question(
         self,

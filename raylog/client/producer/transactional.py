@@ -18,7 +18,12 @@ from typing import TypeVar
 
 from raylog.client.cluster import CommittedOffset, TopicPartition, by_topic
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
+from raylog.client.coordinators import (
+    Coordinators,
+    KeyType,
+    ask_coordinator,
+    coordinator_version,
+)
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotSupported
 from raylog.client.producer.accumulator import NO_IDENTITY, ProducerIdentity
@@ -156,9 +161,9 @@ class Transactions:
 
     async def _require_epochs(self) -> None:
         """Raise unless a producer can raise its epoch; without it, nobody else would be noticed."""
-        found = await self._core.repeat(lambda: self._own.find([self.transactional_id]))
-        node_id = found[self.transactional_id]
-        version = await self._core.version_on(node_id, ApiKey.INIT_PRODUCER_ID)
+        version = await coordinator_version(
+            self._core, self._own, self.transactional_id, ApiKey.INIT_PRODUCER_ID
+        )
         if version < _RAISES_EPOCH_SINCE:
             self.state.ruined(NotSupported("brokers before Kafka 2.5 cannot raise an epoch"))
             self.state.check()

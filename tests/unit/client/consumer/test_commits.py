@@ -120,10 +120,10 @@ class _Epochs:
         self.asked: list[int] = []
         self._known = known
         self._heartbeats = heartbeats
-        cluster = FakeCluster(1, {"t": {0: 1, 1: 1}})
-        cluster.handlers[ApiKey.FIND_COORDINATOR] = lambda *_: FindCoordinatorResponse(
-            coordinators=[Coordinator(key="g", node_id=1, host="fake", port=9001)]
-        )
+        cluster = FakeCluster(2, {"t": {0: 1, 1: 1}}, down={2})
+        self.coordinators = [1]
+        """As brokers know them, one question after the other."""
+        cluster.handlers[ApiKey.FIND_COORDINATOR] = self._coordinator
         cluster.handlers[ApiKey.OFFSET_FETCH] = self._answer
         core = core_of(cluster)
         self.commits = Commits(
@@ -132,6 +132,11 @@ class _Epochs:
 
     def _who(self) -> GroupMetadata:
         return GroupMetadata("g", 1 if len(self.asked) < self._heartbeats else self._known, "m")
+
+    def _coordinator(self, *_: object) -> FindCoordinatorResponse:
+        node_id = self.coordinators.pop(0) if len(self.coordinators) > 1 else self.coordinators[0]
+        found = Coordinator(key="g", node_id=node_id, host="fake", port=9000 + node_id)
+        return FindCoordinatorResponse(coordinators=[found])
 
     def _answer(self, _: int, request: object) -> OffsetFetchResponse:
         assert isinstance(request, OffsetFetchRequest)
@@ -165,3 +170,10 @@ def test_without_patience_an_epoch_that_has_ended_is_no_error() -> None:
     found = run_blocking(epochs.commits.committed_now([KEY]))
     assert found is not None
     assert found[KEY].offset == 7
+
+
+def test_committed_offsets_of_a_group_whose_coordinator_has_just_died() -> None:
+    """It cannot be connected to, and brokers name it for a while."""
+    epochs = _Epochs(known=1, heartbeats=0)
+    epochs.coordinators = [2, 2, 1]
+    assert run_blocking(epochs.commits.committed([KEY]))[KEY].offset == 7
