@@ -322,7 +322,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=1)] = 600.0,
     seed: Annotated[int, typer.Option()] = 1,
     rate: Annotated[float, typer.Option(min=1, help="Records a second of each producer.")] = 60.0,
-    broker_every: Annotated[float, typer.Option(min=1, help="Seconds.")] = 10.0,
+    broker_every: Annotated[float, typer.Option(min=1, help="Seconds.")] = 12.0,
     client_every: Annotated[float, typer.Option(min=0.1, help="Seconds.")] = 1.5,
     folder: Annotated[Path | None, typer.Option(help="New, short; logs stay there.")] = None,
 ) -> None:

@@ -21,11 +21,12 @@ from functools import partial
 from itertools import count, groupby
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from raylog import eos
 from raylog.client import (
     AbortRequired,
+    ClientError,
     CommitFailed,
     Consumer,
     ConsumerRecord,
@@ -35,9 +36,10 @@ from raylog.client import (
     RebalanceListener,
     TopicPartition,
 )
+from raylog.client.core import is_retriable
 from raylog.client.interceptors import RecordMetadata
 from raylog.client.parallel.consumer import ParallelConsumer
-from raylog.wire.errors import FencedInstanceId, RebalanceInProgress
+from raylog.wire.errors import FencedInstanceId, KafkaError, RebalanceInProgress
 from tests.checker.journal import Journal
 
 FENCED_EXIT = 3
@@ -54,6 +56,7 @@ COPIED_MAX = 100
 """Records of one transaction."""
 
 Record = ConsumerRecord[bytes, bytes]
+T = TypeVar("T")
 
 
 class Role(StrEnum):
@@ -160,6 +163,17 @@ class _Listener(RebalanceListener):
         self._journal.write("lost", _indexes(partitions))
 
 
+def patiently(call: Callable[[], T]) -> T:
+    """Call until it does not fail for want of time: all calls may be repeated then."""
+    while True:
+        try:
+            return call()
+        except (ClientError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+            logging.getLogger(__name__).info("calls again after %r", error)
+
+
 def _indexes(partitions: Sequence[TopicPartition]) -> list[int]:
     return sorted(key.partition for key in partitions)
 
@@ -209,7 +223,7 @@ def process_then_commit(client: _Client) -> None:
         def give_up() -> None:
             if commit is not Commit.AUTO:
                 with suppress(CommitFailed, RebalanceInProgress):
-                    consumer.commit()
+                    patiently(consumer.commit)
 
         consumer.subscribe([client.life.topic], _Listener(client.journal, give_up))
         while not client.ending.is_set():
@@ -232,7 +246,7 @@ def commit_then_process(client: _Client) -> None:
             records = client.poll(consumer, COPIED_MAX)
             if records:
                 try:
-                    consumer.commit()
+                    patiently(consumer.commit)
                 except CommitFailed:
                     continue
                 except RebalanceInProgress:
@@ -253,7 +267,7 @@ def copy(client: _Client) -> None:
             transaction_timeout_ms=10_000,
         ) as producer,
     ):
-        producer.init_transactions()
+        patiently(producer.init_transactions)
         consumer.subscribe([life.topic], _Listener(client.journal, lambda: None))
         while not client.ending.is_set():
             records = client.poll(consumer, COPIED_MAX)
@@ -277,18 +291,18 @@ def _copy(
         offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in records}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         if client.random.random() >= ABORTS:
-            producer.commit_transaction()
+            patiently(producer.commit_transaction)
             return
     except AbortRequired as error:
         logging.getLogger(__name__).info("aborts: %r", error.__cause__)
-    producer.abort_transaction()
+    patiently(producer.abort_transaction)
     _rewind(client, consumer)
 
 
 def _rewind(client: _Client, consumer: Consumer[bytes, bytes]) -> None:
     """Go back to what is committed."""
     keys = consumer.assignment()
-    committed = consumer.committed(keys)
+    committed = patiently(lambda: consumer.committed(keys))
     for key in keys:
         offset = committed[key].offset if key in committed else 0
         client.journal.write("seek", key.partition, offset)
