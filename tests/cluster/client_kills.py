@@ -153,16 +153,20 @@ class Campaign:
     def _hurt(self, seconds: float, broker_every_s: float, client_every_s: float) -> None:
         ends_at = time.monotonic() + seconds
         steps = [
-            _Every(client_every_s, deck(list(FAULTS), 0, self._random), self._fleet.hurt),
+            _Every(client_every_s, deck(list(FAULTS), 0, self._random), self._hurt_client),
             _Every(broker_every_s, deck(BROKER_FAULTS, 0, self._random), self._kill_at_broker),
             _Every(TELLS_S, iter(self._progress, None), str),
         ]
         while time.monotonic() < ends_at and not self._fleet.failures:
             for step in steps:
-                if (told := step.look()) is not None and step.every_s >= broker_every_s:
+                if told := step.look():
                     self.say(told)
             self._fleet.look()
             time.sleep(STEP_S)
+
+    def _hurt_client(self, kind: str) -> str:
+        self._fleet.hurt(kind)
+        return ""  # there are too many; `faults.log` has them
 
     def _kill_at_broker(self, kind: str) -> str:
         self._broker_kills[kind] += 1
@@ -282,17 +286,17 @@ class _Every:
     """Something that is done every so many seconds."""
 
     def __init__(self, every_s: float, kinds: Iterator[str], action: Callable[[str], str]) -> None:
-        self.every_s = every_s
+        self._every_s = every_s
         self._kinds = kinds
         self._action = action
         self._next_at = time.monotonic() + every_s
 
-    def look(self) -> str | None:
-        """Do it if it is time; what came of it."""
+    def look(self) -> str:
+        """Do it if it is time; what there is to be told."""
         if time.monotonic() < self._next_at:
-            return None
+            return ""
         told = self._action(next(self._kinds))
-        self._next_at = time.monotonic() + self.every_s
+        self._next_at = time.monotonic() + self._every_s
         return told
 
 

@@ -170,8 +170,8 @@ class Fleet:
 
     # -- faults --------------------------------------------------------------------------------
 
-    def hurt(self, kind: str) -> str:
-        """Do something to a client drawn at random; says what."""
+    def hurt(self, kind: str) -> None:
+        """Do something to a client drawn at random."""
         spare = kind == "join"
         slots = [
             slot
@@ -179,13 +179,12 @@ class Fleet:
             if not slot.is_busy and (slot.running is None) is spare and slot.is_spare >= spare
         ]
         if not slots:
-            return f"{kind}: nobody is left"
+            return  # something is being done to everybody
         slot = self.random.choice(slots)
         self.faults[kind] += 1
         assert slot.running is not None or spare, "it is one that runs"
         self._journal.write(kind, slot.running.name if slot.running else slot.name)
         FAULTS[kind](self, slot)
-        return f"{kind} {slot.name}"
 
     def kill(self, slot: Slot) -> None:
         """SIGKILL; the next life begins soon, perhaps at once."""
