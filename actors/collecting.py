@@ -1,24 +1,10 @@
-"""Python's garbage collector, held off where nothing is garbage yet."""
+"""What a process leaves out of the collector's passes."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _MANY_SLICES, _FREEZE_SLICES = 32, 16
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Many objects are made that all stay: the collector would look at them over and over."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def leave_out_code() -> None:

@@ -30,8 +30,8 @@ from bench.measure import cpu_seconds, usage
 from bench.options import Settings
 from bench.peers import Peer, Raylog
 from bench.quantiles import quantile
-from raylog.actors.collecting import without_collector
 from raylog.wire.api import ApiKey
+from raylog.wire.collecting import without_collector
 from raylog.wire.frame import encode_request
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

@@ -3,13 +3,15 @@
 A record is a varint length, a byte of attributes (none are defined), timestamp and offset as
 differences to the batch's, then key, value and headers, each behind a varint length, -1 = null.
 The loops read the first byte of a varint inline and look small numbers up in a table: a call a
-field would cost more than the work in it.
+field would cost more than the work in it. Neighbours that are alike are read together (`runs`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from raylog.wire.errors import DecodeError, InvalidRecord
+from raylog.wire.runs import RUN_TRIED, read_run
 from raylog.wire.varint import TABLE, TABLE_SIZE, encode_varint, read_long
 
 RECORD_BYTES_MIN = 7
@@ -18,6 +20,11 @@ RECORD_BYTES_MIN = 7
 _ONE_BYTE = 64
 """Smaller numbers, from 0 on, are varints of one byte."""
 
+_STEPS = 64
+"""Records that are read one by one before a run is looked for again; later twice as many."""
+_PART_MAX = 4096
+"""Records that are in memory at once: tiny ones are many times their bytes as objects."""
+
 _new = tuple.__new__  # half the cost of the generated constructor
 
 
@@ -25,41 +32,84 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """One record. `offset` is absolute once it was written; timestamp in ms."""
+    """One record. `offset` is absolute once it was written; timestamp in ms.
+
+    What is decoded has `()` where there are no headers.
+    """
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Headers
 
 
 def decode_records(
     body: bytes, count: int, base_offset: int, base_timestamp: int
 ) -> Iterator[Record]:
-    """The records of a decompressed batch, one by one.
+    """The records of a decompressed batch, of which few are in memory at once.
 
     INVALID_RECORD as soon as one is malformed, and at the end unless `body` held exactly `count`.
     """
+    return chain.from_iterable(_parts(body, count, base_offset, base_timestamp))
+
+
+def _parts(
+    body: bytes, count: int, base_offset: int, base_timestamp: int
+) -> Iterator[Iterable[Record]]:
+    """Records that are alike together, others one by one until some are alike again."""
+    position, left = 0, count
+    tried, steps = RUN_TRIED, _STEPS
     try:
-        yield from _decode_records(body, count, base_offset, base_timestamp)
+        while left:
+            run = read_run(body, position, min(left, tried), base_offset, base_timestamp)
+            if run is not None:
+                left -= run.count
+                position = run.end
+                tried, steps = (
+                    (min(4 * tried, _PART_MAX) if run.count == tried else RUN_TRIED),
+                    _STEPS,
+                )
+                yield map(_new, repeat(Record), run.cells)
+                continue
+            found: list[Record] = []
+            try:
+                position = _decode(
+                    body, position, min(left, steps), base_offset, base_timestamp, found
+                )
+            finally:
+                yield found  # what is whole, even in front of what is not
+            left -= len(found)
+            steps = min(2 * steps, _PART_MAX)
     except (IndexError, DecodeError) as error:
         raise InvalidRecord(f"fewer than {count} whole records: {error}") from error
+    if position != len(body):
+        raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
 
 
-def _decode_records(
-    body: bytes, count: int, base_offset: int, base_timestamp: int
-) -> Iterator[Record]:
-    """IndexError or DecodeError where the bytes end early. Names with `z_` are zigzag numbers.
+def _decode(
+    body: bytes,
+    position: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    found: list[Record],
+) -> int:
+    """Read records one by one; returns where the last one ends.
 
-    Bit 0 of a zigzag number is its sign, and any negative length is null, as in Java.
+    IndexError or DecodeError where the bytes end early. Names with `z_` are zigzag numbers: bit 0
+    is the sign, and any negative length is null, as in Java. Most sizes take one or two bytes.
     """
-    position = 0
     for _ in range(count):
         z_size = body[position]
         position += 1
         if z_size > 127:
-            z_size, position = read_long(body, position, z_size)
+            high = body[position]
+            z_size, position = (
+                (z_size - 128 + (high << 7), position + 1)
+                if high < 128
+                else read_long(body, position, z_size)
+            )
         end = position + (z_size >> 1)
         z_time = body[position + 1]  # behind the attributes
         position += 2
@@ -68,7 +118,12 @@ def _decode_records(
         z_delta = body[position]
         position += 1
         if z_delta > 127:
-            z_delta, position = read_long(body, position, z_delta)
+            high = body[position]
+            z_delta, position = (
+                (z_delta - 128 + (high << 7), position + 1)
+                if high < 128
+                else read_long(body, position, z_delta)
+            )
         z_key = body[position]
         position += 1
         if z_key > 127:
@@ -77,29 +132,34 @@ def _decode_records(
         z_value = body[position]
         position += 1
         if z_value > 127:
-            z_value, position = read_long(body, position, z_value)
+            high = body[position]
+            z_value, position = (
+                (z_value - 128 + (high << 7), position + 1)
+                if high < 128
+                else read_long(body, position, z_value)
+            )
         value = None if z_value & 1 else body[position : (position := position + (z_value >> 1))]
-        headers: list[tuple[str, bytes | None]] = []
-        z_headers = body[position]
-        position += 1
-        if z_headers:
-            position = decode_headers(body, position, z_headers, headers)
+        headers: Headers = ()
+        if body[position]:
+            headers, position = decode_headers(body, position)
+        else:
+            position += 1
         if position != end or z_size & 1:
             raise InvalidRecord(f"record ends at byte {position}, its length says {end}")
         offset = base_offset + ((z_delta >> 1) ^ -(z_delta & 1))
         timestamp = base_timestamp + ((z_time >> 1) ^ -(z_time & 1))
-        yield _new(Record, (offset, timestamp, key, value, headers))
-    if position != len(body):
-        raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
+        found.append(_new(Record, (offset, timestamp, key, value, headers)))
+    return position
 
 
-def decode_headers(
-    body: bytes, position: int, z_count: int, headers: list[tuple[str, bytes | None]]
-) -> int:
-    """Fill `headers` with what starts at `position`; returns where it ends.
+def decode_headers(body: bytes, position: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    """The headers at `position`, behind their number, and where they end.
 
     Names that are not UTF-8 are read with replacement characters, as Java does.
     """
+    headers: list[tuple[str, bytes | None]] = []
+    z_count = body[position]
+    position += 1
     if z_count > 127:
         z_count, position = read_long(body, position, z_count)
     if z_count & 1:
@@ -118,7 +178,7 @@ def decode_headers(
             z_value, position = read_long(body, position, z_value)
         value = None if z_value & 1 else body[position : (position := position + (z_value >> 1))]
         headers.append((name, value))
-    return position
+    return headers, position
 
 
 def encode_records(

@@ -437,7 +437,10 @@ def records_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterat
     records = decode_records(body, count, header.base_offset, base_timestamp)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         appended = header.max_timestamp
-        return (record._replace(timestamp=appended) for record in records)
+        return (
+            Record(offset, appended, key, value, headers)
+            for offset, _, key, value, headers in records
+        )
     return records
 
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 from typing import TypeVar
 
-from raylog.actors.collecting import stay, without_collector
+from raylog.actors.collecting import stay
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -76,6 +76,7 @@ from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import controller_name
 from raylog.actors.plain import taken
 from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.wire.collecting import without_collector
 from raylog.wire.errors import InvalidRequest, KafkaError, NotController, RequestTimedOut
 
 log = logging.getLogger(__name__)

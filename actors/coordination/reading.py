@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from raylog.actors.collecting import without_collector
 from raylog.actors.plain import taken
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
@@ -19,6 +18,7 @@ from raylog.actors.replica.api import (
 )
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.storage.disk import Disk
+from raylog.wire.collecting import without_collector
 from raylog.wire.errors import CorruptMessage, error_of
 
 CHUNK_BYTES = 4 << 20

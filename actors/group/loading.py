@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raylog.actors.collecting import without_collector
 from raylog.actors.coordination import records
 from raylog.actors.coordination.reading import read_claimed
 from raylog.actors.group.offset_store import OffsetStore, Partitions
@@ -19,6 +18,7 @@ from raylog.actors.group.shard import Shard
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.bulk import BulkRecord, batches
+from raylog.wire.collecting import without_collector
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.internal.commits import decode_commit_key, decode_commit_value, is_commit_key
 from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, ControlType, decode_control_key

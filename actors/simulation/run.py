@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from raylog.actors.collecting import without_collector
 from raylog.actors.simulation.disasters import DisasterSimulation
 from raylog.actors.simulation.groups.scenario import GroupSimulation
 from raylog.actors.simulation.kinds import Kind
@@ -16,6 +15,7 @@ from raylog.actors.simulation.properties import Property, PropertyViolated
 from raylog.actors.simulation.retention.scenario import RetentionSimulation
 from raylog.actors.simulation.scenario import Plan, Simulation
 from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
+from raylog.wire.collecting import without_collector
 
 SIMULATIONS: dict[Kind, type[Simulation]] = {
     Kind.PLAIN: Simulation,

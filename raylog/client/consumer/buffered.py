@@ -10,6 +10,7 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.progress import Progress
 from raylog.client.settings import ConsumerSettings
+from raylog.wire.collecting import without_collector
 from raylog.wire.errors import KafkaError
 from raylog.wire.records import BatchHeader, Record
 
@@ -84,7 +85,7 @@ class Buffered:
 
         With `exactly` there are never more than `max_records`; else batches come whole.
         """
-        with self.lock:
+        with self.lock, without_collector():
             self._raise_failure()
             taken: list[ConsumedRecords] = []
             count = 0

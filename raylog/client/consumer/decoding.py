@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Generic, cast
 
 from raylog.client.cluster import TopicPartition
@@ -11,6 +12,7 @@ from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.interception import Chain
 from raylog.client.interceptors import ConsumerRecord
 from raylog.client.serializers import Deserializer
+from raylog.wire.collecting import without_collector
 from raylog.wire.records import Record
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ else:
 
     K = TypeVar("K")
     V = TypeVar("V")
+
+_new = tuple.__new__  # half the cost of the generated constructor
 
 
 class DeserializationFailed(ClientError):
@@ -62,14 +66,7 @@ class Decoding(Generic[K, V]):
         failure: DeserializationFailed | None = None
         for group in groups:
             if self._key is None and self._value is None:
-                topic, partition = group.topic, group.partition
-                found += [
-                    cast(
-                        "ConsumerRecord[K, V]",
-                        ConsumerRecord(topic, partition, offset, timestamp, key, value, headers),
-                    )
-                    for offset, timestamp, key, value, headers in group.records
-                ]
+                found += self._as_they_are(group)
                 continue
             try:
                 for record in group.records:
@@ -85,6 +82,13 @@ class Decoding(Generic[K, V]):
             )
             return cast("list[ConsumerRecord[K, V]]", list(seen))
         return found
+
+    @staticmethod
+    def _as_they_are(group: ConsumedRecords) -> list[ConsumerRecord[K, V]]:
+        """Records whose keys and values stay bytes: a `Record`'s fields behind two more."""
+        fields = map((group.topic, group.partition).__add__, group.records)
+        with without_collector():
+            return list(map(_new, repeat(ConsumerRecord), fields))
 
     def _record(self, topic: str, partition: int, record: Record) -> ConsumerRecord[K, V]:
         offset, timestamp, key, value, headers = record

@@ -137,9 +137,9 @@ def test_records_come_back_as_they_were(client: BlockingClient, topic: str, code
     key = TopicPartition(topic, 1)
     sent = [
         Record(0, 1_000, b"key", b"value", [("h", b"1"), ("h", None), ("é", b"")]),
-        Record(1, 2_000, None, None, []),
-        Record(2, 1_500, b"", b"", []),
-        Record(3, 3_000, b"k" * 1000, bytes(range(256)) * 100, []),
+        Record(1, 2_000, None, None, ()),
+        Record(2, 1_500, b"", b"", ()),
+        Record(3, 3_000, b"k" * 1000, bytes(range(256)) * 100, ()),
     ]
     with client.producer(ProducerSettings(codec=codec)) as producer:
         for record in sent:

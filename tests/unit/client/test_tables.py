@@ -95,7 +95,7 @@ def test_a_table_holds_what_records_hold(client: BlockingClient, topic: str, cod
         for found in other.poll(200):
             for offset, timestamp, kept, value, headers in found.records:
                 place = (found.topic, found.partition, offset, timestamp)
-                expected.append([*place, kept, value, headers])
+                expected.append([*place, kept, value, list(headers)])
     fields = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     times = table["timestamp"].cast(pa.int64())
     rows = [

@@ -58,7 +58,7 @@ def test_batches_are_those_of_the_codec_for_records(records: list[Record], cuts:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_batches_are_compressed(codec: Codec) -> None:
-    records = [Record(n, 5, b"k", b"v" * 100, []) for n in range(20)]
+    records = [Record(n, 5, b"k", b"v" * 100, ()) for n in range(20)]
     (found,) = encode_batches(columns_of(records), [0, 20], codec, None)
     assert decode_batch(found) == records
 

@@ -96,7 +96,7 @@ def test_a_row_keeps_its_contents_and_its_order() -> None:
     ]
     assert split(*rows)[0] == [
         Record(0, 5, b"k", b"1", [("h", b"x"), ("h", None)]),
-        Record(0, 77, None, None, []),
+        Record(0, 77, None, None, ()),
     ]
 
 

@@ -105,8 +105,8 @@ JAVA_CONTENT = [
 ]
 LIBRDKAFKA_RECORDS = [
     Record(0, 1_700_000_000_000, b"k1", b"value one", [("h", b"v"), ("n", None)]),
-    Record(1, 1_700_000_000_123, b"k2", b"value two " * 20, []),
-    Record(2, 1_700_000_000_100, None, None, []),
+    Record(1, 1_700_000_000_123, b"k2", b"value two " * 20, ()),
+    Record(2, 1_700_000_000_100, None, None, ()),
 ]
 
 

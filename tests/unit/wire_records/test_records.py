@@ -31,9 +31,9 @@ from tests.support.batches import NOW_MS, raw_batch, raw_record, sized, varint
 
 RECORDS = [
     Record(0, NOW_MS, b"key", b"value", [("name", b"content"), ("none", None), ("", b"")]),
-    Record(1, NOW_MS - 70, None, None, []),
+    Record(1, NOW_MS - 70, None, None, ()),
     Record(2, NOW_MS + 10_000_000, b"", b"", [("ключ", b"\x00\xff")]),
-    Record(3, NOW_MS, b"k" * 9_000, b"v" * 70_000, []),
+    Record(3, NOW_MS, b"k" * 9_000, b"v" * 70_000, ()),
 ]
 
 
@@ -62,7 +62,7 @@ def test_records_come_back(codec: Codec) -> None:
 
 
 def test_bytes_of_a_batch() -> None:
-    records = [Record(0, NOW_MS, b"k", b"v", []), Record(0, NOW_MS + 300, None, b"w" * 100, [])]
+    records = [Record(0, NOW_MS, b"k", b"v", ()), Record(0, NOW_MS + 300, None, b"w" * 100, ())]
 
     assert encode_batch(records) == raw_batch(
         raw_record(),
@@ -124,12 +124,12 @@ def test_header_names_that_are_not_utf8_are_shown_as_java_shows_them() -> None:
 def test_negative_lengths_are_null_and_record_attributes_mean_nothing() -> None:
     content = b"\x7f" + varint(0) + varint(0) + varint(-2) + varint(-3) + b"\x00"
 
-    assert decode_batch(raw_batch(sized(content))) == [Record(0, NOW_MS, None, None, [])]
+    assert decode_batch(raw_batch(sized(content))) == [Record(0, NOW_MS, None, None, ())]
 
 
 def test_timestamps_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidRecord):
-        encode_batch([Record(0, 2**63, None, b"", [])])
+        encode_batch([Record(0, 2**63, None, b"", ())])
 
 
 # -- batches that lie ----------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_unknown_codec_and_bad_crc() -> None:
 
 
 def test_decompression_is_bounded() -> None:
-    buf = encode_batch([Record(0, 0, None, b"\x00" * 1_000_000, [])], codec=Codec.ZSTD)
+    buf = encode_batch([Record(0, 0, None, b"\x00" * 1_000_000, ())], codec=Codec.ZSTD)
 
     assert decode_batch(buf, max_bytes=1_000_020)[0].value == b"\x00" * 1_000_000
     with pytest.raises(MessageTooLarge):
@@ -288,14 +288,14 @@ def test_records_without_times_are_no_reason_to_refuse_the_others() -> None:
 
 
 def test_refused_records_are_named_up_to_a_number() -> None:
-    buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 10_050)
+    buf = encode_batch([Record(0, NOW_MS, None, b"", ())] * 10_050)
     with pytest.raises(InvalidRecord, match="and 997 more") as refusal:
         walk(buf, needs_keys=True)
     assert len(refusal.value.record_errors) == 1_000
 
 
 def test_patience_is_for_naming_too() -> None:
-    buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 100)
+    buf = encode_batch([Record(0, NOW_MS, None, b"", ())] * 100)
     header = read_header(buf)
     assert validate_records(buf, header, patience=Patience(99)) is not None
     assert validate_records(buf, header, needs_keys=True, patience=Patience(99)) is None
