@@ -6,7 +6,6 @@ whose worker died again and drops as many of its tables as were handed on before
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,11 +14,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
+from raylog.client.arrow.decoding import Bodies
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.errors import RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, ConsumerSettings
-from raylog.ray_data.columns import SCHEMA, BatchGroup
+from raylog.ray_data.columns import SCHEMA, rows_of
 from raylog.ray_data.offsets import connected
 from raylog.ray_data.planning import OffsetRange
 
@@ -103,25 +103,14 @@ def decoded(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a range in what a fetch brought."""
     while not block.is_empty:
-        group = BatchGroup(wanted.key, settings.decompressed_bytes_max)
-        while not block.is_empty and group.size < settings.partition_max_bytes:
+        bodies = Bodies(str(wanted.key), settings.decompressed_bytes_max)
+        while not block.is_empty and bodies.size < settings.partition_max_bytes:
             taken = block.take_batch()
             if taken is not None:
-                group.add(*taken)
-        rows = _within(_columns(group), wanted)
+                bodies.add(*taken)
+        rows = _within(rows_of(wanted.key, bodies.columns()), wanted)
         if rows.num_rows:
             yield rows
-
-
-def _columns(group: BatchGroup) -> pa.RecordBatch:
-    """Python's collector would look at all of the group's values again and again, in vain."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return group.columns()
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _within(rows: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
-from raylog.ray_data.columns import HEADERS_TYPE
+from raylog.client.arrow.headers import HEADERS_TYPE
 from raylog.raydp_jobs.driver import SinkSettings
 from raylog.raydp_jobs.rows import BadColumns, Block, Splitter, Topics
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raylog.client.arrow.decoding import Bodies
 from raylog.client.cluster import TopicPartition
-from raylog.ray_data.columns import SCHEMA, BatchGroup
+from raylog.ray_data.columns import SCHEMA, rows_of
 from raylog.wire.compression import Codec
 from raylog.wire.errors import CorruptMessage, InvalidRecord
 from raylog.wire.record import decode_records
@@ -42,10 +43,10 @@ BATCHES = st.lists(
 
 
 def columns(*batches: bytes) -> pa.RecordBatch:
-    group = BatchGroup(KEY, 1_000_000)
+    bodies = Bodies(str(KEY), 1_000_000)
     for batch in batches:
-        group.add(read_header(batch), memoryview(batch))
-    return group.columns()
+        bodies.add(read_header(batch), memoryview(batch))
+    return rows_of(KEY, bodies.columns())
 
 
 def as_rows(found: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 
+from raylog.client.arrow.headers import HEADERS_TYPE
 from raylog.client.producer.partitioner import partition_of_key
-from raylog.ray_data.columns import HEADERS_TYPE
 from raylog.ray_data.rows import record_columns, split_block
 from raylog.raydp_jobs.driver import SinkSettings
 from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics
@@ -60,7 +60,7 @@ def test_all_columns_arrive() -> None:
         }
     )
     assert split(table, Topics({"a": 1, "b": 2})) == {
-        0: [Record(0, 77, None, None, [])],
+        0: [Record(0, 77, None, None, ())],
         2: [Record(0, 2_005, b"k", b"v", [("h", b"x"), ("g", None)])],
     }
 
