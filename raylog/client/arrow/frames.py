@@ -5,15 +5,11 @@ from __future__ import annotations
 from array import array
 
 from raylog.wire.errors import DecodeError, InvalidRecord
+from raylog.wire.runs import RUN_TRIED, run_of
 from raylog.wire.varint import read_long
 
-_RUN_MIN = 8
-"""Records of one size that are looked for before more are tried together."""
-_RUN_TRIED = 256
-"""Records that are tried together at first; four times as many after each success."""
 _HOPS = 64
 """Records that are gone through one by one where that many were not of one size."""
-_LENGTH_BYTES = 5
 
 
 def find_steps(body: memoryview, count: int, steps: array[int]) -> None:
@@ -24,14 +20,14 @@ def find_steps(body: memoryview, count: int, steps: array[int]) -> None:
     """
     position = 0
     copied = b""  # Python reads single bytes of it in half the time that a view takes
-    tried, hops = _RUN_TRIED, _HOPS
+    tried, hops = RUN_TRIED, _HOPS
     try:
         while count:
-            run, step = _run(body, position, min(count, tried))
+            run, step = run_of(body, position, min(count, tried))
             if run:
                 steps.extend(array("q", (step,)) * run)
                 position += run * step
-                tried, hops = (4 * tried if run == tried else _RUN_TRIED), _HOPS
+                tried, hops = (4 * tried if run == tried else RUN_TRIED), _HOPS
             else:
                 run = min(count, hops)
                 copied = copied or body.tobytes()
@@ -44,26 +40,6 @@ def find_steps(body: memoryview, count: int, steps: array[int]) -> None:
         ) from error
     if position != len(body):
         raise InvalidRecord(f"records end {position - len(body):+} bytes from where the batch does")
-
-
-def _run(body: memoryview, start: int, count: int) -> tuple[int, int]:
-    """Up to `count` records that are as long as the next one, and that length; 0 if few are."""
-    z_size, behind = body[start], start + 1
-    if z_size > 127:
-        z_size, behind = read_long(body, behind, z_size)
-    width = behind - start
-    step = width + (z_size >> 1)
-    run = min(count, (len(body) - start) // step)
-    if run < _RUN_MIN or width > _LENGTH_BYTES:
-        return 0, step
-    for at in range(start, start + width):
-        byte = bytes((body[at],))
-        if body[at : at + _RUN_MIN * step : step].tobytes() != byte * _RUN_MIN:
-            return 0, step
-    for at in range(start, start + width):
-        column = body[at : at + (run - 1) * step + 1 : step].tobytes()
-        run = len(column) - len(column.lstrip(column[:1]))
-    return run, step
 
 
 def _hop(body: bytes, position: int, count: int, steps: array[int]) -> int:
