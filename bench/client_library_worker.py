@@ -388,7 +388,7 @@ def raylog_consume(task: Task, clock: Clock) -> int:
             if task.work == "table":
                 table = consumer.poll_table(timeout_ms=1_000, max_records=50_000)
                 return int(table.num_rows)
-            return sum(len(group.records) for group in consumer.poll(1_000, max_records=50_000))
+            return sum(len(group.records) for group in consumer.poll(1_000, max_records=10_000))
 
         count = _read_all(task, clock, poll)
         consumer.close()

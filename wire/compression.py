@@ -207,6 +207,8 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _ZSTD_SIZE_BYTES = (0, 2, 4, 8)
 _ZSTD_RUN_LENGTH = 1
+_ZSTD_AT_ONCE_BYTES = 1 << 20
+"""What a frame may say it holds to be decompressed into one buffer of that size."""
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:
@@ -235,9 +237,13 @@ def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
     """Add to `parts` what a frame holds; how many bytes, at most one more than allowed."""
     import zstandard
 
-    reader = zstandard.ZstdDecompressor().stream_reader(frame)
+    decompressor = zstandard.ZstdDecompressor()
     size = 0
     try:
+        if 0 < zstandard.frame_content_size(frame) <= min(max_bytes, _ZSTD_AT_ONCE_BYTES):
+            parts.append(decompressor.decompress(frame))
+            return len(parts[-1])
+        reader = decompressor.stream_reader(frame)
         while part := reader.read(min(max_bytes - size + 1, _step_bytes(frame, size))):
             size += len(part)
             parts.append(part)
