@@ -66,10 +66,8 @@ def _parts(
             if run is not None:
                 left -= run.count
                 position = run.end
-                tried, steps = (
-                    (min(4 * tried, _PART_MAX) if run.count == tried else RUN_TRIED),
-                    _STEPS,
-                )
+                tried = min(4 * tried, _PART_MAX) if run.count == tried else RUN_TRIED
+                steps = _STEPS
                 yield map(_new, repeat(Record), run.cells)
                 continue
             found: list[Record] = []
