@@ -49,6 +49,8 @@ _NOT_OURS_ANY_MORE = (
     UnknownMemberId,
 )
 """Refusals of a commit that the next rebalance answers: the partitions are others' by now."""
+_FETCHED_IN_TURN_MAX = 64
+"""So many records are taken into the window before others have a turn of the loop."""
 _END_MS = 10_000.0
 """How long workers that were given up may take to end, in a drain."""
 
@@ -179,12 +181,17 @@ class Engine:
     async def _poll_forever(self) -> None:
         settings = self._settings
         while not self._stopping.is_set():
-            for got in await self._source.poll(settings.poll_timeout_ms, settings.poll_records):
+            found = await self._source.poll(settings.poll_timeout_ms, settings.poll_records)
+            for got in found:
                 key = TopicPartition(got.topic, got.partition)
-                self._carry_out(
-                    self._window.fetched(key, got.records, self._now_ms(), self._wall_ms())
-                )
-            await asyncio.sleep(0)  # a poll that finds records need not have waited
+                for first in range(0, len(got.records), _FETCHED_IN_TURN_MAX):
+                    records = got.records[first : first + _FETCHED_IN_TURN_MAX]
+                    self._carry_out(
+                        self._window.fetched(key, records, self._now_ms(), self._wall_ms())
+                    )
+                    await asyncio.sleep(0)  # runs that have ended meanwhile are followed by others
+            if not found:
+                await asyncio.sleep(0)
 
     async def _commit_forever(self) -> None:
         interval_s = self._settings.commit_interval_ms / 1000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.parallel.effects import Outcome
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.ports import Ran
 from raylog.client.parallel.workers.threads import STALLED
@@ -15,8 +17,18 @@ _GRACE_S = 5.0
 """How long a cancelled task may take; then it is left to itself."""
 
 
+_RUNS_IN_TURN_MAX = 16
+"""A task gives way to the rest of the loop after so many runs: they need not have waited at all."""
+_Work = tuple[int, TopicPartition, Sequence[Record]]
+
+
 class TaskWorkers:
-    """A task a run; giving up cancels it."""
+    """A task for each cell that runs; giving up cancels it.
+
+    A task whose run has ended starts the next run at once. A new task would start only after
+    everything else that is ready in the loop, such as the ends of all other cells. The next run
+    gets a task of its own all the same if the last one left context variables changed.
+    """
 
     can_end = True
 
@@ -26,15 +38,22 @@ class TaskWorkers:
         self._given_up: set[int] = set()
         self._left: set[asyncio.Task[None]] = set()
         """Tasks that did not end when cancelled."""
+        self._next: list[_Work] | None = None
+        """Takes the work of the task that is telling how its run ended; None while none is."""
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
-        """Nothing to start."""
+        """Tasks start as there is work."""
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self._ran = ran
 
     def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
-        """Start a task."""
-        self._tasks[cell_id] = self._loop.create_task(self._run(cell_id, key, records))
+        """Leave it to the task whose run has just ended, or start a new one."""
+        work = cell_id, key, records
+        if self._next is not None and not self._next:
+            self._next.append(work)
+        else:
+            self._start(work)
 
     def give_up(self, cell_id: int) -> None:
         """Cancel it."""
@@ -53,18 +72,42 @@ class TaskWorkers:
         if tasks:
             await asyncio.wait(tasks, timeout=_GRACE_S)
 
-    async def _run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
-        outcome = await self._job.run_async(key, records)
+    def _start(self, work: _Work) -> None:
+        self._tasks[work[0]] = self._loop.create_task(
+            self._serve(work), context=self._context.copy()
+        )
+
+    async def _serve(self, work: _Work) -> None:
+        """Run, and run again for as long as the end of a run brings another one."""
         task = asyncio.current_task()
-        if self._tasks.get(cell_id) is not task:
-            assert task is not None
-            self._left.discard(task)
-            return
-        del self._tasks[cell_id]
-        if cell_id in self._given_up:
-            self._given_up.discard(cell_id)
-            outcome = STALLED
-        self._ran(cell_id, outcome)
+        assert task is not None
+        for _ in range(_RUNS_IN_TURN_MAX):
+            cell_id, key, records = work
+            self._tasks[cell_id] = task
+            outcome = await self._job.run_async(key, records)
+            if self._tasks.get(cell_id) is not task:
+                self._left.discard(task)
+                return
+            del self._tasks[cell_id]
+            if cell_id in self._given_up:
+                self._given_up.discard(cell_id)
+                outcome = STALLED
+            following = self._tell(cell_id, outcome)
+            if following is None:
+                return
+            work = following
+            if task.cancelling() or contextvars.copy_context() != self._context:
+                break
+        self._start(work)
+
+    def _tell(self, cell_id: int, outcome: Outcome) -> _Work | None:
+        """Tell how a run ended; returns what runs next in its place."""
+        self._next = taken = []
+        try:
+            self._ran(cell_id, outcome)
+        finally:
+            self._next = None
+        return taken[0] if taken else None
 
     def _leave(self, cell_id: int, task: asyncio.Task[None]) -> None:
         """It was cancelled and goes on: answer for it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
 from random import Random
 from typing import Any
 
@@ -14,7 +16,7 @@ from raylog.actors.simulation.loop import run_in_virtual_time
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
 from raylog.client.interceptors import ConsumerRecord, ProducerRecord
-from raylog.client.parallel.effects import ProcessingFailed, WindowSettings
+from raylog.client.parallel.effects import Effect, Outcome, ProcessingFailed, WindowSettings
 from raylog.client.parallel.engine import Engine, EngineSettings
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.note import decode_note
@@ -37,10 +39,11 @@ class Member:
         keys: list[TopicPartition],
         *,
         times: EngineSettings | None = None,
+        kind: type[Window] = Window,
         **settings: Any,
     ) -> None:
         self.broker = broker
-        self.window = Window(WindowSettings("g", **settings), Random(1))
+        self.window = kind(WindowSettings("g", **settings), Random(1))
         retry_topics = self.window.watch_retry_topics("t")
         self.source = FakeSource(
             broker, [*keys, *(TopicPartition(name, 0) for name in retry_topics)]
@@ -100,6 +103,102 @@ def test_cells_that_sleep_10_ms_a_record_finish_cells_times_as_many(cells: int) 
         await member.stop()
         assert cells * 100 * 0.010 / took_s >= 0.85 * cells
         assert broker.committed[P0] == CommittedOffset(cells * 100)
+
+    virtual(test)
+
+
+class CostlyWindow(Window):
+    """Each end of a run takes 30 microseconds of the loop's time, as it does outside of tests."""
+
+    def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
+        loop: Any = asyncio.get_running_loop()
+        loop._now_s += 30e-6
+        return super().ran(cell_id, outcome, now_ms, wall_ms)
+
+
+def test_a_run_does_not_wait_for_the_ends_of_all_others() -> None:
+    async def test() -> None:
+        broker = filled(64 * 100, keys=9_973)
+
+        async def fn(record: ConsumerRecord) -> None:
+            await asyncio.sleep(0.010)
+
+        loop = asyncio.get_running_loop()
+        member = Member(broker, fn, [P0], cells=64, kind=CostlyWindow)
+        began = loop.time()
+        await member.until(lambda: member.window.statistics.processed == 64 * 100)
+        took_s = loop.time() - began
+        await member.stop()
+        assert 0.010 * 100 / took_s >= 0.9
+
+    virtual(test)
+
+
+def test_what_a_run_sets_in_context_variables_the_next_one_does_not_see() -> None:
+    variable = ContextVar("variable", default=0)
+
+    async def test() -> None:
+        broker = filled(50)
+        seen: list[int] = []
+
+        async def fn(record: ConsumerRecord) -> None:
+            seen.append(variable.get())
+            if record.offset % 3 == 0:
+                variable.set(record.offset + 1)
+            await asyncio.sleep(0.001)
+
+        member = Member(broker, fn, [P0], cells=2)
+        await member.until(lambda: len(seen) == 50)
+        await member.stop()
+        assert seen == [0] * 50
+
+    virtual(test)
+
+
+def test_a_run_that_cancels_its_own_task_does_not_cancel_the_next_one() -> None:
+    async def test() -> None:
+        broker = filled(20)
+        ran: list[int] = []
+
+        async def fn(record: ConsumerRecord) -> None:
+            if record.offset == 5 and 5 not in ran:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+            ran.append(record.offset)
+
+        member = Member(broker, fn, [P0], cells=1, retry=RetryPolicy(attempts=1))
+        await member.until(lambda: broker.committed.get(P0) == CommittedOffset(20))
+        await member.stop()
+        assert ran == list(range(20))
+        assert member.window.statistics.dead_lettered == 0
+
+    virtual(test)
+
+
+def test_coroutines_that_never_wait_leave_the_loop_its_turns() -> None:
+    async def test() -> None:
+        broker = filled(2_000, keys=1)
+        ran = 0
+        turns: list[int] = []
+
+        async def other() -> None:
+            while ran < 2_000:
+                turns.append(ran)
+                await asyncio.sleep(0)
+
+        others: set[asyncio.Task[None]] = set()
+
+        async def fn(record: ConsumerRecord) -> None:
+            nonlocal ran
+            if not ran:
+                others.add(asyncio.create_task(other()))
+            ran += 1
+
+        member = Member(broker, fn, [P0], cells=4)
+        await member.until(lambda: ran == 2_000)
+        await member.stop()
+        assert max(b - a for a, b in itertools.pairwise(turns)) <= 4 * 16
 
     virtual(test)
 
