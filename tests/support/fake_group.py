@@ -11,7 +11,7 @@ from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.interceptors import ProducerRecord
 from raylog.client.parallel.ports import Listener, NotDelivered, Offsets
-from raylog.wire.errors import IllegalGeneration
+from raylog.wire.errors import IllegalGeneration, UnknownTopicOrPartition
 from raylog.wire.record import Record
 
 WALL_MS = 1_700_000_000_000
@@ -169,9 +169,17 @@ class FakeSink:
 
     async def send(self, records: Sequence[ProducerRecord]) -> None:
         await asyncio.sleep(0.001)
-        if any(one.topic in self.broker.refuse_topics for one in records):
-            raise NotDelivered("no such topic")
+        self._refuse(records)
         self.broker.produce(records)
+
+    def _refuse(self, records: Sequence[ProducerRecord]) -> None:
+        refused: dict[int, Exception] = {
+            at: UnknownTopicOrPartition(one.topic)
+            for at, one in enumerate(records)
+            if one.topic in self.broker.refuse_topics
+        }
+        if refused:
+            raise NotDelivered("no such topic", refused)
 
     async def transact(
         self, records: Sequence[ProducerRecord], offsets: Offsets, group: GroupMetadata
@@ -181,6 +189,7 @@ class FakeSink:
         if self.broker.abort_transactions:
             self.broker.abort_transactions -= 1
             raise NotDelivered("aborted")
+        self._refuse(records)
         try:
             self.source._commit(offsets)
         except IllegalGeneration as error:

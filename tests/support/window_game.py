@@ -108,7 +108,7 @@ class WindowGame:
             self.done.update((run.key, record.offset) for record in run.records)
         self.carry_out(self.window.ran(cell_id, outcome, self.now_ms, self.wall_ms))
 
-    def end_delivery(self, cell_id: int, *, written: bool) -> None:
+    def end_delivery(self, cell_id: int, *, written: bool, refusal: Failure | None = None) -> None:
         sent = self.delivering.pop(cell_id)
         if written:
             for one in sent.outputs:
@@ -126,7 +126,7 @@ class WindowGame:
                 self.dead.add(place)
             self.carry_out(self.window.delivered(cell_id, self.now_ms))
         else:
-            self.carry_out(self.window.undelivered(cell_id, self.now_ms))
+            self.carry_out(self.window.undelivered(cell_id, refusal, self.now_ms, self.wall_ms))
 
     def pass_time(self, ms: float) -> None:
         self.now_ms += ms

@@ -90,6 +90,7 @@ class ParallelConsumer:
         value_serializer: Serializer[Any] | None = None,
         commit_interval_ms: float = 1_000.0,
         drain_timeout_ms: float | None = None,
+        delivery_timeout_ms: int = 120_000,
         buffer_records: int = 10_000,
         buffer_bytes: int = 64 * 1024 * 1024,
         max_record_bytes: int = 1_000_000,
@@ -101,8 +102,10 @@ class ParallelConsumer:
 
         `drain_timeout_ms`: how long a rebalance, or the end, waits for what runs.
 
-        It is 30 s unless given, and at most half of `max_poll_interval_ms`. `max_record_bytes`:
-        of a result or letter; raise it if the topics' `max.message.bytes` is larger.
+        It is 30 s unless given, and at most half of `max_poll_interval_ms`. `delivery_timeout_ms`:
+        how long a result is sent, and its topic looked for, before the run counts as failed.
+        `max_record_bytes`: of a result or letter; raise it if the topics' `max.message.bytes` is
+        larger.
         """
         self._topics = _topics(topics)
         self._client, self._consumer = _settings(config, settings)
@@ -123,7 +126,9 @@ class ParallelConsumer:
         )
         if transactional_id is not None:
             self._consumer = replace(self._consumer, read_committed=True)
-        self._producer = _producer_settings(transactional_id, transaction_timeout_ms)
+        self._producer = _producer_settings(
+            transactional_id, transaction_timeout_ms, delivery_timeout_ms
+        )
         names = FailureTopics(self._window_settings.group, retry, dead_letter)
         self._names = names
         retry_topics = [name for topic in self._topics for name in names.retry_topics(topic)]
@@ -242,10 +247,18 @@ def _settings(
     return client, consumer
 
 
-def _producer_settings(transactional_id: str | None, timeout_ms: int | None) -> ProducerSettings:
-    if timeout_ms is None:
-        return ProducerSettings(transactional_id=transactional_id)
-    return ProducerSettings(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+def _producer_settings(
+    transactional_id: str | None, timeout_ms: int | None, delivery_timeout_ms: int
+) -> ProducerSettings:
+    """Cells wait for the acknowledgement of each result: it leaves at once, but in transactions."""
+    usual = ProducerSettings(transactional_id=transactional_id)
+    made = replace(
+        usual,
+        delivery_timeout_ms=delivery_timeout_ms,
+        max_block_ms=min(usual.max_block_ms, delivery_timeout_ms),
+        linger_ms=0 if transactional_id is None else usual.linger_ms,
+    )
+    return made if timeout_ms is None else replace(made, transaction_timeout_ms=timeout_ms)
 
 
 def _drain_ms(given: float | None, consumer: ConsumerSettings) -> float:

@@ -140,9 +140,9 @@ class Statistics:
     """Records fetched and not finished."""
     buffered_bytes: int = 0
     processed: int = 0
-    """Records finished by the function."""
+    """Records finished by the function; its results, if any, were acknowledged."""
     failures: int = 0
-    """Runs that failed."""
+    """Runs that failed, and runs whose results no broker takes."""
     stalled: int = 0
     workers_lost: int = 0
     retried_later: int = 0

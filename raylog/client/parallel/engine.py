@@ -25,7 +25,9 @@ from raylog.client.parallel.effects import (
     Resume,
     RunCell,
 )
+from raylog.client.parallel.job import failure_of
 from raylog.client.parallel.note import NoteUnreadable, decode_note
+from raylog.client.parallel.policy import Failure, FailureKind
 from raylog.client.parallel.ports import NotDelivered, Sink, Source, Workers
 from raylog.client.parallel.window import Window
 from raylog.wire.errors import (
@@ -87,7 +89,7 @@ class Engine:
         self._settings = settings
         self._wall_ms = wall_ms
         self._is_transactional = window.settings.transactional
-        self._letters: list[Deliver] = []
+        self._deliveries: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
@@ -95,25 +97,20 @@ class Engine:
     async def run(self, topics: Sequence[str]) -> None:
         """Process until `stop`; raises what ended it. What runs is finished and committed first."""
         self._loop = asyncio.get_running_loop()
-        self._has_letters = asyncio.Event()
         self._has_to_commit = asyncio.Event()
         self._committing = asyncio.Lock()
         self._wakes: set[asyncio.Future[None]] = set()
         await self._sink.start()
         await self._workers.start(self._ran, self._fail)
         await self._source.subscribe(topics, self)
-        background = [
-            self._loop.create_task(self._commit_forever(), name="raylog commits"),
-            self._loop.create_task(self._deliver_forever(), name="raylog letters"),
-        ]
-        for task in background:
-            task.add_done_callback(self._background_ended)
+        commits = self._loop.create_task(self._commit_forever(), name="raylog commits")
+        commits.add_done_callback(self._background_ended)
         try:
             await self._poll_forever()
         except (ClientError, KafkaError) as error:
             self._fail(error)
         finally:
-            await self._shut_down(background)
+            await self._shut_down(commits)
         if self._failure is not None:
             raise self._failure
 
@@ -202,28 +199,20 @@ class Engine:
             self._has_to_commit.clear()
             await self._commit()
 
-    async def _deliver_forever(self) -> None:
-        """Produce results and letters outside of transactions."""
-        while True:
-            await self._has_letters.wait()
-            self._has_letters.clear()
-            sent, self._letters = self._letters, []
-            await self._deliver(sent)
+    async def _deliver(self, effect: Deliver) -> None:
+        """Produce what one cell has to produce, outside of transactions.
 
-    async def _deliver(self, sent: Sequence[Deliver]) -> None:
+        Each in a task of its own: a topic that takes nothing must not hold up others.
+        """
+        window, cell_id = self._window, effect.cell_id
         try:
-            await self._sink.send([one for deliver in sent for one in deliver.outputs])
+            await self._sink.send(effect.outputs)
         except NotDelivered as error:
-            log.warning("%d results or letters are sent again: %s", len(sent), error)
-            if len(sent) > 1:
-                # Apart from one another: one that no broker takes must not hold up the others.
-                for deliver in sent:
-                    await self._deliver([deliver])
-                return
-            self._carry_out(self._window.undelivered(sent[0].cell_id, self._now_ms()))
+            log.warning("results or letters were not delivered: %s", error)
+            refusal = next((_refusal(why) for why in error.refused.values()), None)
+            self._carry_out(window.undelivered(cell_id, refusal, self._now_ms(), self._wall_ms()))
         else:
-            for deliver in sent:
-                self._carry_out(self._window.delivered(deliver.cell_id, self._now_ms()))
+            self._carry_out(window.delivered(cell_id, self._now_ms()))
         self._wake()
 
     # -- commits -------------------------------------------------------------------------------
@@ -252,13 +241,21 @@ class Engine:
         """Produce results and commit the offsets they come from, both or neither."""
         taken = self._window.take_transaction()
         committed = False
+        refused: dict[int, Failure] = {}
         try:
             if taken.outputs or taken.points:
                 group = self._source.group_metadata()
                 await self._sink.transact(taken.outputs, _offsets(taken.points), group)
                 committed = True
+        except NotDelivered as error:
+            refused = {at: _refusal(why) for at, why in error.refused.items()}
+            raise
         finally:
-            self._window.transaction_ended(taken, committed=committed)
+            self._carry_out(
+                self._window.transaction_ended(
+                    taken, committed=committed, wall_ms=self._wall_ms(), refused=refused
+                )
+            )
 
     # -- effects -------------------------------------------------------------------------------
 
@@ -270,8 +267,10 @@ class Engine:
                 case GiveUpCell(cell_id):
                     self._workers.give_up(cell_id)
                 case Deliver():
-                    self._letters.append(effect)
-                    self._has_letters.set()
+                    task = self._loop.create_task(self._deliver(effect), name="raylog delivery")
+                    self._deliveries.add(task)
+                    task.add_done_callback(self._deliveries.discard)
+                    task.add_done_callback(self._background_ended)
                 case Pause(keys):
                     self._source.pause(keys)
                 case Resume(keys):
@@ -331,11 +330,11 @@ class Engine:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
-    async def _shut_down(self, background: Sequence[asyncio.Task[None]]) -> None:
+    async def _shut_down(self, commits: asyncio.Task[None]) -> None:
         """Drain and commit, then end everything, whatever fails of it."""
         steps: list[Callable[[], object]] = [
             lambda: self._drain(self._window.assignment()),
-            lambda: self._end(background),
+            lambda: self._end([commits, *self._deliveries]),
             self._workers.close,
             self._source.close,
             self._sink.close,
@@ -361,6 +360,10 @@ class Engine:
 
 def _offsets(points: Iterable[CommitPoint]) -> dict[TopicPartition, CommittedOffset]:
     return {point.key: CommittedOffset(point.offset, metadata=point.note) for point in points}
+
+
+def _refusal(why: Exception) -> Failure:
+    return failure_of(why, FailureKind.UNDELIVERED)
 
 
 def _listed(keys: Sequence[TopicPartition]) -> str:

@@ -6,7 +6,7 @@ Key and value stay as they are; headers tell the rest, as UTF-8 text, behind the
 |---|---|
 | `raylog-original-topic`, `-partition`, `-offset`, `-timestamp` | where it was read first; ms |
 | `raylog-exception-class`, `raylog-exception-text` | why the last run failed; the text is cut |
-| `raylog-failure` | raised, stalled, worker lost |
+| `raylog-failure` | raised, stalled, worker lost, undelivered |
 | `raylog-attempts` | runs so far, in all topics |
 | `raylog-group` | whose consumer gave it up |
 | `raylog-first-failure` | when the first run failed, ms since 1970 |

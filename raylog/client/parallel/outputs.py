@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from raylog.client.interceptors import ProducerRecord
+from raylog.client.parallel.policy import Failure
 from raylog.client.parallel.progress import Progress
+from raylog.client.parallel.routes import Attempts
+from raylog.wire.record import Record
 
-_Some = tuple[Progress, tuple[ProducerRecord, ...]]
+
+@dataclass(slots=True)
+class Kept:
+    """What is to be produced for some records of a partition."""
+
+    progress: Progress
+    outputs: tuple[ProducerRecord, ...]
+    records: tuple[Record, ...]
+    """Those whose results these are; none if these are letters."""
+    attempts: Attempts
 
 
 class KeptOutputs:
@@ -16,34 +29,46 @@ class KeptOutputs:
     def __init__(self) -> None:
         self.bytes = 0
         """Of those that no transaction has taken."""
-        self._kept: list[_Some] = []
-        self._taken: list[_Some] | None = None
+        self._kept: list[Kept] = []
+        self._taken: list[Kept] | None = None
 
-    def add(self, progress: Progress, outputs: tuple[ProducerRecord, ...]) -> None:
+    def add(self, kept: Kept) -> None:
         """Keep what came of a partition's records."""
-        self._kept.append((progress, outputs))
-        self.bytes += _bytes_of(outputs)
+        self._kept.append(kept)
+        self.bytes += _bytes_of(kept.outputs)
 
     def take(self) -> list[ProducerRecord]:
         """All of them, for a transaction."""
         assert self._taken is None, "one transaction at a time"
         self._taken, self._kept, self.bytes = self._kept, [], 0
-        return [one for _, some in self._taken for one in some]
+        return [one for some in self._taken for one in some.outputs]
+
+    def refused(self, failures: Mapping[int, Failure]) -> list[tuple[Kept, Failure]]:
+        """The results among what was taken that hold these positions, each with one reason."""
+        assert self._taken is not None, "a transaction was taken"
+        found = []
+        end = 0
+        for some in self._taken:
+            begin, end = end, end + len(some.outputs)
+            reason = next((failures[at] for at in range(begin, end) if at in failures), None)
+            if reason is not None and some.records and some.progress.is_current:
+                found.append((some, reason))
+        return found
 
     def ended(self, *, committed: bool) -> None:
         """The transaction ended; unless it committed, its outputs come first in the next one."""
         assert self._taken is not None, "a transaction was taken"
         taken, self._taken = self._taken, None
         if not committed:
-            self._keep([one for one in taken if one[0].is_current] + self._kept)
+            self._keep([one for one in taken if one.progress.is_current] + self._kept)
 
     def let_go(self, progress: Progress) -> None:
         """Forget what came of a partition that was taken away."""
-        self._keep([one for one in self._kept if one[0] is not progress])
+        self._keep([one for one in self._kept if one.progress is not progress])
 
-    def _keep(self, kept: list[_Some]) -> None:
+    def _keep(self, kept: list[Kept]) -> None:
         self._kept = kept
-        self.bytes = sum(_bytes_of(some) for _, some in kept)
+        self.bytes = sum(_bytes_of(some.outputs) for some in kept)
 
 
 def _bytes_of(outputs: Iterable[ProducerRecord]) -> int:

@@ -24,13 +24,15 @@ class Order(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """How a run of the function ended, if not well."""
+    """How a run of the function failed."""
 
     RAISED = "raised"
     STALLED = "stalled"
     """It ran longer than `stall_timeout_ms`, or the worker was told to give it up."""
     WORKER_LOST = "worker lost"
     """The process or actor that ran it is gone."""
+    UNDELIVERED = "undelivered"
+    """No broker takes what the function returned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,12 @@ Ran = Callable[[int, Outcome], None]
 
 
 class NotDelivered(ClientError):
-    """Records were not acknowledged, or their transaction was aborted: to be sent again."""
+    """Records were not acknowledged, or their transaction was aborted."""
+
+    def __init__(self, message: str, refused: Mapping[int, Exception] | None = None) -> None:
+        """`refused`: the records that no repeat would deliver, by position, and why."""
+        super().__init__(message)
+        self.refused = refused or {}
 
 
 class WorkersExhausted(ClientError):
@@ -75,7 +80,7 @@ class Sink(Protocol):
         """Before all else; a transactional producer fences others of its id."""
 
     async def send(self, records: Sequence[ProducerRecord]) -> None:
-        """Produce, and wait for all acknowledgements; raises NotDelivered."""
+        """Produce, and wait for all acknowledgements; raises NotDelivered. May run concurrently."""
 
     async def transact(
         self, records: Sequence[ProducerRecord], offsets: Offsets, group: GroupMetadata

@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.errors import AbortRequired, ClientError, DeliveryFailed, ProducerUnusable
-from raylog.client.interceptors import ProducerRecord
+from raylog.client.errors import (
+    AbortRequired,
+    ClientError,
+    DeliveryFailed,
+    ProducerUnusable,
+    RecordTooLarge,
+)
+from raylog.client.interceptors import ProducerRecord, RecordMetadata
 from raylog.client.parallel.ports import NotDelivered, Offsets
 from raylog.client.producer.aio import AsyncProducer
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopicException,
+    KafkaError,
+    MessageTooLarge,
+    PolicyViolation,
+    RecordListTooLarge,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+)
 
+log = logging.getLogger(__name__)
 _AGAIN_S = 0.2
+_REFUSALS = (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopicException,
+    MessageTooLarge,
+    OverflowError,
+    PolicyViolation,
+    RecordListTooLarge,
+    RecordTooLarge,
+    TopicAuthorizationFailed,
+    TypeError,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+    ValueError,
+)
+"""What the record or its topic is to blame for: sent again, it would fail again.
+
+A topic may be unknown for a moment; the producer has looked for it as long as it may, then.
+"""
 
 
 class ProducerSink:
@@ -38,16 +76,11 @@ class ProducerSink:
             await self._producer.init_transactions()
 
     async def send(self, records: Sequence[ProducerRecord]) -> None:
-        """Produce, and wait for all acknowledgements; raises NotDelivered."""
-        producer = self._started()
-        try:
-            await _send_all(producer, records)
-            await producer.flush()
-        except ProducerUnusable:
-            raise
-        except (ClientError, KafkaError) as error:
-            await self._look_after(error)
-            raise NotDelivered(str(error)) from error
+        """Produce, and wait for all acknowledgements; raises NotDelivered. May run concurrently."""
+        failures = await _Sending(self._started(), records).sent()
+        if failures:
+            await self._look_after(failures.values())
+            raise _not_delivered(failures)
 
     async def transact(
         self, records: Sequence[ProducerRecord], offsets: Offsets, group: GroupMetadata
@@ -55,8 +88,9 @@ class ProducerSink:
         """Produce and commit offsets in one transaction; NotDelivered: it was aborted."""
         producer = self._started()
         producer.begin_transaction()
+        sending = _Sending(producer, records)
         try:
-            await _send_all(producer, records)
+            await sending.begin()
             if offsets:
                 await producer.send_offsets_to_transaction(offsets, group)
             await _until_known(producer.commit_transaction)
@@ -65,8 +99,9 @@ class ProducerSink:
         except (ClientError, KafkaError) as error:
             if producer.has_open_transaction:
                 await _until_known(producer.abort_transaction)
-            await self._look_after(error)
-            raise NotDelivered(str(error.__cause__ or error)) from error
+            failures = await sending.ended()
+            await self._look_after(failures.values())
+            raise _not_delivered(failures, error.__cause__ or error) from error
 
     async def close(self) -> None:
         """End the connections; what is open is aborted."""
@@ -83,22 +118,74 @@ class ProducerSink:
         assert self._producer is not None, "start() comes first"
         return self._producer
 
-    async def _look_after(self, error: Exception) -> None:
+    async def _look_after(self, failures: Iterable[Exception]) -> None:
         """Mend what made a delivery fail, if it was a topic that is gone."""
-        if self._before_again is not None and not isinstance(error, AbortRequired):
-            await self._before_again()
+        if self._before_again is None:
+            return
+        if any(isinstance(failure, UnknownTopicOrPartition) for failure in failures):
+            try:
+                await self._before_again()
+            except (ClientError, KafkaError) as error:
+                log.warning("missing topics could not be looked at: %s", error)
 
 
-async def _send_all(
-    producer: AsyncProducer[bytes, bytes], records: Sequence[ProducerRecord]
-) -> None:
-    for one in records:
-        key, value = one.key, one.value
-        assert key is None or isinstance(key, bytes), "results are serialized by now"
-        assert value is None or isinstance(value, bytes), "results are serialized by now"
-        await producer.send(
-            one.topic, value, key, list(one.headers), one.timestamp_ms, one.partition
-        )
+class _Sending:
+    """Records on their way, each with its own end."""
+
+    def __init__(
+        self, producer: AsyncProducer[bytes, bytes], records: Sequence[ProducerRecord]
+    ) -> None:
+        self._producer = producer
+        self._records = records
+        self._futures: dict[int, asyncio.Future[RecordMetadata]] = {}
+        self._failures: dict[int, Exception] = {}
+        """Of records that were not taken."""
+
+    async def sent(self) -> dict[int, Exception]:
+        """Send all; returns the failures by position."""
+        at = 0
+        while at < len(self._records):
+            try:
+                await self.begin(at)
+            except (ClientError, KafkaError):
+                at = max(self._failures) + 1
+            else:
+                break
+        return await self.ended()
+
+    async def begin(self, first: int = 0) -> None:
+        """Hand the records to the producer; raises why one was not taken, as one of ours."""
+        for at, one in enumerate(self._records[first:], first):
+            key, value = one.key, one.value
+            assert key is None or isinstance(key, bytes), "results are serialized by now"
+            assert value is None or isinstance(value, bytes), "results are serialized by now"
+            try:
+                self._futures[at] = await self._producer.submit(
+                    one.topic, value, key, list(one.headers), one.timestamp_ms, one.partition
+                )
+            except (ClientError, KafkaError) as error:
+                self._failures[at] = error
+                raise
+            except (TypeError, ValueError, OverflowError) as error:
+                self._failures[at] = error  # headers of another type, a time of another era
+                raise NotDelivered(f"a result that is no record: {error}") from error
+
+    async def ended(self) -> dict[int, Exception]:
+        """Wait for the end of all that were taken; returns the failures by position."""
+        ends = await asyncio.gather(*self._futures.values(), return_exceptions=True)
+        for at, end in zip(self._futures, ends, strict=True):
+            if isinstance(end, Exception):
+                self._failures[at] = end
+        return dict(sorted(self._failures.items()))
+
+
+def _not_delivered(
+    failures: Mapping[int, Exception], reason: BaseException | None = None
+) -> NotDelivered:
+    refused = {at: why for at, why in failures.items() if isinstance(why, _REFUSALS)}
+    told = next(iter(refused.values()), None) or reason or next(iter(failures.values()))
+    name = told.code.name if isinstance(told, KafkaError) else type(told).__name__
+    return NotDelivered(f"{name}: {told}", refused)
 
 
 async def _until_known(act: Callable[[], Awaitable[None]]) -> None:

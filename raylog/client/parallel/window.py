@@ -9,6 +9,7 @@ A cell is a batch of records of one partition and one worker. What a cell goes t
 | running | it failed, attempts are left | waiting, then running again |
 | running | a batch failed | running, record by record |
 | running | it failed for the last time | delivering: to a retry or dead-letter topic |
+| delivering | results that no broker takes | as if the run had failed |
 | running | longer than the stall timeout | ending, until the worker says that it is over |
 | delivering | acknowledged | running (next record of a batch), or (free) |
 | any | the partition is taken away | (free) once its worker has answered |
@@ -21,13 +22,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from random import Random
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.interceptors import ProducerRecord
+from raylog.client.parallel.cells import PAUSING, Cell, State
 from raylog.client.parallel.effects import (
     CommitPoint,
     Deliver,
@@ -45,72 +46,17 @@ from raylog.client.parallel.effects import (
 )
 from raylog.client.parallel.flow import Flow
 from raylog.client.parallel.lanes import Lane
-from raylog.client.parallel.letters import Origin, letter, origin_of, size_of, value_left_out
+from raylog.client.parallel.letters import origin_of
 from raylog.client.parallel.note import Range
-from raylog.client.parallel.outputs import KeptOutputs
+from raylog.client.parallel.outputs import Kept, KeptOutputs
 from raylog.client.parallel.partitions import Partition
-from raylog.client.parallel.policy import Failure, FailureKind, FailureTopics
+from raylog.client.parallel.policy import Failure, FailureKind
 from raylog.client.parallel.progress import Entry, Progress
+from raylog.client.parallel.routes import Attempts, FailureRoutes
 from raylog.wire.record import Record
 
 _DELIVERY_BACKOFF_MS = 250.0
 _DELIVERY_BACKOFF_MAX_MS = 10_000.0
-
-
-class _State(Enum):
-    RUNNING = auto()
-    ENDING = auto()
-    """Given up, but its worker has not said so."""
-    WAITING = auto()
-    DELIVERING = auto()
-    REDELIVERING = auto()
-    """What could not be delivered waits to be sent again."""
-
-
-_PAUSING = (_State.WAITING, _State.REDELIVERING)
-"""No worker and no producer has it."""
-
-
-class _Cell:
-    """A batch and its worker."""
-
-    __slots__ = (
-        "attempt",
-        "cell_id",
-        "due_ms",
-        "entries",
-        "failed_first_ms",
-        "is_isolating",
-        "lanes",
-        "outputs",
-        "partition",
-        "progress",
-        "run_size",
-        "sent",
-        "state",
-        "undelivered",
-    )
-
-    def __init__(self, cell_id: int, partition: Partition, progress: Progress) -> None:
-        self.cell_id = cell_id
-        self.partition = partition
-        self.progress = progress
-        self.entries: deque[Entry] = deque()
-        """Not finished, in order; a run takes the first ones."""
-        self.lanes: list[Lane] = []
-        self.state = _State.RUNNING
-        self.run_size = 0
-        self.attempt = 0
-        """Failed runs of the first entry."""
-        self.failed_first_ms: int | None = None
-        self.is_isolating = False
-        """A batch failed: one record a run from now on."""
-        self.due_ms = 0.0
-        self.sent = 0
-        """How many entries what is being delivered belongs to."""
-        self.outputs: tuple[ProducerRecord, ...] = ()
-        self.undelivered = 0
-        """Failed deliveries in a row."""
 
 
 class Window:
@@ -123,12 +69,11 @@ class Window:
         self.settings = settings
         self.statistics = Statistics(cells=settings.cells)
         self._chance = chance
-        self._topics = FailureTopics(settings.group, settings.retry, settings.dead_letter)
-        self._retry_level: dict[str, tuple[str, int]] = {}
+        self._routes = FailureRoutes(settings)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._turns: deque[Partition] = deque()
         """Partitions that may have something to start."""
-        self._cells: dict[int, _Cell] = {}
+        self._cells: dict[int, Cell] = {}
         self._ids = count()
         self._timers: list[tuple[float, int, Callable[[float, int], None]]] = []
         self._effects: list[Effect] = []
@@ -181,7 +126,7 @@ class Window:
         """The statistics, brought up to date."""
         found = self.statistics
         found.running = sum(
-            cell.state in (_State.RUNNING, _State.ENDING) for cell in self._cells.values()
+            cell.state in (State.RUNNING, State.ENDING) for cell in self._cells.values()
         )
         found.waiting = len(self._cells) - found.running
         found.buffered, found.buffered_bytes = self._flow.records, self._flow.bytes
@@ -191,10 +136,7 @@ class Window:
 
     def watch_retry_topics(self, topic: str) -> list[str]:
         """Know a topic's retry topics as such; returns their names."""
-        names = self._topics.retry_topics(topic)
-        for level, name in enumerate(names, 1):
-            self._retry_level[name] = (topic, level)
-        return names
+        return self._routes.watch(topic)
 
     def assigned(
         self, key: TopicPartition, committed: int | None, finished: Sequence[Range] = ()
@@ -222,7 +164,7 @@ class Window:
             partition.is_draining = True
             self._flow.forget(partition)
         for cell in list(self._cells.values()):
-            if cell.partition.is_draining and cell.state in _PAUSING:
+            if cell.partition.is_draining and cell.state in PAUSING:
                 self._free(cell)
         return self._take_effects()
 
@@ -230,7 +172,7 @@ class Window:
         """Have the workers end what still runs of these partitions."""
         wanted = set(keys)
         for cell in self._cells.values():
-            if cell.progress.key in wanted and cell.state is _State.RUNNING:
+            if cell.progress.key in wanted and cell.state is State.RUNNING:
                 self._give_up(cell)
         return self._take_effects()
 
@@ -257,7 +199,7 @@ class Window:
         progress = partition.progress
         assert progress is not None
         skipped = progress.skipped
-        delays = self._retry_level.get(key.topic) is not None
+        delays = self._routes.is_retry_topic(key.topic)
         for record in records:
             size = len(record.key or b"") + len(record.value or b"")
             due_ms = _due_ms(key, record, now_ms, wall_ms) if delays else 0.0
@@ -274,7 +216,7 @@ class Window:
     def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
         """A worker is done with a cell's run."""
         cell = self._cells[cell_id]
-        assert cell.state in (_State.RUNNING, _State.ENDING), "each run is answered once"
+        assert cell.state in (State.RUNNING, State.ENDING), "each run is answered once"
         self._stalls.pop(cell_id, None)
         if not cell.progress.is_current:
             self.statistics.late += 1
@@ -289,8 +231,10 @@ class Window:
     def delivered(self, cell_id: int, now_ms: float) -> list[Effect]:
         """What a cell had to produce was acknowledged."""
         cell = self._cells[cell_id]
-        assert cell.state is _State.DELIVERING
+        assert cell.state is State.DELIVERING
         cell.undelivered, cell.outputs = 0, ()
+        if not cell.is_letter:
+            self.statistics.processed += cell.sent
         if cell.progress.is_current:
             self._finish(cell, cell.sent, now_ms)
         else:
@@ -298,18 +242,27 @@ class Window:
         self._start_more(now_ms)
         return self._take_effects()
 
-    def undelivered(self, cell_id: int, now_ms: float) -> list[Effect]:
-        """It was not: sent again in a while, for as long as the partition is ours."""
+    def undelivered(
+        self, cell_id: int, refusal: Failure | None, now_ms: float, wall_ms: int
+    ) -> list[Effect]:
+        """It was not. `refusal`: why no repeat would help; then the run counts as failed.
+
+        Otherwise it is sent again in a while, for as long as the partition is ours; so is a letter
+        in any case: it has no other place to go.
+        """
         cell = self._cells[cell_id]
-        assert cell.state is _State.DELIVERING
+        assert cell.state is State.DELIVERING
         if not cell.progress.is_current or cell.partition.is_draining:
             self._free(cell)
-            self._start_more(now_ms)
-            return self._take_effects()
-        pause_ms = _DELIVERY_BACKOFF_MS * 2.0 ** min(cell.undelivered, 60)
-        cell.undelivered += 1
-        cell.state = _State.REDELIVERING
-        self._at(cell, now_ms + min(pause_ms, _DELIVERY_BACKOFF_MAX_MS))
+        elif refusal is not None and not cell.is_letter:
+            cell.undelivered, cell.outputs = 0, ()
+            self._failed(cell, refusal, now_ms, wall_ms)
+        else:
+            pause_ms = _DELIVERY_BACKOFF_MS * 2.0 ** min(cell.undelivered, 60)
+            cell.undelivered += 1
+            cell.state = State.REDELIVERING
+            self._at(cell, now_ms + min(pause_ms, _DELIVERY_BACKOFF_MAX_MS))
+        self._start_more(now_ms)
         return self._take_effects()
 
     def tick(self, now_ms: float, wall_ms: int) -> list[Effect]:
@@ -333,22 +286,46 @@ class Window:
         assert self.settings.transactional
         return Transaction(self.commit_points(), self._outputs.take())
 
-    def transaction_ended(self, taken: Transaction, *, committed: bool) -> None:
-        """What was taken is committed; if not, it is part of the next transaction."""
+    def transaction_ended(
+        self,
+        taken: Transaction,
+        *,
+        committed: bool,
+        wall_ms: int,
+        refused: Mapping[int, Failure] | None = None,
+    ) -> list[Effect]:
+        """What was taken is committed; if not, it is part of the next transaction.
+
+        `refused`: results, by position, that made it fail and that no repeat would deliver. A
+        letter for each record that they came of takes their place.
+        """
+        for kept, failure in self._outputs.refused(refused or {}):
+            self.statistics.failures += 1
+            attempts = Attempts(kept.attempts.count + 1, wall_ms)
+            key = kept.progress.key
+            made = [
+                self._letter(key, record, failure, attempts, wall_ms) for record in kept.records
+            ]
+            letters = tuple(one for one in made if one is not None)
+            if len(letters) == len(made):
+                self.statistics.processed -= len(kept.records)
+                kept.outputs, kept.records = letters, ()
         self._outputs.ended(committed=committed)
         if committed:
             self.committed(taken.points)
+        return self._take_effects()
 
     # -- runs ----------------------------------------------------------------------------------
 
-    def _succeeded(self, cell: _Cell, outcome: Done, now_ms: float) -> None:
-        self.statistics.processed += cell.run_size
+    def _succeeded(self, cell: Cell, outcome: Done, now_ms: float) -> None:
         if outcome.outputs:
+            cell.is_letter = False
             self._deliver(cell, cell.run_size, outcome.outputs, now_ms)
         else:
+            self.statistics.processed += cell.run_size
             self._finish(cell, cell.run_size, now_ms)
 
-    def _failed(self, cell: _Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
+    def _failed(self, cell: Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
         self.statistics.failures += 1
         self.statistics.stalled += failure.kind is FailureKind.STALLED
         self.statistics.workers_lost += failure.kind is FailureKind.WORKER_LOST
@@ -362,76 +339,67 @@ class Window:
             self._run(cell, now_ms)
             return
         cell.attempt += 1
-        level = self._retry_level.get(cell.progress.key.topic)
         retry = self.settings.retry
-        if level is None and cell.attempt < retry.attempts:
-            cell.state = _State.WAITING
+        is_last = self._routes.is_retry_topic(cell.progress.key.topic)
+        if not is_last and cell.attempt < retry.attempts:
+            cell.state = State.WAITING
             self._at(cell, now_ms + retry.pause_ms(cell.attempt, self._chance))
             return
         self._give_to_topic(cell, failure, now_ms, wall_ms)
 
-    def _give_to_topic(self, cell: _Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
+    def _give_to_topic(self, cell: Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
         """Send the first record to the next retry topic, or to the dead letters."""
-        key, entry = cell.progress.key, cell.entries[0]
-        source, level = self._retry_level.get(key.topic, (key.topic, 0))
-        delays = self.settings.retry.topic_delays_ms
-        topic: str | None
-        delay_ms: float | None
-        if level < len(delays):
-            topic, delay_ms = self._topics.retry_topic(source, level + 1), delays[level]
-            self.statistics.retried_later += 1
-        else:
-            topic, delay_ms = self._topics.dead_letter_topic(source), None
-        if topic is None:
-            where = f"{key} at offset {entry.offset}"
-            text = f"{where} failed {cell.attempt} times, no dead-letter topic is set: {failure}"
-            self._effects.append(Fail(ProcessingFailed(text)))
-            cell.state = _State.WAITING  # for good: its record is never committed
+        key, record = cell.progress.key, cell.entries[0].record
+        attempts = Attempts(cell.attempt, cell.failed_first_ms or wall_ms)
+        sent = self._letter(key, record, failure, attempts, wall_ms)
+        if sent is None:
+            cell.state = State.WAITING  # for good: its record is never committed
             return
-        self.statistics.dead_lettered += delay_ms is None
-        origin = self._origin(cell, entry)
-        made = letter(
-            topic,
-            entry.record,
-            origin,
-            failure,
-            group=self.settings.group,
-            now_ms=wall_ms,
-            delay_ms=delay_ms,
-        )
-        if size_of(made) > self.settings.record_bytes_max and made.value is not None:
-            made = value_left_out(made)
-        self._effects.append(LetterWritten(key, entry.offset, topic, failure))
-        self._deliver(cell, 1, (made,), now_ms)
+        cell.is_letter = True
+        self._deliver(cell, 1, (sent,), now_ms)
 
-    def _origin(self, cell: _Cell, entry: Entry) -> Origin:
-        """Where a record was read first, with the runs and failures in this cell."""
-        key, record = cell.progress.key, entry.record
-        origin = Origin(key.topic, key.partition, record.offset, record.timestamp)
-        if key.topic in self._retry_level:
-            origin = origin_of(key, record)
-        first_ms = origin.first_failure_ms
-        return Origin(
-            origin.topic,
-            origin.partition,
-            origin.offset,
-            origin.timestamp_ms,
-            origin.attempts + cell.attempt,
-            cell.failed_first_ms if first_ms is None else first_ms,
-        )
+    def _letter(
+        self,
+        key: TopicPartition,
+        record: Record,
+        failure: Failure,
+        attempts: Attempts,
+        wall_ms: int,
+    ) -> ProducerRecord | None:
+        """The letter of a record that is given up; without a topic for it, the consumer ends."""
+        made = self._routes.letter(key, record, failure, attempts, wall_ms)
+        if made is None:
+            where = f"{key} at offset {record.offset}"
+            text = f"{where} failed {attempts.count} times, no dead-letter topic is set: {failure}"
+            self._effects.append(Fail(ProcessingFailed(text)))
+            return None
+        self.statistics.retried_later += made.is_retry
+        self.statistics.dead_lettered += not made.is_retry
+        self._effects.append(LetterWritten(key, record.offset, made.sent.topic, failure))
+        return made.sent
 
     def _deliver(
-        self, cell: _Cell, size: int, outputs: tuple[ProducerRecord, ...], now_ms: float
+        self, cell: Cell, size: int, outputs: tuple[ProducerRecord, ...], now_ms: float
     ) -> None:
         """Produce what comes of the cell's first records, then they are finished."""
         if self.settings.transactional:
-            self._outputs.add(cell.progress, outputs)
+            records = tuple(entry.record for entry in islice(cell.entries, size))
+            self._outputs.add(
+                Kept(
+                    cell.progress,
+                    outputs,
+                    () if cell.is_letter else records,
+                    Attempts(cell.attempt, cell.failed_first_ms or 0),
+                )
+            )
+            if not cell.is_letter:
+                self.statistics.processed += size
             self._finish(cell, size, now_ms)
             return
-        cell.state, cell.sent, cell.outputs = _State.DELIVERING, size, outputs
+        cell.state, cell.sent, cell.outputs = State.DELIVERING, size, outputs
         self._effects.append(Deliver(cell.cell_id, outputs))
 
-    def _finish(self, cell: _Cell, size: int, now_ms: float) -> None:
+    def _finish(self, cell: Cell, size: int, now_ms: float) -> None:
         """The cell's first records need no more work."""
         for _ in range(size):
             entry = cell.entries.popleft()
@@ -444,7 +412,7 @@ class Window:
         else:
             self._free(cell)
 
-    def _free(self, cell: _Cell) -> None:
+    def _free(self, cell: Cell) -> None:
         """End a cell: its place and its lanes are free."""
         del self._cells[cell.cell_id]
         partition = cell.partition
@@ -471,7 +439,7 @@ class Window:
         progress, lanes = partition.progress, partition.lanes
         if progress is None or partition.is_draining:
             return False
-        cell: _Cell | None = None
+        cell: Cell | None = None
         size = self.settings.batch_size
         while (entry := lanes.first()) is not None:
             if entry.due_ms > now_ms:
@@ -480,7 +448,7 @@ class Window:
             if not progress.may_start(entry):
                 break
             if cell is None:
-                cell = _Cell(next(self._ids), partition, progress)
+                cell = Cell(next(self._ids), partition, progress)
             lane, _ = lanes.take()
             cell.lanes.append(lane)
             self._fill(cell, lane, entry, now_ms)
@@ -492,7 +460,7 @@ class Window:
         self._run(cell, now_ms)
         return True
 
-    def _fill(self, cell: _Cell, lane: Lane, entry: Entry, now_ms: float) -> None:
+    def _fill(self, cell: Cell, lane: Lane, entry: Entry, now_ms: float) -> None:
         """Take a lane's first record into a cell, and more of it as there is room."""
         progress, size = cell.progress, self.settings.batch_size
         while True:
@@ -505,20 +473,20 @@ class Window:
                 return
             lane.queue.popleft()
 
-    def _run(self, cell: _Cell, now_ms: float) -> None:
+    def _run(self, cell: Cell, now_ms: float) -> None:
         """Run a cell's records, or only its first one after a failure."""
         cell.run_size = 1 if cell.is_isolating else len(cell.entries)
-        cell.state = _State.RUNNING
+        cell.state = State.RUNNING
         records = tuple(entry.record for entry in islice(cell.entries, cell.run_size))
         self._effects.append(RunCell(cell.cell_id, cell.progress.key, records))
         stall_ms = self.settings.retry.stall_timeout_ms
         if stall_ms is not None:
             self._stalls[cell.cell_id] = now_ms + stall_ms
 
-    def _give_up(self, cell: _Cell) -> None:
+    def _give_up(self, cell: Cell) -> None:
         """Have a run ended."""
         self._stalls.pop(cell.cell_id, None)
-        cell.state = _State.ENDING
+        cell.state = State.ENDING
         self._effects.append(GiveUpCell(cell.cell_id))
 
     def _turn(self, partition: Partition) -> None:
@@ -529,7 +497,7 @@ class Window:
 
     # -- times ---------------------------------------------------------------------------------
 
-    def _at(self, cell: _Cell, due_ms: float) -> None:
+    def _at(self, cell: Cell, due_ms: float) -> None:
         """Run or deliver again at a time, if the cell still waits for it."""
         cell.due_ms = due_ms
         cell_id, state = cell.cell_id, cell.state
@@ -541,11 +509,11 @@ class Window:
 
         heapq.heappush(self._timers, (due_ms, next(self._ids), act))
 
-    def _due(self, cell: _Cell, now_ms: float) -> None:
-        if cell.state is _State.WAITING:
+    def _due(self, cell: Cell, now_ms: float) -> None:
+        if cell.state is State.WAITING:
             self._run(cell, now_ms)
             return
-        cell.state = _State.DELIVERING
+        cell.state = State.DELIVERING
         self._effects.append(Deliver(cell.cell_id, cell.outputs))
 
     def _wait_until(self, partition: Partition, due_ms: float) -> None:
@@ -572,7 +540,7 @@ class Window:
         assert progress is not None
         progress.is_current = False
         for cell in list(self._cells.values()):
-            if cell.progress is progress and cell.state in _PAUSING:
+            if cell.progress is progress and cell.state in PAUSING:
                 self._free(cell)
         self._outputs.let_go(progress)
         self._flow.forget(partition)

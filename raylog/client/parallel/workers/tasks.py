@@ -102,7 +102,8 @@ class TaskWorkers:
 
     def _tell(self, cell_id: int, outcome: Outcome) -> _Work | None:
         """Tell how a run ended; returns what runs next in its place."""
-        self._next = taken = []
+        taken: list[_Work] = []
+        self._next = taken
         try:
             self._ran(cell_id, outcome)
         finally:

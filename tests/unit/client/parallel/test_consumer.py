@@ -38,8 +38,34 @@ def client(bootstrap: str) -> Iterator[BlockingClient]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def strict() -> Iterator[str]:
+    """A broker that makes no topic on first use."""
+    settings = {"auto.create.topics.enable": "false"}
+    with EmbeddedBroker(settings=settings) as broker, BlockingClient(broker.bootstrap) as client:
+        small = {"max.message.bytes": "1000"}
+        client.create_topics([NewTopic("accepted", 1), NewTopic("small", 1, configs=small)])
+        client.create_topics([NewTopic("compacted", 1, configs={"cleanup.policy": "compact"})])
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def strict_client(strict: str) -> Iterator[BlockingClient]:
+    with BlockingClient(strict) as made:
+        yield made
+
+
+@pytest.fixture
+def topic_of_strict(strict_client: BlockingClient, request: pytest.FixtureRequest) -> str:
+    return new_topic(strict_client, request)
+
+
 @pytest.fixture
 def topic(client: BlockingClient, request: pytest.FixtureRequest) -> str:
+    return new_topic(client, request)
+
+
+def new_topic(client: BlockingClient, request: pytest.FixtureRequest) -> str:
     name: str = "".join(c if c.isalnum() else "-" for c in request.node.name)
     client.create_topics([NewTopic(name, 1)])
     return name
@@ -302,6 +328,46 @@ def test_results_that_are_too_large_fail_their_record_alone(
     assert [record.value for record in read(client, "large")] == [b"x"]
     (dead,) = read(client, f"{topic}.g.dlq")
     assert b"max_record_bytes" in (dict(dead.headers)["raylog-exception-text"] or b"")
+
+
+REFUSED = {
+    b"invalid name": ProducerRecord("no such/topic", b"x"),
+    b"no topic": ProducerRecord("there-is-none", b"x"),
+    b"no partition": ProducerRecord("accepted", b"x", partition=99),
+    b"too large": ProducerRecord("small", b"x" * 2_000),
+    b"without key": ProducerRecord("compacted", b"x"),
+    b"header": ProducerRecord("accepted", b"x", headers=[("name", "text")]),  # type: ignore[list-item]  # a mistake
+    b"time": ProducerRecord("accepted", b"x", timestamp_ms=1 << 70),
+}
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.timeout(120)
+def test_results_that_no_topic_takes_fail_their_records_and_hold_up_no_others(
+    strict: str, strict_client: BlockingClient, topic_of_strict: str, transactional: bool
+) -> None:
+    client, topic = strict_client, topic_of_strict
+    fill(client, topic, [(b"k", name) for name in REFUSED] + [(b"l", b"fine")] * 50)
+
+    def fn(record: ConsumerRecord) -> ProducerRecord:
+        assert isinstance(record.value, bytes)
+        return REFUSED.get(record.value) or ProducerRecord("accepted", record.value)
+
+    options: dict[str, Any] = {"transactional_id": topic} if transactional else {"results": True}
+    with running(
+        strict,
+        topic,
+        fn,
+        retry=RetryPolicy(attempts=1),
+        delivery_timeout_ms=2_000,
+        commit_interval_ms=50,
+        **options,
+    ) as made:
+        until(lambda: made.statistics().dead_lettered == len(REFUSED))
+        until(lambda: committed(client, topic) == CommittedOffset(50 + len(REFUSED)))
+    dead = read(client, f"{topic}.g.dlq", read_committed=True)
+    assert {one.value for one in dead} == set(REFUSED)
+    assert {dict(one.headers)["raylog-failure"] for one in dead} == {b"undelivered"}
 
 
 @pytest.mark.parametrize(

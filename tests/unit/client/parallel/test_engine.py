@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from random import Random
@@ -26,7 +27,7 @@ from raylog.client.parallel.workers.tasks import TaskWorkers
 from tests.support.fake_group import WALL_MS, FakeBroker, FakeSink, FakeSource
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-Fn = Callable[[ConsumerRecord], Awaitable[object]]
+Fn = Callable[[Any], Awaitable[object]]
 
 
 class Member:
@@ -40,6 +41,7 @@ class Member:
         *,
         times: EngineSettings | None = None,
         kind: type[Window] = Window,
+        as_batch: bool = False,
         **settings: Any,
     ) -> None:
         self.broker = broker
@@ -50,6 +52,7 @@ class Member:
         )
         job = Job(
             fn,
+            as_batch=as_batch,
             keeps_results=True,
             retry_topics=frozenset(retry_topics),
             sink="out",
@@ -468,6 +471,111 @@ def test_a_letter_whose_topic_is_gone_is_sent_until_it_is_back() -> None:
         await member.stop()
         assert broker.committed[P0] == CommittedOffset(10)
         assert broker.values("t.g.dlq") == [b"3"]
+
+    virtual(test)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_result_that_no_broker_takes_fails_its_record_alone(transactional: bool) -> None:
+    async def test() -> None:
+        broker = filled(60)
+        broker.refuse_topics.add("nowhere")
+        runs: Counter[bytes] = Counter()
+
+        async def fn(record: ConsumerRecord) -> ProducerRecord | None:
+            assert isinstance(record.value, bytes)
+            runs[record.value] += 1
+            topic = "nowhere" if record.value in (b"13", b"14") else "out"
+            return ProducerRecord(topic, record.value, record.key)
+
+        member = Member(
+            broker,
+            fn,
+            [P0],
+            transactional=transactional,
+            retry=RetryPolicy(attempts=3, backoff_ms=10),
+            times=EngineSettings(commit_interval_ms=50),
+        )
+        await member.until(lambda: broker.committed.get(P0) == CommittedOffset(60), 30)
+        await member.stop()
+        assert sorted(int(value or 0) for value in broker.values("out")) == [
+            number for number in range(60) if number not in (13, 14)
+        ]
+        dead = broker.log[TopicPartition("t.g.dlq", 0)]
+        assert sorted(one.value or b"" for one in dead) == [b"13", b"14"]
+        told = dict(dead[0].headers)
+        assert told["raylog-failure"] == b"undelivered"
+        assert b"UnknownTopicOrPartition" in (told["raylog-exception-class"] or b"")
+        # What a transaction refused was finished by then: it is not run again.
+        assert told["raylog-attempts"] == (b"1" if transactional else b"3")
+        assert runs[b"13"] == (1 if transactional else 3)
+        found = member.window.statistics
+        assert (found.processed, found.dead_lettered) == (58, 2)
+
+    virtual(test)
+
+
+def test_a_refused_result_of_a_batch_fails_its_own_record_only() -> None:
+    async def test() -> None:
+        broker = filled(40)
+        broker.refuse_topics.add("nowhere")
+
+        async def fn(records: list[ConsumerRecord]) -> list[ProducerRecord]:
+            return [
+                ProducerRecord("nowhere" if one.value == b"7" else "out", one.value)
+                for one in records
+            ]
+
+        policy = RetryPolicy(attempts=2, backoff_ms=10)
+        member = Member(broker, fn, [P0], batch_size=10, retry=policy, as_batch=True)
+        await member.until(lambda: broker.committed.get(P0) == CommittedOffset(40), 30)
+        await member.stop()
+        assert broker.values("t.g.dlq") == [b"7"]
+        assert len(set(broker.values("out"))) == 39
+
+    virtual(test)
+
+
+def test_a_refused_result_goes_to_the_retry_topics_first() -> None:
+    async def test() -> None:
+        broker = filled(5)
+        broker.refuse_topics.add("out")
+
+        async def fn(record: ConsumerRecord) -> ProducerRecord | None:
+            return ProducerRecord("out", record.value) if record.value == b"3" else None
+
+        policy = RetryPolicy(attempts=1, topic_delays_ms=(10_000,))
+        member = Member(broker, fn, [P0], retry=policy)
+        await member.until(lambda: bool(broker.values("t.g.retry.1")), 5)
+        broker.refuse_topics.clear()
+        await member.until(lambda: bool(broker.values("out")), 20)
+        await member.stop()
+        assert not broker.values("t.g.dlq")
+
+    virtual(test)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_without_dead_letters_a_refused_result_ends_the_consumer(transactional: bool) -> None:
+    async def test() -> None:
+        broker = filled(10)
+        broker.refuse_topics.add("nowhere")
+
+        async def fn(record: ConsumerRecord) -> ProducerRecord | None:
+            return ProducerRecord("nowhere", b"x") if record.value == b"3" else None
+
+        member = Member(
+            broker,
+            fn,
+            [P0],
+            dead_letter=None,
+            transactional=transactional,
+            retry=RetryPolicy(attempts=1),
+        )
+        with pytest.raises(ProcessingFailed, match="t-0 at offset 3 failed 1 times"):
+            await member.task
+        found = broker.committed.get(P0)
+        assert found is None or found.offset <= 3
 
     virtual(test)
 
