@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.interceptors import ProducerRecord
 from raylog.client.parallel.effects import (
     Deliver,
     Done,
@@ -17,7 +19,7 @@ from raylog.client.parallel.effects import (
     RunCell,
     WindowSettings,
 )
-from raylog.client.parallel.note import NoteUnreadable, decode_note
+from raylog.client.parallel.note import NoteUnreadable, Range, decode_note
 from raylog.client.parallel.policy import Failure, FailureKind, Order
 from raylog.client.parallel.window import Window
 from raylog.wire.record import Record
@@ -26,8 +28,22 @@ RAISED = Failure(FailureKind.RAISED, "ValueError", "no")
 LOST = Failure(FailureKind.WORKER_LOST, "WorkerLost", "gone")
 
 
+REFUSED = Failure(FailureKind.UNDELIVERED, "UnknownTopicOrPartition", "no such topic")
+RESULT = ProducerRecord("out", b"result")
+
+
+@dataclass(slots=True)
+class GroupState:
+    """What members share: offsets as the coordinator has them, and what really happened."""
+
+    committed: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    done: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    runs: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    owner: dict[TopicPartition, WindowGame] = field(default_factory=dict)
+
+
 class WindowGame:
-    """One group, one member at a time; every step checks what must hold.
+    """One member of a group; every step checks what must hold.
 
     - nothing is committed, and nothing noted, that was not finished;
     - what the last commit or its note knows is never run again;
@@ -35,56 +51,89 @@ class WindowGame:
     - no more cells run than there are, and the note always fits.
     """
 
-    def __init__(self, settings: WindowSettings, log: dict[TopicPartition, list[Record]]) -> None:
+    def __init__(
+        self,
+        settings: WindowSettings,
+        log: dict[TopicPartition, list[Record]],
+        group: GroupState | None = None,
+    ) -> None:
+        """Without a `group` the member is alone and has all partitions."""
         self.settings = settings
         self.log = log
         self.now_ms = 0.0
-        self.committed: dict[TopicPartition, tuple[int, str]] = {}
-        self.done: set[tuple[TopicPartition, int]] = set()
-        self.dead: set[tuple[TopicPartition, int]] = set()
-        self.runs: dict[tuple[TopicPartition, int], int] = {}
+        self.group = GroupState() if group is None else group
+        self.committed, self.done = self.group.committed, self.group.done
+        self.runs, self.owner = self.group.runs, self.group.owner
         self.start()
+        if group is None:
+            self.assign_all()
 
     def start(self) -> None:
-        """A process starts, with what was committed."""
+        """A process starts, without partitions."""
         self.window = Window(self.settings, Random(0))
         self.running: dict[int, RunCell] = {}
         self.given_up: set[int] = set()
         self.delivering: dict[int, Deliver] = {}
+        self.results: dict[int, RunCell] = {}
+        """Runs whose results are on their way."""
         self.paused: set[TopicPartition] = set()
         self.position: dict[TopicPartition, int] = {}
         self.started: dict[tuple[TopicPartition, object], int] = {}
         self.begun: set[tuple[TopicPartition, int]] = set()
         """What ran in the current assignment."""
+
+    def assign_all(self) -> None:
         for key in self.log:
             self.assign(key)
 
     def assign(self, key: TopicPartition) -> None:
-        offset, note = self.committed.get(key, (0, ""))
-        if key in self.position:
+        """Get a partition that nobody has, with what was committed."""
+        if key in self.owner:
             return
-        try:
-            finished = decode_note(key, offset, note)
-        except NoteUnreadable:
-            finished = []
+        if key in self.position:
+            self.hear(key)
+        self.owner[key] = self
+        offset, _ = self.committed.get(key, (0, ""))
         self.position[key] = offset
         for name in [name for name in self.started if name[0] == key]:
             del self.started[name]
         self.begun = {place for place in self.begun if place[0] != key}
-        self.carry_out(self.window.assigned(key, offset, finished))
+        self.carry_out(self.window.assigned(key, offset, self.noted(key)))
+
+    def noted(self, key: TopicPartition) -> list[Range]:
+        """What a member that gets the partition believes of the note."""
+        offset, note = self.committed.get(key, (0, ""))
+        try:
+            return decode_note(key, offset, note)
+        except NoteUnreadable:
+            return []
 
     def revoke(self, key: TopicPartition, *, drain: bool) -> None:
         """The partition goes to another member; `drain`: after a commit."""
-        if key not in self.position:
+        if self.owner.get(key) is not self:
             return
         if drain:
             self.carry_out(self.window.drain([key]))
             self.commit()
-        del self.position[key]
-        self.paused.discard(key)
-        self.carry_out(self.window.revoked([key], self.now_ms))
+        del self.owner[key]
+        self.hear(key)
+
+    def fence(self, key: TopicPartition) -> None:
+        """The group gives the partition to others, and the member does not know."""
+        if self.owner.get(key) is self:
+            del self.owner[key]
+
+    def hear(self, key: TopicPartition) -> None:
+        """The member learns that it lost a partition."""
+        if key in self.position and self.owner.get(key) is not self:
+            del self.position[key]
+            self.paused.discard(key)
+            self.carry_out(self.window.revoked([key], self.now_ms))
 
     def crash(self) -> None:
+        """The process dies, and another one takes its place in the group."""
+        for key in [key for key, owner in self.owner.items() if owner is self]:
+            del self.owner[key]
         self.start()
 
     def fetch(self, key: TopicPartition, count: int) -> None:
@@ -99,11 +148,13 @@ class WindowGame:
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + int(self.now_ms)
 
-    def end_run(self, cell_id: int, failure: Failure | None) -> None:
+    def end_run(self, cell_id: int, failure: Failure | None, *, has_result: bool = False) -> None:
         run = self.running.pop(cell_id)
         self.given_up.discard(cell_id)
-        outcome = Done() if failure is None else failure
-        if failure is None:
+        outcome = Done((RESULT,) if has_result else ()) if failure is None else failure
+        if failure is None and has_result:
+            self.results[cell_id] = run
+        elif failure is None:
             # Even if the partition was taken away: the function did run to its end.
             self.done.update((run.key, record.offset) for record in run.records)
         self.carry_out(self.window.ran(cell_id, outcome, self.now_ms, self.wall_ms))
@@ -111,22 +162,23 @@ class WindowGame:
     def end_delivery(self, cell_id: int, *, written: bool, refusal: Failure | None = None) -> None:
         sent = self.delivering.pop(cell_id)
         if written:
-            for one in sent.outputs:
-                found = dict(one.headers)
-                topic, partition = (
-                    found["raylog-original-topic"],
-                    found["raylog-original-partition"],
-                )
-                offset = found["raylog-original-offset"]
-                assert topic is not None
-                assert partition is not None
-                assert offset is not None
-                place = TopicPartition(topic.decode(), int(partition)), int(offset)
-                self.done.add(place)
-                self.dead.add(place)
+            self.done.update(self.places(cell_id, sent))
             self.carry_out(self.window.delivered(cell_id, self.now_ms))
         else:
             self.carry_out(self.window.undelivered(cell_id, refusal, self.now_ms, self.wall_ms))
+
+    def places(self, cell_id: int, sent: Deliver) -> list[tuple[TopicPartition, int]]:
+        """The records that what is written comes from."""
+        if RESULT in sent.outputs:
+            run = self.results[cell_id]
+            return [(run.key, record.offset) for record in run.records]
+        found = []
+        for one in sent.outputs:
+            told = {name: (value or b"").decode() for name, value in one.headers}
+            partition = int(told["raylog-original-partition"])
+            key = TopicPartition(told["raylog-original-topic"], partition)
+            found.append((key, int(told["raylog-original-offset"])))
+        return found
 
     def pass_time(self, ms: float) -> None:
         self.now_ms += ms
@@ -134,6 +186,8 @@ class WindowGame:
 
     def commit(self) -> None:
         points = self.window.commit_points()
+        if any(self.owner.get(point.key) is not self for point in points):
+            return  # refused: the member is of an older generation
         for point in points:
             self.check_commit(point.key, point.offset, point.note)
             self.committed[point.key] = (point.offset, point.note)
@@ -148,10 +202,8 @@ class WindowGame:
                 assert (key, record.offset) in self.done, "nothing unfinished is committed"
 
     def is_known(self, key: TopicPartition, offset: int) -> bool:
-        committed, note = self.committed.get(key, (0, ""))
-        return offset < committed or any(
-            a <= offset < b for a, b in decode_note(key, committed, note)
-        )
+        committed, _ = self.committed.get(key, (0, ""))
+        return offset < committed or any(a <= offset < b for a, b in self.noted(key))
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -184,7 +236,8 @@ class WindowGame:
         assert not busy & self.lanes(run), "records of a lane never run at the same time"
         for record in run.records:
             place = run.key, record.offset
-            assert not self.is_known(*place), "what the commit knows is not run again"
+            if self.owner.get(run.key) is self:
+                assert not self.is_known(*place), "what the commit knows is not run again"
             self.runs[place] = self.runs.get(place, 0) + 1
             name = run.key, self.lane(run.key, record)
             if place not in self.begun:
@@ -204,8 +257,7 @@ class WindowGame:
 
     def finish_all(self) -> None:
         """From here on everything goes well: all records must be finished and committed."""
-        for key in self.log:
-            self.assign(key)
+        self.assign_all()
         for _ in range(100 * (2 + sum(map(len, self.log.values())))):
             for key in self.log:
                 self.fetch(key, 7)
