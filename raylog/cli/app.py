@@ -10,6 +10,7 @@ from raylog.cli import (
     brokers,
     configs,
     consume,
+    dlq,
     down,
     groups,
     health,
@@ -68,6 +69,7 @@ app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(dlq.app, name="dlq")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(pipeline.app, name="pipeline")

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _POLL_MS = 500
 _POLL_RECORDS_MAX = 10_000
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+encode_line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""A value as JSON on one line."""
 
 Formatted = Callable[[str, int, "Record"], bytes]
 
@@ -264,8 +265,8 @@ def _read_line(
 ) -> bytes:
     """A record whose key and value are in a format; CommandFailed says which one is not."""
     try:
-        key = _field("key", record.key, topic, record, reading.key)
-        value = _field("value", record.value, topic, record, reading.value)
+        key = field_of("key", record.key, topic, record, reading.key)
+        value = field_of("value", record.value, topic, record, reading.value)
     except NotOfFormat as failure:
         raise CommandFailed(
             f"{topic}-{partition}, offset {record.offset}: {failure}. Read on after it with: "
@@ -279,12 +280,12 @@ def _read_line(
     return line + b"\n"
 
 
-def _field(
+def field_of(
     name: str, data: bytes | None, topic: str, record: Record, read: Reading | None
 ) -> dict[str, object]:
     """A key or value under its name in JSON."""
     if data is None or read is None:
-        return dict(_text_or_base64(name, data))
+        return dict(text_or_base64(name, data))
     return {name: read(topic, data, record.headers)}
 
 
@@ -295,12 +296,12 @@ def _line_of(field: dict[str, object], *, quoted: bool) -> bytes:
         return base64.b64decode(str(found))
     if found is None:
         return b""
-    return (_encode(found) if quoted else str(found)).encode()
+    return (encode_line(found) if quoted else str(found)).encode()
 
 
 def format_json(topic: str, partition: int, record: Record) -> bytes:
     """A record as one line of JSON; `raylog produce --json` reads it back."""
-    key, value = _text_or_base64("key", record.key), _text_or_base64("value", record.value)
+    key, value = text_or_base64("key", record.key), text_or_base64("value", record.value)
     return _json_line(topic, partition, record, {**key, **value})
 
 
@@ -318,10 +319,10 @@ def _json_line(topic: str, partition: int, record: Record, content: dict[str, ob
             [name, None if value is None else value.decode("utf-8", "replace")]
             for name, value in record.headers
         ]
-    return _encode(fields).encode() + b"\n"
+    return encode_line(fields).encode() + b"\n"
 
 
-def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
     """A key or value as text if it is UTF-8."""
     if value is None:
         return {name: None}

@@ -169,3 +169,50 @@ def _number(found: dict[str, bytes | None], name: str) -> int | None:
     """A header's number; None if there is none."""
     text = (found.get(name) or b"").decode(errors="replace")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTold:
+    """What a letter tells of its record; None where its headers say nothing sound."""
+
+    origin: Origin | None
+    reason: str | None
+    exception: str | None
+    text: str | None
+    group: str | None
+    value_left_out: int | None
+    """Bytes of the value, if it was too large to be in the letter."""
+
+
+def read_letter(record: Record) -> LetterTold:
+    """What the headers of a record say, whoever wrote it."""
+    nowhere = TopicPartition("", -1)
+    origin = origin_of(nowhere, record)
+    found = {name: value for name, value in record.headers if name in OURS}
+    return LetterTold(
+        None if origin.topic == nowhere.topic else origin,
+        _text(found, FAILURE),
+        _text(found, EXCEPTION_CLASS),
+        _text(found, EXCEPTION_TEXT),
+        _text(found, GROUP),
+        _number(found, VALUE_LEFT_OUT),
+    )
+
+
+def as_sent_again(
+    key: TopicPartition, record: Record, told: LetterTold, to: str | None
+) -> ProducerRecord:
+    """The record of a letter, for its first topic and partition, or for the topic `to` by key."""
+    assert to is not None or told.origin is not None, "it goes somewhere"
+    headers = [header for header in without_ours(record.headers) if header[0] != REPLAYED]
+    headers.append((REPLAYED, f"{key} offset {record.offset}".encode()))
+    if to is not None or told.origin is None:
+        return ProducerRecord(to or "", record.value, record.key, headers)
+    return ProducerRecord(
+        told.origin.topic, record.value, record.key, headers, None, told.origin.partition
+    )
+
+
+def _text(found: dict[str, bytes | None], name: str) -> str | None:
+    value = found.get(name)
+    return None if value is None else value.decode(errors="replace")

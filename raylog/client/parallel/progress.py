@@ -65,6 +65,7 @@ class Progress:
         self.skipped = 0
         """Records that a note told were finished."""
         self._note_bytes_max = note_bytes_max
+        self._noted = tuple(finished)
         self._inherited = deque(finished)
         self._high = finished[-1][1] if finished else (committed or 0)
         self._within: deque[Entry] = deque()
@@ -76,6 +77,10 @@ class Progress:
     def unfinished(self) -> int:
         """Records that were fetched and are not finished."""
         return self._unfinished + len(self._ahead)
+
+    def was_noted(self, offset: int) -> bool:
+        """Whether the note that this began with says that an offset is finished."""
+        return any(start <= offset < end for start, end in self._noted)
 
     def take(self, record: Record, size: int, due_ms: float) -> Entry | None:
         """Take the next fetched record; None if it needs no work: it was finished before."""

@@ -1,0 +1,243 @@
+"""`raylog dlq`: list, show, replay dead letters of parallel consumers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.acting import acting
+from raylog.cli.completion import complete_topics
+from raylog.cli.consume import encode_line, field_of
+from raylog.cli.dlq_replay import PartitionFilter, ReasonFilter, Topic, is_selected, replay
+from raylog.cli.formats import (
+    Format,
+    KeyFormat,
+    NotOfFormat,
+    Readers,
+    Reading,
+    Registry,
+    ValueFormat,
+    readers,
+)
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from raylog.cli.output import counted, print_done, print_json, print_table
+from raylog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from raylog.cli.dlq_letters import Letter
+    from raylog.client import BlockingClient
+    from raylog.wire.record import Record
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, show and replay dead letters: records that a ParallelConsumer gave up.",
+)
+app.command(name="replay")(acting(replay))
+
+_UNKNOWN = "unknown"
+
+
+@app.command(name="list")
+def list_letters(
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Dead-letter topics; default: all whose names end in .dlq.",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option("--pattern", help="Names of dead-letter topics, with * and ?.")
+    ] = "*.dlq",
+    as_json: Json = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List dead-letter topics: letters by reason and group, how many were replayed, the newest.
+
+    All letters are read for it.
+    """
+    from raylog.client import BlockingClient
+
+    with Progress() as progress, BlockingClient(bootstrap) as client:
+        names = topics or [
+            name for name in sorted(client.metadata().topics) if fnmatchcase(name, pattern)
+        ]
+        rows = [_row(client, name, progress) for name in names]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["topic", "letters#", "replayed#", "reasons", "groups", "newest"]
+    print_table(None, columns, [_cells(row) for row in rows])
+    if not rows:
+        print_done(f"no topics with names like {pattern}")
+
+
+def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, object]:
+    """One topic, counted."""
+    from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
+
+    keys = partitions_of(client, topic, None)
+    reasons: Counter[str] = Counter()
+    groups: Counter[str] = Counter()
+    replayed = 0
+    newest_ms: int | None = None
+    progress.tell(f"reading {topic}")
+    for letter in read_letters(client, keys, progresses(client, keys)):
+        reasons[letter.told.reason or _UNKNOWN] += 1
+        groups[letter.told.group or _UNKNOWN] += 1
+        replayed += letter.is_replayed
+        newest_ms = max(letter.record.timestamp, newest_ms or 0)
+    return {
+        "topic": topic,
+        "letters": reasons.total(),
+        "replayed": replayed,
+        "reasons": dict(reasons.most_common()),
+        "groups": dict(groups.most_common()),
+        "newest": newest_ms,
+    }
+
+
+def _cells(row: dict[str, object]) -> list[object]:
+    """A row for people."""
+    shown = dict(row)
+    for name in ("reasons", "groups"):
+        found = row[name]
+        assert isinstance(found, dict)
+        shown[name] = ", ".join(f"{value} {count:,}" for value, count in found.items()) or None
+    newest = row["newest"]
+    shown["newest"] = _time(newest) if isinstance(newest, int) else None
+    return list(shown.values())
+
+
+@app.command()
+def show(
+    topic: Topic,
+    partitions: PartitionFilter = None,
+    reasons: ReasonFilter = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Show that many letters.")
+    ] = None,
+    key_format: KeyFormat = Format.BYTES,
+    value_format: ValueFormat = Format.BYTES,
+    registry: Registry = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a letter.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show the letters of a dead-letter topic: where they come from, why, key and value.
+
+    A key or value that is not of the format asked for is shown as it is.
+    """
+    from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
+    from raylog.client import BlockingClient
+
+    count = 0
+    with ExitStack() as opened:
+        reading = readers(key_format, value_format, registry, opened)
+        client = opened.enter_context(BlockingClient(bootstrap))
+        keys = partitions_of(client, topic, partitions)
+        letters = read_letters(client, keys, progresses(client, keys))
+        chosen = (one for one in letters if is_selected(one, reasons))
+        for letter in islice(chosen, limit):
+            count += 1
+            facts = _facts(letter, reading)
+            typer.echo(encode_line(facts) if as_json else _text(letter, facts))
+    if not as_json:
+        print_done(counted(count, "letter"))
+
+
+def _facts(letter: Letter, reading: Readers) -> dict[str, object]:
+    """A letter as JSON."""
+    record, told = letter.record, letter.told
+    origin = told.origin
+    facts: dict[str, object] = {
+        "topic": letter.key.topic,
+        "partition": letter.key.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "original": None
+        if origin is None
+        else {
+            "topic": origin.topic,
+            "partition": origin.partition,
+            "offset": origin.offset,
+            "timestamp": origin.timestamp_ms,
+        },
+        "reason": told.reason,
+        "exception": told.exception,
+        "text": told.text,
+        "attempts": None if origin is None else origin.attempts,
+        "first_failure": None if origin is None else origin.first_failure_ms,
+        "group": told.group,
+        "replayed": letter.is_replayed,
+        **_read("key", record.key, letter, record, reading.key),
+        **_read("value", record.value, letter, record, reading.value),
+        "headers": _headers(record),
+    }
+    if told.value_left_out is not None:
+        facts["value_left_out"] = told.value_left_out
+    return facts
+
+
+def _read(
+    name: str, data: bytes | None, letter: Letter, record: Record, read: Reading | None
+) -> dict[str, object]:
+    """A key or value in its format, or as it is: what cannot be read is often why it is here."""
+    origin = letter.told.origin
+    topic = letter.key.topic if origin is None else origin.topic
+    try:
+        return field_of(name, data, topic, record, read)
+    except NotOfFormat:
+        return field_of(name, data, topic, record, None)
+
+
+def _headers(record: Record) -> list[tuple[str, str | None]]:
+    """The headers that the record had before it failed."""
+    from raylog.client.parallel.letters import without_ours
+
+    return [
+        (name, None if value is None else value.decode("utf-8", "replace"))
+        for name, value in without_ours(record.headers)
+    ]
+
+
+def _text(letter: Letter, facts: dict[str, object]) -> str:
+    """A letter for people."""
+    record, told = letter.record, letter.told
+    state = ", replayed" if letter.is_replayed else ""
+    lines = [f"{letter.key} offset {record.offset}, {_time(record.timestamp)}{state}"]
+    origin = told.origin
+    if origin is None:
+        lines.append("  from: unknown, it is no letter of a parallel consumer")
+    else:
+        place = f"{origin.topic}-{origin.partition} offset {origin.offset}"
+        lines.append(f"  from: {place}, {_time(origin.timestamp_ms)}")
+        runs = counted(origin.attempts, "attempt")
+        lines.append(f"  given up by: group {told.group or _UNKNOWN}, after {runs}")
+    if told.reason is not None:
+        why = f"{told.exception or ''}: {told.text or ''}".strip(": ")
+        lines.append(f"  reason: {told.reason}, {why}")
+    for name in ("key", "value"):
+        found = facts.get(name, facts.get(f"{name}_base64"))
+        shown = found if isinstance(found, str) else encode_line(found)
+        lines.append(f"  {name}: {'(none)' if found is None else shown}")
+    if told.value_left_out is not None:
+        lines.append(f"  the value of {told.value_left_out:,} bytes was too large for the letter")
+    for header, value in _headers(record):
+        lines.append(f"  header {header}: {'(none)' if value is None else value}")
+    return "\n".join(lines)
+
+
+def _time(timestamp_ms: int) -> str:
+    """A time for people, local; as it is if no calendar has it."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"@{timestamp_ms}"
+    return moment.isoformat(" ", "seconds")
