@@ -35,6 +35,7 @@ from raylog.client.parallel.supervision import (
     StopTask,
     Supervision,
 )
+from raylog.extras import check
 
 __all__ = ["Processing", "RestartPolicy", "process"]
 
@@ -77,6 +78,8 @@ def process(
     topics = [source] if isinstance(source, str) else list(source)
     if kind not in _KINDS:
         raise InvalidSetting(f"expected kind to be one of {', '.join(_KINDS)}; found {kind!r}")
+    if kind == "ray":
+        check("ray", "raylog.eos.process(kind='ray')")
     arguments = {
         "config": config,
         "topics": topics,

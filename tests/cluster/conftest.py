@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raylog.actors.runtime import ray_node
-from tests.support.ray_clusters import NewCluster, Note, RayCluster
+from tests.support.ray_clusters import NewCluster, NewNode, Note, RayCluster
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -81,3 +82,16 @@ def new_cluster(driver: Callable[[], RayRuntime], tmp_path: Path) -> Iterator[Ne
     yield new
     for cluster in made:
         cluster.end()
+
+
+@pytest.fixture
+def new_node(local_ray: Path, tmp_path: Path) -> Iterator[NewNode]:
+    """Starts more nodes of the Ray of this session; they end with the test."""
+    (head,) = ray_node.running_nodes(local_ray.parent)
+    run = tmp_path / "nodes"
+    run.mkdir(mode=0o700)
+    shutil.copy(head.token_path, run / "ray.token")
+    yield lambda index, labels=None: ray_node.start_node(
+        run, index=index, join=head.address, labels=labels
+    )
+    assert not ray_node.stop_nodes(run)

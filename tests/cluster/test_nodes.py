@@ -1,12 +1,8 @@
 """Brokers on several Ray nodes: one node ends, the others go on, it comes back with its data."""
 
 import asyncio
-import os
-import shutil
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +14,22 @@ from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name, supervisor_name
 from raylog.actors.runtime import ray_node
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
-from raylog.actors.runtime.processes import descendants
-from raylog.actors.runtime.ray_node import LocalRay, actors_named
+from raylog.actors.runtime.ray_node import actors_named
 from raylog.actors.supervisor.actor import ensure_supervisor
 from raylog.actors.supervisor.desired import DesiredCluster, share_name
 from raylog.wire.errors import KafkaError
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.load import Reader, Writer, assert_nothing_lost
-from tests.support.ray_clusters import DEADLINE_S, NewCluster, Note, create, slowness, wait_until
+from tests.support.ray_clusters import (
+    DEADLINE_S,
+    NewCluster,
+    NewNode,
+    Note,
+    create,
+    kill,
+    slowness,
+    wait_until,
+)
 from tests.support.wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -36,28 +40,7 @@ GOES_ON_S = 1.0
 FENCED_S = 8.0
 """broker.session.timeout.ms, and a heartbeat to notice it by."""
 
-NewNode = Callable[..., LocalRay]
 LABELS = {"raylog-broker": "0"}
-
-
-@pytest.fixture
-def new_node(local_ray: Path, tmp_path: Path) -> Iterator[NewNode]:
-    """Starts more nodes of the Ray of this session; they end with the test."""
-    (head,) = ray_node.running_nodes(local_ray.parent)
-    run = tmp_path / "nodes"
-    run.mkdir(mode=0o700)
-    shutil.copy(head.token_path, run / "ray.token")
-    yield lambda index, labels=None: ray_node.start_node(
-        run, index=index, join=head.address, labels=labels
-    )
-    assert not ray_node.stop_nodes(run)
-
-
-def kill(node: LocalRay) -> None:
-    """End a node with all that runs on it."""
-    for process in [*node.processes, *descendants(node.processes)]:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
 
 
 def leader(port: int, topic: str) -> int:

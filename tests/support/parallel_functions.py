@@ -28,6 +28,29 @@ def note_down(record: ConsumerRecord) -> None:
         file.write(line)
 
 
+def note_place(record: ConsumerRecord) -> None:
+    """Append to the file that the record's value names: key, number, Ray node."""
+    import ray
+
+    assert isinstance(record.value, bytes)
+    assert isinstance(record.key, bytes)
+    number, _, path = record.value.decode().partition("|")
+    time.sleep(0.02)
+    line = f"{record.key.decode()} {number} {ray.get_runtime_context().get_node_id()}\n"
+    with open(path, "a") as file:
+        file.write(line)
+
+
+def with_place(record: ConsumerRecord) -> bytes:
+    """The record's number, and the Ray node that it was processed on."""
+    import ray
+
+    assert isinstance(record.value, bytes)
+    time.sleep(0.05)
+    number = record.value.partition(b"|")[0]
+    return number + b"|" + ray.get_runtime_context().get_node_id().encode()
+
+
 def upper(record: ConsumerRecord) -> ProducerRecord | None:
     """A result for topic `out`."""
     assert isinstance(record.value, bytes)

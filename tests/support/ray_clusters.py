@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,7 +27,8 @@ from raylog.actors.cluster import (
 )
 from raylog.actors.names import BROKER, CONTROLLER, broker_name, controller_name
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, on_node
-from raylog.actors.runtime.ray_node import LOOPBACK, ActorEntry, actors_named
+from raylog.actors.runtime.processes import descendants
+from raylog.actors.runtime.ray_node import LOOPBACK, ActorEntry, LocalRay, actors_named
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -190,6 +192,15 @@ Note = Callable[[str, float], None]
 """Notes a figure for the end of the report."""
 NewCluster = Callable[..., RayCluster]
 """Makes a cluster on a test's own data, which is ended with the test."""
+NewNode = Callable[..., LocalRay]
+"""Starts a node more of the Ray of this session, which ends with the test."""
+
+
+def kill(node: LocalRay) -> None:
+    """End a node with all that runs on it."""
+    for process in [*node.processes, *descendants(node.processes)]:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def create(

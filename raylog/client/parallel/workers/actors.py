@@ -13,6 +13,7 @@ from raylog.client.parallel.job import Job, failure_of
 from raylog.client.parallel.policy import FailureKind
 from raylog.client.parallel.ports import Ran
 from raylog.client.parallel.workers.threads import STALLED
+from raylog.extras import needs
 from raylog.wire.record import Record
 
 _OPTIONS: dict[str, object] = {"scheduling_strategy": "SPREAD", "max_restarts": 0}
@@ -46,11 +47,9 @@ class RayWorkers:
         self._is_closing = False
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
-        """Import Ray; raises InvalidSetting if this process is not connected to a cluster."""
-        try:
+        """Import Ray; raises MissingExtra, or InvalidSetting without a connection to a cluster."""
+        with needs("ray", "ParallelConsumer(worker_kind='ray')"):
             import ray
-        except ImportError as error:
-            raise InvalidSetting("workers of kind ray need: pip install raylog[ray]") from error
         if not ray.is_initialized():
             raise InvalidSetting("workers of kind ray need a Ray cluster: call ray.init() before")
         self._ray, self._ran = ray, ran
