@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 BOTH_CORES := -n 2 --dist loadfile
-NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py
+NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py tests/cluster/test_parallel_nodes.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
