@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from raylog.client import EARLIEST, BlockingClient, ConsumerSettings, InvalidSetting, TopicPartition
 from raylog.client.admin.groups import CommittedOffset
@@ -232,6 +233,22 @@ def test_coroutines(bootstrap: str, client: BlockingClient, topic: str) -> None:
     with running(bootstrap, topic, fn, worker_kind="asyncio", workers=64) as made:
         until(lambda: made.statistics().processed == 300)
     assert committed(client, topic) == CommittedOffset(300)
+
+
+def test_it_runs_on_uvloop(bootstrap: str, client: BlockingClient, topic: str) -> None:
+    fill(client, topic, [(b"k%d" % n, b"%d" % n) for n in range(100)])
+
+    async def fn(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0.001)
+        if made.statistics().processed == 99:
+            made.stop()
+
+    made = ParallelConsumer(
+        bootstrap, [topic], fn, worker_kind="asyncio", group_id="u", auto_offset_reset="earliest"
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(made.run_async(), DEADLINE_S))
+    assert client.group_offsets("u") == {TopicPartition(topic, 0): CommittedOffset(100)}
 
 
 def test_results_and_offsets_in_transactions(
