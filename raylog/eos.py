@@ -213,12 +213,14 @@ class Processing:
         task.start(index, self._ended)
 
     def _ended(self, index: int, failure: BaseException | None) -> None:
-        """A task has ended; from any thread."""
+        """A task has ended; from any thread, one of Ray's that must not be held up among them."""
         if failure is not None:
             log.warning("task %d of %s failed: %r", index, self._prefix, failure)
 
         def ended(now_ms: float) -> list[Step]:
-            self._running.pop(index, None)
+            task = self._running.pop(index, None)
+            if task is not None:
+                task.close()
             return self._supervision.ended(index, failure, now_ms)
 
         self._events.put(ended)
@@ -230,6 +232,9 @@ class _Task(Protocol):
     def stop(self) -> None: ...
 
     def statistics(self) -> Statistics | None: ...
+
+    def close(self) -> None:
+        """It has ended: see that nothing of it is left."""
 
 
 class _ThreadTask:
@@ -248,6 +253,9 @@ class _ThreadTask:
 
     def statistics(self) -> Statistics | None:
         return self._consumer.statistics()
+
+    def close(self) -> None:
+        """Its thread has done all that there was to do."""
 
     def _run(self, index: int, ended: Ended) -> None:
         failure: BaseException | None = None
@@ -307,8 +315,11 @@ class _ActorTask:
             return None  # it is being replaced
         return found
 
+    def close(self) -> None:
+        """Kill the actor: one that cannot be reached may live on."""
+        self._ray.kill(self._actor)
+
     def _run_ended(self, index: int, failure: BaseException | None, ended: Ended) -> None:
-        self._ray.kill(self._actor)  # one that cannot be reached may live on
         cause = failure.cause if isinstance(failure, self._ray.exceptions.RayTaskError) else None
         ended(index, cause or failure)
 
