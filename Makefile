@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated transactions-bench clients-bench copying client-kills groups-load spark-bench cleaning micro golden site lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -157,6 +157,9 @@ replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kaf
 
 clients-bench: $(STAMP) ## Python's Kafka clients beside one another, on Apache Kafka and Raylog (needs Java and Maven; an hour or so); ROUNDS=10
 	$(PY) -m bench.client_libraries --rounds $(or $(ROUNDS),10) --write-docs
+
+parallel-bench: $(STAMP) ## workers that sleep 10 ms a record, on one partition, beside bare threads and tasks
+	$(PY) -m bench.parallel
 
 transactions-bench: $(STAMP) ## transactional produce throughput beside Apache Kafka (needs Java and Maven); BROKERS=1 or 3
 	$(PY) -m bench.transactions --brokers $(or $(BROKERS),1)

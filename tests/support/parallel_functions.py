@@ -35,7 +35,7 @@ def note_place(record: ConsumerRecord) -> None:
     assert isinstance(record.value, bytes)
     assert isinstance(record.key, bytes)
     number, _, path = record.value.decode().partition("|")
-    time.sleep(0.02)
+    time.sleep(0.05)
     line = f"{record.key.decode()} {number} {ray.get_runtime_context().get_node_id()}\n"
     with open(path, "a") as file:
         file.write(line)
@@ -46,7 +46,7 @@ def with_place(record: ConsumerRecord) -> bytes:
     import ray
 
     assert isinstance(record.value, bytes)
-    time.sleep(0.05)
+    time.sleep(0.3)
     number = record.value.partition(b"|")[0]
     return number + b"|" + ray.get_runtime_context().get_node_id().encode()
 
