@@ -101,7 +101,7 @@ class Engine:
         self._committing = asyncio.Lock()
         self._wakes: set[asyncio.Future[None]] = set()
         await self._sink.start()
-        await self._workers.start(self._ran, self._fail)
+        await self._workers.start(self._ran, self._fail, self._began)
         await self._source.subscribe(topics, self)
         commits = self._loop.create_task(self._commit_forever(), name="raylog commits")
         commits.add_done_callback(self._background_ended)
@@ -263,7 +263,8 @@ class Engine:
         for effect in effects:
             match effect:
                 case RunCell(cell_id, key, records):
-                    self._workers.run(cell_id, key, records)
+                    if not self._workers.run(cell_id, key, records):
+                        self._window.waits_for_worker(cell_id)
                 case GiveUpCell(cell_id):
                     self._workers.give_up(cell_id)
                 case Deliver():
@@ -292,6 +293,11 @@ class Engine:
         except Exception as error:  # noqa: BLE001  # a broken invariant ends the run, not a callback
             self._fail(error)
         self._wake()
+
+    def _began(self, cell_id: int) -> None:
+        """A worker has started and runs its first cell."""
+        self._window.began(cell_id, self._now_ms())
+        self._set_timer()
 
     def _set_timer(self) -> None:
         """Have the window do what is due, when it is."""

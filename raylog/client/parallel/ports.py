@@ -19,6 +19,10 @@ Ran = Callable[[int, Outcome], None]
 """Takes a cell's id and how its run ended; called in the event loop, never by `run` itself."""
 
 
+Began = Callable[[int], None]
+"""Takes the id of a cell whose run begins only now, because its worker had to start first."""
+
+
 class NotDelivered(ClientError):
     """Records were not acknowledged, or their transaction was aborted."""
 
@@ -100,11 +104,14 @@ class Workers(Protocol):
     can_end: bool
     """Whether `give_up` stops the function."""
 
-    async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
+    async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
         """`ran` takes the answers, one to each `run`; `fatal` what no cell is to blame for."""
 
-    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
-        """Have a worker run the function; returns at once."""
+    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
+        """Have a worker run the function; returns at once.
+
+        False: its worker has to start first, and `began` is called when it has.
+        """
 
     def give_up(self, cell_id: int) -> None:
         """End this run as stalled: the answer comes when it is over, as far as that is known."""

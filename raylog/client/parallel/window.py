@@ -213,6 +213,16 @@ class Window:
         self._start_more(now_ms)
         return self._take_effects()
 
+    def waits_for_worker(self, cell_id: int) -> None:
+        """A run begins when its worker has started (`began`); until then it cannot stall."""
+        self._stalls.pop(cell_id, None)
+
+    def began(self, cell_id: int, now_ms: float) -> None:
+        """A run begins whose worker had to start first."""
+        cell = self._cells.get(cell_id)
+        if cell is not None and cell.state is State.RUNNING:
+            self._watch_for_stall(cell, now_ms)
+
     def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
         """A worker is done with a cell's run."""
         cell = self._cells[cell_id]
@@ -479,6 +489,10 @@ class Window:
         cell.state = State.RUNNING
         records = tuple(entry.record for entry in islice(cell.entries, cell.run_size))
         self._effects.append(RunCell(cell.cell_id, cell.progress.key, records))
+        self._watch_for_stall(cell, now_ms)
+
+    def _watch_for_stall(self, cell: Cell, now_ms: float) -> None:
+        """Give a run up when it takes too long from now on."""
         stall_ms = self.settings.retry.stall_timeout_ms
         if stall_ms is not None:
             self._stalls[cell.cell_id] = now_ms + stall_ms

@@ -11,7 +11,7 @@ from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import Outcome
 from raylog.client.parallel.job import Job, failure_of
 from raylog.client.parallel.policy import FailureKind
-from raylog.client.parallel.ports import Ran
+from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.extras import needs
 from raylog.wire.record import Record
@@ -46,25 +46,28 @@ class RayWorkers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
-    async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
+    async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
         """Import Ray; raises MissingExtra, or InvalidSetting without a connection to a cluster."""
         with needs("ray", "ParallelConsumer(worker_kind='ray')"):
             import ray
         if not ray.is_initialized():
             raise InvalidSetting("workers of kind ray need a Ray cluster: call ray.init() before")
-        self._ray, self._ran = ray, ran
+        self._ray, self._ran, self._began = ray, ran, began
         self._loop = asyncio.get_running_loop()
         self._class = ray.remote(Runner).options(**self._options)
         self._job_ref = ray.put(self._job)
 
-    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
+    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
         """Send it to an idle actor, or a new one."""
-        actor = self._idle.pop() if self._idle else self._new()
+        is_new = not self._idle
+        actor = self._new() if is_new else self._idle.pop()
         self._by_cell[cell_id] = actor
+        started = actor.__ray_ready__.remote() if is_new else None
         call = actor.run.remote(tuple(key), [tuple(record) for record in records])
-        task = self._loop.create_task(self._attend(cell_id, actor, call))
+        task = self._loop.create_task(self._attend(cell_id, actor, started, call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return not is_new
 
     def give_up(self, cell_id: int) -> None:
         """Kill the actor; its end is the answer."""
@@ -86,10 +89,13 @@ class RayWorkers:
         self._actors.add(actor)
         return actor
 
-    async def _attend(self, cell_id: int, actor: Any, call: Any) -> None:
-        """Wait for one run."""
+    async def _attend(self, cell_id: int, actor: Any, started: Any, call: Any) -> None:
+        """Wait for one run, and before for its actor if that is a new one."""
         outcome: Outcome
         try:
+            if started is not None:
+                await started
+                self._began(cell_id)
             outcome = await call
             self._idle.append(actor)
         except self._ray.exceptions.RayTaskError as error:

@@ -1,6 +1,7 @@
 """Workers that are processes of this machine, started anew ("spawn"), one run at a time each.
 
-Parent and child speak over a socket pair: frames of four bytes of length, then a pickle.
+Parent and child speak over a socket pair: frames of four bytes of length, then a pickle. The child
+begins with an empty frame, when it has started.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.parallel.ports import Ran
+from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.wire.record import Record
 
@@ -38,6 +39,7 @@ class _Worker:
         """To be written once the stream is there."""
         self.cell_id: int | None = None
         self.is_given_up = False
+        self.has_started = False
         self.has_answered = False
 
     def write(self, frame: bytes) -> None:
@@ -63,18 +65,19 @@ class ProcessWorkers:
         self._never_started = 0
         self._is_closing = False
 
-    async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
+    async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
         """Processes start as there is work."""
-        self._ran, self._fatal = ran, fatal
+        self._ran, self._fatal, self._began = ran, fatal, began
         self._loop = asyncio.get_running_loop()
 
-    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
+    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
         """Send it to an idle process, or a new one."""
         worker = self._idle.pop() if self._idle else self._start_one()
         worker.cell_id = cell_id
         self._by_cell[cell_id] = worker
         plain = [tuple(record) for record in records]
         worker.write(pickle.dumps((tuple(key), plain), pickle.HIGHEST_PROTOCOL))
+        return worker.has_started
 
     def give_up(self, cell_id: int) -> None:
         """Kill the process; its end is the answer."""
@@ -118,6 +121,9 @@ class ProcessWorkers:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+                if not size:
+                    self._started(worker)
+                    continue
                 outcome: Outcome = pickle.loads(await reader.readexactly(size))  # noqa: S301  # our child's
                 worker.has_answered, self._never_started = True, 0
                 self._answer(worker, outcome)
@@ -125,6 +131,12 @@ class ProcessWorkers:
                     self._idle.append(worker)
         except (asyncio.IncompleteReadError, OSError):
             await self._ended(worker)
+
+    def _started(self, worker: _Worker) -> None:
+        """The process is there: the run that it was started for begins."""
+        worker.has_started = True
+        if worker.cell_id is not None and not self._is_closing:
+            self._began(worker.cell_id)
 
     async def _ended(self, worker: _Worker) -> None:
         """The process is gone, or shall be."""
@@ -165,6 +177,7 @@ def _how_it_ended(code: int | None) -> str:
 def _serve(channel: socket.socket, job: Job) -> None:
     """The child: run what comes until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which drains
+    channel.sendall(bytes(_LENGTH_BYTES))
     with channel, channel.makefile("rb") as reader:
         while len(length := reader.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
             frame = reader.read(int.from_bytes(length, "big"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
 from raylog.client.parallel.job import Job
-from raylog.client.parallel.ports import Ran
+from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.wire.record import Record
 
@@ -41,19 +41,20 @@ class TaskWorkers:
         self._next: list[_Work] | None = None
         """Takes the work of the task that is telling how its run ended; None while none is."""
 
-    async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
+    async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
         """Tasks start as there is work."""
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._ran = ran
 
-    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
+    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
         """Leave it to the task whose run has just ended, or start a new one."""
         work = cell_id, key, records
         if self._next is not None and not self._next:
             self._next.append(work)
         else:
             self._start(work)
+        return True
 
     def give_up(self, cell_id: int) -> None:
         """Cancel it."""

@@ -12,7 +12,7 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.parallel.ports import Ran, WorkersExhausted
+from raylog.client.parallel.ports import Began, Ran, WorkersExhausted
 from raylog.wire.record import Record
 
 _Work = tuple[int, TopicPartition, Sequence[Record]]
@@ -41,12 +41,12 @@ class ThreadWorkers:
         self._is_waking = False
         self._is_closed = False
 
-    async def start(self, ran: Ran, fatal: Callable[[Exception], None]) -> None:
+    async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
         """Threads start as there is work."""
         self._loop = asyncio.get_running_loop()
         self._ran, self._fatal = ran, fatal
 
-    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> None:
+    def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
         """Queue it; there is a thread for each."""
         self._running.add(cell_id)
         self._work.put((cell_id, key, records))
@@ -56,6 +56,7 @@ class ThreadWorkers:
             )
             self._threads.append(thread)
             thread.start()
+        return True
 
     def give_up(self, cell_id: int) -> None:
         """Answer for it; what it returns one day is ignored."""
