@@ -18,3 +18,5 @@ class Kind(StrEnum):
     """Records are deleted by age or by request, or compacted; clients lie about timestamps."""
     DISASTERS = "disasters"
     """More is lost than any guarantee covers: nothing may be made worse, and all comes back."""
+    CLIENTS = "clients"
+    """The real client: producers, members of groups and copying applications, which die as well."""

@@ -38,6 +38,8 @@ from raylog.actors.transaction.api import TRANSACTION_REQUEST
 from raylog.wire.errors import ErrorCode, KafkaStorageError, error_of
 
 FETCH_BYTES = 1 << 20
+_FIRST_SESSION = 1 << 40
+"""Those of the gateway's own fetches are smaller."""
 _KINDS = {GROUP: GROUP_REQUEST, TRANSACTION: TRANSACTION_REQUEST}
 
 
@@ -61,7 +63,7 @@ class Port(GatewayActor):
     def __init__(self, runtime: Runtime, **args: Any) -> None:
         super().__init__(runtime, **args)
         self.maps = self._files = DiskMaps(runtime.disk)
-        self._sessions = itertools.count(1)
+        self._sessions = itertools.count(_FIRST_SESSION)
         self._clients: dict[int, SimConnection] = {}
         """By link."""
 

@@ -69,6 +69,13 @@ class Property(StrEnum):
     ABORTS_INDEXED = "every replica knows the aborted transactions that its log has"
     TRANSACTIONS_END = "transactions end soon after their timeout, and readers get to the end"
     HASTE_GOES_UNPUNISHED = "a producer that is alone is not fenced for going on at once"
+    WRITTEN_ONCE = "a record given to an idempotent producer once is there once at most"
+    WRITTEN_IN_ORDER = "what one producer writes to a partition is there in the order of its calls"
+    PROCESSED_ALL = "where processing precedes the commit, every record is processed"
+    PROCESSED_ONCE = "where the commit precedes processing, no record is processed twice"
+    COMMITS_PROCESSED = "no commit passes a record that is not processed yet"
+    COMMITS_IN_ORDER = "an older commit never overwrites a newer one"
+    GROUPS_CATCH_UP = "groups get to the end of what they read soon after the faults stop"
 
 
 OF_TRANSACTIONS = frozenset(
@@ -99,6 +106,18 @@ OF_GROUPS = frozenset(
     }
 )
 """Looked at where clients are members of groups."""
+OF_CLIENTS = frozenset(
+    {
+        Property.WRITTEN_ONCE,
+        Property.WRITTEN_IN_ORDER,
+        Property.PROCESSED_ALL,
+        Property.PROCESSED_ONCE,
+        Property.COMMITS_PROCESSED,
+        Property.COMMITS_IN_ORDER,
+        Property.GROUPS_CATCH_UP,
+    }
+)
+"""Looked at where clients are the real ones."""
 OF_RETENTION = frozenset(
     {
         Property.GONE_BY_RIGHT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -25,7 +25,7 @@ from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.tuning import has_small_limits, tuned
-from raylog.actors.simulation.world import World
+from raylog.actors.simulation.world import ActorClass, World
 from raylog.wire.errors import KafkaError
 
 SERVED_AGAIN_S = 15.0
@@ -68,7 +68,7 @@ class Simulation:
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         self.checks = Checks()
         self.coverage = Coverage(self.branches)
-        self.world = World(loop, seed, simulated_role, SimRuntime)
+        self.world = World(loop, seed, self._role_class(), SimRuntime)
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
         self._constants = Random(f"{seed} constants")  # noqa: S311 - the same
@@ -87,6 +87,10 @@ class Simulation:
         self.operator = Operator(self.cluster, self.random, plan.replicas, configs)
         self._probes = itertools.count(PROBES)
         self._done = False
+
+    def _role_class(self) -> Callable[[str], ActorClass]:
+        """The classes of all roles."""
+        return simulated_role
 
     def _new_cluster(self, brokers: int) -> Cluster:
         """The cluster, which is not started yet."""

@@ -59,6 +59,8 @@ class TransactionalSimulation(Simulation):
 
     fault_s = 7.0
     branches = branches.ALL
+    written = ((SOURCE, 1), (SINK, 2))
+    """Topics that clients write, and how many partitions each has."""
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         super().__init__(loop, seed, plan)
@@ -106,7 +108,7 @@ class TransactionalSimulation(Simulation):
             topic_id = TopicId(await self.operator.make(topic))
             if name == OFFSETS_TOPIC:
                 self._offsets = _ledgers(name, topic_id, INTERNAL_PARTITIONS)
-        for name, partitions in ((SOURCE, 1), (SINK, 2)):
+        for name, partitions in self.written:
             topic_id = TopicId(await self.operator.create(name, partitions))
             self.stable += _ledgers(name, topic_id, partitions)
         self.ledgers.extend(self.stable)

@@ -280,10 +280,11 @@ class ConsumerCore:
                 raise error
             case Take(partitions):
                 self.rebalances += 1
-                for key in partitions:
+                keys = sorted(partitions)
+                for key in keys:
                     self.fetcher.start_from(key, COMMITTED)
                 self.nudge()
-                return ListenerCall("on_partitions_assigned", sorted(partitions))
+                return ListenerCall("on_partitions_assigned", keys)
             case Release(partitions, lost):
                 keys = sorted(key for key in partitions if self.fetcher.progress_of(key))
                 method = "on_partitions_lost" if lost else "on_partitions_revoked"

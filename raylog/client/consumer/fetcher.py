@@ -100,7 +100,7 @@ class Fetcher(Buffered):
     def remove(self, keys: Iterable[TopicPartition]) -> None:
         """Read partitions no more; harmless for others."""
         with self.lock:
-            for key in keys:
+            for key in sorted(keys):
                 progress = self._assigned.pop(key, None)
                 if progress is None:
                     continue

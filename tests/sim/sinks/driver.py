@@ -13,8 +13,10 @@ from raylog.actors.replica.api import READ_COMMITTED
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation.clients import Client, Ledger
 from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
+from raylog.actors.simulation.network import CLIENT
 from raylog.actors.simulation.port import Fetched
 from raylog.actors.simulation.properties import Checks, Property
+from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.transactions.outcome import committed_records
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
@@ -44,9 +46,9 @@ from raylog.raydp_jobs.protocol import choose_protocol
 from raylog.raydp_jobs.sink_state import SinkState
 from raylog.raydp_jobs.state_topic import StateTopic
 from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused
+from raylog.simulation.io import SimIo
 from raylog.wire.errors import KafkaError
 from raylog.wire.records import Record, encode_batch
-from tests.sim.sinks.io import SimIo
 from tests.support.spark_query import Checkpoint
 
 SINK_ID = "sink-of-rows"
@@ -92,7 +94,8 @@ class Driver:
     def __init__(
         self, cluster: Cluster, checks: Checks, query: Query, source: Ledger, number: int
     ) -> None:
-        self._io = SimIo(cluster, number)
+        name = f"{CLIENT}-{number}"
+        self._io = SimIo(cluster, SimRuntime(cluster.world, machine=name), name)
         addresses = [("127.0.0.1", FIRST_PORT + at) for at in range(len(cluster.machines))]
         settings = ClientSettings(
             tuple(addresses),

@@ -115,7 +115,7 @@ class GroupShell:
         self._told_polled_ms = float("-inf")
         self._nudged = False
         self._look_nudged = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     # -- the application's side ------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class GroupShell:
         before = set(self._tasks)
         self.feed(LeaveAsked(reason, leave_group))
         self.queue.clear()
-        leaving = self._tasks - before
+        leaving = [task for task in self._tasks if task not in before]
         if leaving:
             await asyncio.wait(leaving, timeout=timeout_ms / 1_000)
 
@@ -346,11 +346,11 @@ class GroupShell:
         """Run a task; one that dies takes the consumer with it: its next poll raises."""
         assert asyncio.iscoroutine(coroutine), "tasks are coroutines"
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("the group's task ended", exc_info=error)
             failure = error if isinstance(error, Exception) else ClientError(repr(error))

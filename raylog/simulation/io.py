@@ -9,31 +9,41 @@ from collections.abc import Callable
 from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.runtime.base import Link, PeerLost
 from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
-from raylog.actors.simulation.network import CLIENT
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.sockets import CLIENT_REQUEST
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
+
+Sent = Callable[[bytes], None]
+"""Told of each request frame that a client sends."""
 
 
 class LinkTransport:
     """One connection: each thing that is sent is one request."""
 
     def __init__(
-        self, link: Link, client: str, connection: Connection, progressed: Callable[[], None]
+        self,
+        link: Link,
+        client: str,
+        connection: Connection,
+        progressed: Callable[[], None],
+        sent: Sent,
     ) -> None:
         self._link = link
         self._client = client
+        self._sent = sent
         self._connection = connection
         self._progressed = progressed
         link.on_lost(lambda: self._ended("the link broke"))
 
     def send(self, chunks: list[Buffer]) -> None:
         """Send a request."""
+        frame = b"".join(chunks)
+        self._sent(frame)
         self._link.request(
             CLIENT_REQUEST,
             (self._client, DEFAULT_LISTENER),
-            chunks,
+            [frame],
             lambda _, frame: self._received(frame),
             lambda failure: self._ended(str(failure)),
         )
@@ -57,12 +67,16 @@ class LinkTransport:
 
 
 class SimIo:
-    """`raylog.client.io.Io` on a machine of its own."""
+    """`raylog.client.io.Io` of a client that has a machine, or a process, of its own."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
-        self.runtime = SimRuntime(cluster.world, machine=f"{CLIENT}-{number}")
+    def __init__(
+        self, cluster: Cluster, runtime: SimRuntime, name: str, sent: Sent | None = None
+    ) -> None:
+        """`sent` is told of all requests."""
+        self.runtime = runtime
         self._cluster = cluster
-        self._name = f"{CLIENT}-{number}"
+        self._name = name
+        self._sent = sent or _unheard
         self._waiters: dict[asyncio.Future[None], None] = {}
         """In the order in which they came: a simulation must repeat."""
 
@@ -92,7 +106,7 @@ class SimIo:
                 link = await self.runtime.connect(gateway.ref)
         except (TimeoutError, PeerLost) as failure:
             raise NotConnected(f"{host}:{port}: {failure}") from failure
-        return LinkTransport(link, self._name, connection, self.wake)
+        return LinkTransport(link, self._name, connection, self.wake, self._sent)
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
         """Wait until `ready()` or time is up."""
@@ -124,6 +138,10 @@ class SimIo:
         finally:
             del self._waiters[waiter]
             timer.cancel()
+
+
+def _unheard(frame: bytes) -> None:
+    """Nobody wants to know what is sent."""
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -1,0 +1,1 @@
+"""Simulated clusters whose clients are the real client: its core, producers, consumers, groups."""

@@ -1,0 +1,199 @@
+"""Simulations whose clients are the real ones, each in a process that may die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar
+
+from raylog.actors.simulation.clients import Stoppable
+from raylog.actors.simulation.faults import Faults, draw_weights
+from raylog.actors.simulation.groups.scenario import GROUP_SETTINGS
+from raylog.actors.simulation.loop import SimLoop
+from raylog.actors.simulation.network import CLIENT
+from raylog.actors.simulation.port import simulated_role
+from raylog.actors.simulation.properties import Property
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.scenario import SERVED_AGAIN_S, Plan
+from raylog.actors.simulation.transactions.scenario import (
+    SINK,
+    SOURCE,
+    TransactionalSimulation,
+)
+from raylog.actors.simulation.world import ActorClass
+from raylog.client.admin.groups import GroupAdmin
+from raylog.client.cluster import TopicPartition
+from raylog.client.core import Core
+from raylog.simulation.consuming import (
+    Asynchronous,
+    AtMostOnce,
+    Automatic,
+    Reading,
+    Synchronous,
+)
+from raylog.simulation.copying import TIMEOUTS_MS, Copying
+from raylog.simulation.faults import CLIENT_WEIGHTS, ClientFaults
+from raylog.simulation.history import KIP_848, GroupHistory, Promise
+from raylog.simulation.io import SimIo
+from raylog.simulation.judging import Verdict
+from raylog.simulation.producing import Writing
+from raylog.simulation.scene import Scene
+from raylog.simulation.seats import EXPECTED, Application, Life, Seat, check_sound, role_class
+
+PRODUCERS = (1, 2)
+MEMBERS = (2, 2, 3)
+PROTOCOLS = (KIP_848, KIP_848, "range", "cooperative-sticky")
+STATIC = 0.2
+"""How often a group's members are static."""
+CAUGHT_UP_S = 90.0
+LOOKER = f"{CLIENT}-999"
+"""The machine of who asks for groups' offsets in the end."""
+
+
+class ClientSimulation(TransactionalSimulation):
+    """One run."""
+
+    fault_s = 10.0
+    written: ClassVar[tuple[tuple[str, int], ...]] = ((SOURCE, 3), (SINK, 2))
+
+    def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
+        super().__init__(loop, seed, plan)
+        self._producing: list[Seat] = []
+        self._reading: list[Seat] = []
+        self._scene: Scene | None = None
+
+    def _role_class(self) -> Callable[[str], ActorClass]:
+        return role_class(simulated_role)
+
+    def _draw_weights(self) -> dict[str, int]:
+        return draw_weights(self.random, CLIENT_WEIGHTS)
+
+    def _faults(self) -> Faults:
+        clients, given_out = len(self._clients()), self.quorum.given_out
+        return ClientFaults(self.cluster, self.random, clients, self._weights, given_out)
+
+    def _settings(self) -> dict[str, str]:
+        return {**super()._settings(), **GROUP_SETTINGS}
+
+    def _clients(self) -> Sequence[Stoppable]:
+        return [*self._producing, *self._reading]
+
+    @property
+    def scene(self) -> Scene:
+        """What applications share."""
+        assert self._scene is not None, "there is one once the topics are made"
+        return self._scene
+
+    # ---- before --------------------------------------------------------------------------
+
+    async def _make_topics(self) -> None:
+        await super()._make_topics()
+        ledgers = {TopicPartition(one.topic, one.partition): one for one in self.stable}
+        self._scene = Scene(self.cluster, self.checks, self.history, ledgers)
+
+    def _start_clients(self, pause_s: float) -> None:
+        for number in range(self.random.choice(PRODUCERS)):
+            make = partial(Writing, scene=self.scene, topic=SOURCE)
+            self._producing.append(self._seat(f"producer-{number}", make))
+        for group in self._draw_groups():
+            self.scene.history.groups.append(group)
+            is_static = self.random.random() < STATIC
+            for number in range(self.random.choice(MEMBERS)):
+                make = partial(self._new_reader, group, is_static)
+                self._reading.append(self._seat(f"{group.group_id}-{number}", make))
+        for seat in (*self._producing, *self._reading):
+            self.cluster.runtime.start(seat.run(), "seat")
+        self.cluster.runtime.start(self.operator.run(), "operator")
+
+    def _seat(self, label: str, make: Callable[[Life], Application]) -> Seat:
+        number = len(self._producing) + len(self._reading)
+        return Seat(self.cluster, number, label, make)
+
+    def _draw_groups(self) -> list[GroupHistory]:
+        """Two groups of different promises."""
+        promises = self.random.sample(list(Promise), 2)
+        return [
+            GroupHistory(
+                f"{promise}", promise, self.random.choice(PROTOCOLS), SOURCE, target=SINK
+            )
+            for promise in promises
+        ]
+
+    def _new_reader(self, group: GroupHistory, is_static: bool, life: Life) -> Application:
+        if group.promise is Promise.EXACTLY_ONCE:
+            return Copying(life, self.scene, SOURCE, group, is_static=is_static, target=SINK)
+        kind: type[Reading] = AtMostOnce
+        if group.promise is Promise.AT_LEAST_ONCE:
+            kind = life.random.choice((Automatic, Synchronous, Asynchronous))
+        return kind(life, self.scene, SOURCE, group, is_static=is_static)
+
+    # ---- after ---------------------------------------------------------------------------
+
+    @property
+    def _longest_timeout_ms(self) -> int:
+        return max(TIMEOUTS_MS)
+
+    async def _served_again(self) -> None:
+        """Groups come to the end of what they read, too."""
+        for seat in (*self._producing, *self._reading):
+            seat.is_calm = True
+        await super()._served_again()
+        for seat in self._producing:
+            seat.stopping = True
+        await self._until("producers end", lambda: all(one.stopped for one in self._producing))
+        await self._catch_up()
+
+    async def _until(self, what: str, done: Callable[[], bool]) -> None:
+        deadline = self.world.loop.time() + CAUGHT_UP_S
+        while not done() and self.world.loop.time() < deadline:
+            self.checks.raise_violations()
+            await self.cluster.runtime.sleep(0.1)
+        self.checks.hold(Property.SERVED_AGAIN, done(), what)
+        self.checks.raise_violations()
+
+    async def _catch_up(self) -> None:
+        """Every group commits the end of every partition that it reads."""
+        io = SimIo(self.cluster, SimRuntime(self.world, machine=LOOKER), LOOKER)
+        core = Core(io, self.scene.client_settings(self.random))
+        admin = GroupAdmin(core)
+        deadline = self.world.loop.time() + CAUGHT_UP_S
+        left = [one.group_id for one in self.scene.history.groups]
+        behind: object = None
+        while left and self.world.loop.time() < deadline:
+            self.checks.raise_violations()
+            try:
+                behind = await self._behind(admin, left[0])
+            except EXPECTED as failure:
+                check_sound(failure)
+                behind = failure
+            if behind:
+                await self.cluster.runtime.sleep(0.2)
+            else:
+                left.pop(0)
+        core.close()
+        self.checks.hold(Property.GROUPS_CATCH_UP, not left, *left, behind)
+        self.world.tell(f"groups have caught up: {not left}")
+        self.checks.raise_violations()
+
+    async def _behind(self, admin: GroupAdmin, group_id: str) -> list[str]:
+        """Partitions in which a group is not at the end."""
+        ends = {
+            TopicPartition(SOURCE, partition.key[1]): partition.log.log_end_offset
+            for partition in self._leaders()
+            if partition.name.startswith(SOURCE)
+        }
+        committed = await admin.group_offsets(group_id)
+        found = []
+        for key in self.scene.partitions(SOURCE):
+            end = ends.get(key)
+            offset = committed[key].offset if key in committed else 0
+            if offset != end:
+                found.append(f"{key} at {offset} of {end}")
+        return found
+
+    async def _judge(self) -> None:
+        await super()._judge()
+        Verdict(self.checks, self.scene.ledgers, self._offsets).judge(self.scene.history)
+        lives = sum(one.lives for one in (*self._producing, *self._reading))
+        processed = sum(one.count for one in self.scene.history.groups)
+        self.world.tell(f"{processed} records processed, {lives} lives")

@@ -1,0 +1,157 @@
+"""Processes of clients: each seat has one application after another, which may be killed.
+
+An application lives on its seat's machine in a process of its own, as an actor does: when that is
+killed none of its code runs on and its connections break; when it is paused it stands still and
+goes on as a zombie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from raylog.actors.runtime.base import ActorSpec, LinkRequest
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.loop import OUTSIDE
+from raylog.actors.simulation.network import CLIENT
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.world import ActorClass, Machine
+from raylog.client.errors import ClientError
+from raylog.simulation.io import Sent, SimIo
+from raylog.wire.errors import KafkaError
+
+LIVES_S = (0.5, 3.0, 10.0, 60.0)
+"""How long applications live at most before they leave by themselves."""
+EXPECTED = (ClientError, KafkaError)
+"""What calls of a client may raise; anything else is a mistake, and ends the process."""
+
+
+class Application(Protocol):
+    """What a seat runs."""
+
+    async def run(self) -> None:
+        """Work until the life is over."""
+
+
+@dataclass(slots=True)
+class Life:
+    """One application's time on its seat."""
+
+    label: str
+    seat: Seat
+    runtime: SimRuntime
+    random: Random
+    leaves_s: float
+    """When it leaves by itself, in virtual time."""
+
+    def io(self, sent: Sent | None = None) -> SimIo:
+        """The I/O of its client."""
+        return SimIo(self.seat.cluster, self.runtime, self.label, sent)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self.runtime.monotonic_ms() / 1_000
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is time to close the client and to end."""
+        if self.seat.stopping:
+            return True
+        return not self.seat.is_calm and self.now_s >= self.leaves_s
+
+    def tell(self, text: str) -> None:
+        """Add to the timeline."""
+        self.seat.cluster.world.tell(f"{self.label} {text}")
+
+
+class ClientProcess:
+    """The actor of one life."""
+
+    def __init__(
+        self, runtime: SimRuntime, begin: Callable[[SimRuntime], Application], end: Callable[[], None]
+    ) -> None:
+        self._runtime = runtime
+        self._begin = begin
+        self._end = end
+
+    async def start(self) -> None:
+        """Let the application run."""
+        self._runtime.start(self._run(), "application")
+
+    async def _run(self) -> None:
+        await self._begin(self._runtime).run()
+        self._end()
+
+    async def stop(self) -> None:
+        """Nobody asks a client's process to stop."""
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Nobody opens links to clients."""
+
+    def link_lost(self, peer: int) -> None:
+        """The same."""
+
+
+class Seat:
+    """A place for applications of one kind."""
+
+    def __init__(
+        self, cluster: Cluster, number: int, label: str, make: Callable[[Life], Application]
+    ) -> None:
+        self.cluster = cluster
+        self.label = label
+        self.lives = 0
+        self.is_calm = False
+        """Whether applications stay until they are told to stop."""
+        self.stopping = False
+        self.stopped = False
+        self._make = make
+        self._machine = Machine(f"{CLIENT}-{number}", cluster.world.outside.disk)
+        self._random = Random(f"{cluster.world.random.random()} {label}")  # noqa: S311 - must repeat
+
+    async def run(self) -> None:
+        """One application after another until told to stop."""
+        while not self.stopping:
+            await self._live()
+            if not self.stopping:
+                await self.cluster.runtime.sleep(self._random.choice((0.05, 0.3, 2.0)))
+        self.stopped = True
+
+    async def _live(self) -> None:
+        world = self.cluster.world
+        self.lives += 1
+        name = f"clients/{self.label}/{self.lives}"
+        over: asyncio.Future[None] = world.loop.create_future()
+        args = {
+            "begin": self._begin,
+            "end": lambda: world.loop.call_soon(world.dismiss, name, context=OUTSIDE),
+        }
+        ref = await world.begin(ActorSpec(name, CLIENT, args), self._machine)
+        self.cluster.runtime.watch(ref, lambda _: over.set_result(None))
+        await over
+
+    def _begin(self, runtime: SimRuntime) -> Application:
+        random = Random(f"{runtime.random.random()} {self.lives}")  # noqa: S311 - must repeat
+        now_s = self.cluster.world.loop.time()
+        leaves_s = now_s + random.choice(LIVES_S) * random.random()
+        return self._make(Life(f"{self.label}.{self.lives}", self, runtime, random, leaves_s))
+
+
+def check_sound(failure: Exception) -> None:
+    """Raise what is behind a client's failure if that is a mistake of the client."""
+    cause = failure.__cause__
+    while cause is not None:
+        if not isinstance(cause, (*EXPECTED, TimeoutError, OSError)) and isinstance(
+            cause, Exception
+        ):
+            raise AssertionError(f"the client broke: {cause!r}") from cause
+        cause = cause.__cause__
+
+
+def role_class(of_cluster: Callable[[str], ActorClass]) -> Callable[[str], ActorClass]:
+    """The classes of a cluster's roles, and of its clients."""
+    return lambda role: ClientProcess if role == CLIENT else of_cluster(role)
