@@ -27,6 +27,8 @@ class Logs:
     cluster: FakeCluster
     values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     expected: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    epochs: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """The newest of each producer in each partition."""
     refuse: list[Answer] = field(default_factory=list)
     """Asked first, one for each batch; None lets the batch pass."""
     producer_ids: int = 0
@@ -75,6 +77,9 @@ class Logs:
         if header.producer_id >= 0:
             key = (topic, partition, header.producer_id, header.producer_epoch)
             expected = self.expected.get(key, 0)
+            if header.producer_epoch < self.epochs.get(key[:3], 0):
+                return refused(partition, ErrorCode.INVALID_PRODUCER_EPOCH)
+            self.epochs[key[:3]] = header.producer_epoch
             if header.base_sequence < expected:
                 return refused(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
             if header.base_sequence > expected:

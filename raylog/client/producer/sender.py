@@ -15,7 +15,7 @@ from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotConnected, NotKafka, RequestTimedOut
 from raylog.client.producer.accumulator import Accumulator
-from raylog.client.producer.batch import Batch, ProducerIdentity
+from raylog.client.producer.batch import NO_IDENTITY, Batch, ProducerIdentity
 from raylog.client.producer.reports import Reports, describe
 from raylog.client.producer.routes import Routes
 from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
@@ -37,6 +37,7 @@ _BY_NAME_LAST = 12
 _REQUEST_BYTES = 1024 * 1024
 """Batches of several partitions share a request up to that size."""
 _IDLE_LOOK_MS = 50.0
+_EPOCH_MAX = 32_767
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
@@ -369,7 +370,15 @@ class Sender:
                 self._transactions.state.batch_failed(error)
 
     async def _renew_identity(self) -> bool:
-        """Ask for a producer id; sequences start anew. False if none is to be had for now."""
+        """Take the next epoch, or a producer id; sequences start anew. False if none is to be had.
+
+        Whoever has written under the next epoch is safe from batches that were given up and are
+        still on their way: brokers refuse the epoch before (KIP-360).
+        """
+        current = self._accumulator.identity
+        if current != NO_IDENTITY and current.producer_epoch < _EPOCH_MAX:
+            self._take_identity(ProducerIdentity(current.producer_id, current.producer_epoch + 1))
+            return True
 
         async def attempt() -> ProducerIdentity:
             response = await self._core.ask(
@@ -392,7 +401,10 @@ class Sender:
                 raise
             self._accumulator.hold_up()
             return False
+        self._take_identity(identity)
+        return True
+
+    def _take_identity(self, identity: ProducerIdentity) -> None:
         for batch in self._accumulator.renew(identity):
             unknown = ClientError("whether it was written is unknown: an earlier batch had failed")
             self._reports.failed(batch, unknown)
-        return True

@@ -201,9 +201,52 @@ def test_a_refusal_for_good_fails_its_batch_and_those_behind_it_arrive() -> None
     with pytest.raises(DeliveryFailed, match=r"1 records .* t-0: MESSAGE_TOO_LARGE"):
         test.flush()
     assert test.logs.values == {("t", 0): [b"0", b"2", b"3", b"4"]}
-    assert test.logs.producer_ids == 2, "the gap in the sequence calls for a new identity"
+    epochs = {key[3] for key in test.logs.expected}
+    assert epochs == {0, 1}, "the gap in the sequence calls for a new epoch"
+    assert test.logs.producer_ids == 1
     assert [delivery.base_offset for delivery in test.deliveries if delivery.failure] == [-1]
     test.flush()
+
+
+def test_a_batch_that_was_given_up_and_comes_late_is_refused() -> None:
+    test = rig(ProducerSettings(retries=1))
+    late: list[bytes] = []
+
+    def on_its_way(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        late.append(batch)
+        return LOST
+
+    test.send(1)
+    test.flush()
+    test.logs.refuse = [on_its_way, on_its_way]
+    test.send(1)
+    with pytest.raises(DeliveryFailed):
+        test.flush()
+    test.send(1)
+    test.flush()
+    answer = test.logs.write("t", 0, late[0])
+    assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert test.logs.producer_ids == 1
+
+
+def test_a_producer_whose_epochs_are_used_up_gets_another_id() -> None:
+    test = rig()
+    handlers = test.logs.cluster.handlers
+    handlers[ApiKey.INIT_PRODUCER_ID] = lambda *_: InitProducerIdResponse(
+        producer_id=7, producer_epoch=32_767
+    )
+    test.send(1)
+    test.flush()
+    handlers[ApiKey.INIT_PRODUCER_ID] = lambda *_: InitProducerIdResponse(
+        producer_id=8, producer_epoch=0
+    )
+    test.logs.refuse = [refusing(ErrorCode.MESSAGE_TOO_LARGE)]
+    test.send(1)
+    with pytest.raises(DeliveryFailed):
+        test.flush()
+    test.send(1)
+    test.flush()
+    assert {key[2:] for key in test.logs.expected} == {(7, 32_767), (8, 0)}
 
 
 def test_what_is_not_delivered_in_time_fails() -> None:
