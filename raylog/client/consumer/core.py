@@ -280,11 +280,10 @@ class ConsumerCore:
                 raise error
             case Take(partitions):
                 self.rebalances += 1
-                keys = sorted(partitions)
-                for key in keys:
+                for key in sorted(partitions):
                     self.fetcher.start_from(key, COMMITTED)
                 self.nudge()
-                return ListenerCall("on_partitions_assigned", keys)
+                return ListenerCall("on_partitions_assigned", sorted(partitions))
             case Release(partitions, lost):
                 keys = sorted(key for key in partitions if self.fetcher.progress_of(key))
                 method = "on_partitions_lost" if lost else "on_partitions_revoked"

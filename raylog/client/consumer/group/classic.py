@@ -370,7 +370,11 @@ class ClassicMember:
         self._protocol = name
         self._is_leader = answer.leader == answer.member_id
         self._divided = None
-        if not self._is_leader or answer.skip_assignment:
+        if not self._is_leader:
+            return self._sync({})
+        if answer.skip_assignment:  # a static member that is back, and does not know what it gave
+            if self.is_cooperative:
+                self._expect_another_round(now_ms)
             return self._sync({})
         try:
             members = tuple(protocol.decode_member(member) for member in answer.members)
@@ -384,7 +388,16 @@ class ClassicMember:
     def _divided_by(self, divided: Divided, now_ms: float) -> list[Effect]:
         self._divided = dict(divided.partitions)
         self._seen.update(divided.partitions)
+        if not divided.is_complete:
+            self._expect_another_round(now_ms)
         return self._sync(divided.assignments)
+
+    def _expect_another_round(self, now_ms: float) -> None:
+        """Whoever gives partitions up joins again, and they are given out; or we join again.
+
+        A static member may be back before it has, and then has nothing to give up.
+        """
+        self._rejoin_at_ms = now_ms + self.settings.max_poll_interval_ms
 
     def _sync(self, assignments: Mapping[str, MemberAssignment]) -> list[Effect]:
         request = SyncGroupRequest(

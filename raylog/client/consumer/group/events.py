@@ -70,6 +70,8 @@ class Divided:
     """By member id."""
     partitions: Mapping[str, int]
     """What it knew: topic to number of partitions."""
+    is_complete: bool = True
+    """Whether all is given out; else somebody has to give partitions up first (KIP-429)."""
 
 
 @dataclass(frozen=True, slots=True)

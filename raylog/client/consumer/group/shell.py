@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from raylog.assignors.api import Assignor, Topic, raised
+from raylog.assignors.api import Assignor, MemberAssignment, Topic, raised
 from raylog.assignors.checking import check
 from raylog.assignors.cooperative import first_round
 from raylog.client.consumer.group.events import (
@@ -233,13 +233,12 @@ class GroupShell:
             check(
                 assignor.name, found, members, topics, shares_partitions=assignor.shares_partitions
             )
-            if assignor.cooperative:
-                found = first_round(divide.members, found)
+            given = first_round(divide.members, found) if assignor.cooperative else found
         except Exception as error:  # noqa: BLE001 - whatever it is, the application's poll raises it
             self.feed(DivideFailed(divide, error))
             return
         counts = {name: topics[name].partitions if name in topics else 0 for name in names}
-        self.feed(Divided(divide, found, counts))
+        self.feed(Divided(divide, given, counts, is_complete=_count(given) == _count(found)))
 
     def _topic(self, name: str) -> Topic | None:
         """A topic as assignors see it."""
@@ -356,3 +355,8 @@ class GroupShell:
             failure = error if isinstance(error, Exception) else ClientError(repr(error))
             self.queue.append(Fail(failure))
             self._core.io.wake()
+
+
+def _count(assignments: Mapping[str, MemberAssignment]) -> int:
+    """How many partitions are given out."""
+    return sum(len(some) for one in assignments.values() for some in one.partitions.values())

@@ -242,6 +242,63 @@ def test_a_cooperative_member_keeps_what_stays_and_joins_twice() -> None:
     assert rig.join().member_id == "me"
 
 
+def leading(rig: Rig, *, is_complete: bool) -> None:
+    """Lead the group, and hand partitions out, or some of them."""
+    rig.poll()
+    rig.joined(leader="me")
+    divide = rig.one(Divide)
+    assert isinstance(divide, Divide)
+    rig.do(Divided(divide, {}, {"t": 2}, is_complete))
+    rig.synced(T0)
+
+
+def test_a_leader_that_left_partitions_out_joins_again_if_nobody_else_does() -> None:
+    """Who was to give them up may have died: as a static member it is back with nothing to give."""
+    rig = Rig(("cooperative-sticky",))
+    leading(rig, is_complete=False)
+    rig.now_ms = SETTINGS.max_poll_interval_ms
+    rig.do(Polled(rig.now_ms))
+    assert rig.join().member_id == "me"
+
+
+def test_a_leader_that_gave_all_out_stays() -> None:
+    rig = Rig(("cooperative-sticky",))
+    leading(rig, is_complete=True)
+    rig.now_ms = SETTINGS.max_poll_interval_ms
+    rig.do(Polled(rig.now_ms))
+    assert not [one for one in rig.effects if isinstance(one.request, JoinGroupRequest)]
+
+
+def test_another_round_that_came_is_not_asked_for() -> None:
+    rig = Rig(("cooperative-sticky",))
+    leading(rig, is_complete=False)
+    rig.beat(ErrorCode.REBALANCE_IN_PROGRESS)
+    rig.joined(2, leader="other")
+    rig.synced(T0)
+    rig.now_ms = SETTINGS.max_poll_interval_ms
+    rig.do(Polled(rig.now_ms))
+    assert not [one for one in rig.effects if isinstance(one.request, JoinGroupRequest)]
+
+
+def test_a_static_leader_that_is_back_asks_for_another_round() -> None:
+    """It does not know whether the one before it left partitions out."""
+    rig = Rig(("cooperative-sticky",))
+    rig.poll()
+    answer = JoinGroupResponse(
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name="cooperative-sticky",
+        leader="me",
+        member_id="me",
+        skip_assignment=True,
+    )
+    rig.do(Answered(rig.join(), answer))
+    rig.synced(T0)
+    rig.now_ms = SETTINGS.max_poll_interval_ms
+    rig.do(Polled(rig.now_ms))
+    assert rig.join().member_id == "me"
+
+
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
 def test_who_was_put_out_has_lost_what_it_had(code: ErrorCode) -> None:
     rig = Rig()
