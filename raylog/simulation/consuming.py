@@ -8,6 +8,7 @@ from dataclasses import replace
 from raylog.actors.simulation.properties import Property
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.aio import AsyncConsumer
+from raylog.client.consumer.commits import Offsets
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.interceptors import ConsumerRecord
@@ -19,7 +20,7 @@ from raylog.simulation.watching import CommitWatch
 
 ConsumedRecord = ConsumerRecord[bytes, bytes]
 
-POLLS_MS = (0.0, 50.0, 300.0)
+POLLS_MS = (20.0, 100.0, 500.0)
 POLL_RECORDS = (1, 5, 500)
 POLL_INTERVALS_MS = (3_000, 6_000)
 SESSION_MS, HEARTBEAT_MS = 1_500, 400
@@ -65,8 +66,8 @@ class Reading(RebalanceListener):
             enable_auto_commit=self.commits_by_itself,
             auto_commit_interval_ms=draw((100, 500, 2_000)),
             read_committed=self.read_committed,
-            max_wait_ms=draw((50, 500)),
-            partition_max_bytes=draw((300, 4 * 1024 * 1024)),
+            max_wait_ms=draw((200, 500)),
+            partition_max_bytes=draw((1_000, 4 * 1024 * 1024)),
         )
         if group.protocol == KIP_848:
             return replace(settings, group_protocol=KIP_848)
@@ -81,8 +82,7 @@ class Reading(RebalanceListener):
                 draw = self._random.choice
                 records = await self._consumer.poll_records(draw(POLLS_MS), draw(POLL_RECORDS))
                 self._read(records)
-                if records:
-                    await self.take(records)
+                await self.take(records)
             await self.finish()
             await self._consumer.close()
         except EXPECTED as failure:
@@ -94,7 +94,7 @@ class Reading(RebalanceListener):
         """Get ready."""
 
     async def take(self, records: list[ConsumedRecord]) -> None:
-        """Do something with what a poll returned."""
+        """Do something with what a poll returned, which may be nothing."""
         raise NotImplementedError
 
     async def finish(self) -> None:
@@ -172,6 +172,9 @@ class Synchronous(Reading):
 class Asynchronous(Reading):
     """Commits what it has processed without waiting, sometimes in the middle of a poll's records."""
 
+    _has_failed = False
+    """Whether the last commit that has ended failed."""
+
     async def take(self, records: list[ConsumedRecord]) -> None:
         """Process and commit, in parts."""
         size = self._random.choice((1, 3, 500))
@@ -179,7 +182,13 @@ class Asynchronous(Reading):
             part = records[first : first + size]
             await self.process(part)
             offsets = {TopicPartition(one.topic, one.partition): one.offset + 1 for one in part}
-            self._consumer.commit_async(offsets)
+            self._consumer.commit_async(offsets, self._ended)
+        if self._has_failed and not records:
+            self._has_failed = False
+            self._consumer.commit_async(None, self._ended)
+
+    def _ended(self, offsets: Offsets, failure: Exception | None) -> None:
+        self._has_failed = failure is not None
 
 
 class AtMostOnce(Reading):
@@ -187,6 +196,8 @@ class AtMostOnce(Reading):
 
     async def take(self, records: list[ConsumedRecord]) -> None:
         """Commit, then process."""
+        if not records:
+            return
         try:
             await self._consumer.commit()
         except EXPECTED as failure:

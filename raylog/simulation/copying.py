@@ -87,6 +87,8 @@ class Copying(Reading):
 
     async def take(self, records: list[ConsumedRecord]) -> None:
         """Copy them; where that fails, go back to where the group is."""
+        if not records:
+            return
         sent = self._scene.transactions.begin(self._life.label)
         self._producer.begin_transaction()
         try:

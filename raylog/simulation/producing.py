@@ -14,8 +14,8 @@ from raylog.simulation.scene import Scene
 from raylog.simulation.seats import EXPECTED, Life, check_sound
 from raylog.wire.compression import Codec
 
-BURSTS = (1, 1, 3, 10)
-PAUSES_MS = (20.0, 100.0, 100.0, 600.0)
+BURSTS = (1, 1, 3, 8)
+PAUSES_MS = (100.0, 300.0, 300.0, 800.0)
 BATCH_BYTES = (150, 400, 128 * 1024)
 DELIVERY_TIMEOUTS_MS = (1_500, 120_000, 120_000)
 

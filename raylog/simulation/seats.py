@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from raylog.actors.runtime.base import ActorSpec, LinkRequest
+from raylog.actors.runtime.base import ActorSpec, LinkRequest, PeerLost
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import CLIENT
@@ -145,7 +145,7 @@ def check_sound(failure: Exception) -> None:
     """Raise what is behind a client's failure if that is a mistake of the client."""
     cause = failure.__cause__
     while cause is not None:
-        if not isinstance(cause, (*EXPECTED, TimeoutError, OSError)) and isinstance(
+        if not isinstance(cause, (*EXPECTED, TimeoutError, PeerLost)) and isinstance(
             cause, Exception
         ):
             raise AssertionError(f"the client broke: {cause!r}") from cause

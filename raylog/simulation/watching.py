@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.client.cluster import TopicPartition
-from raylog.simulation.history import GroupHistory, Promise
+from raylog.simulation.history import GroupHistory
 from raylog.wire.api import ApiKey
 from raylog.wire.frame import LENGTH_BYTES, decode_request, decode_request_header
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
@@ -44,9 +44,3 @@ class CommitWatch:
                 hold(Property.COMMITS_IN_ORDER, offset >= last, self._label, key, last, offset)
                 self._last[key] = offset
                 group.ask(key, offset)
-        hold(
-            Property.OFFSETS_WITH_OUTPUT,
-            group.promise is not Promise.EXACTLY_ONCE,
-            self._label,
-            "commits outside a transaction",
-        )
