@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from raylog.client.errors import BufferExhausted, DeliveryFailed
+from raylog.client.errors import BufferExhausted, ConnectionLost, DeliveryFailed
 from raylog.client.interceptors import RecordMetadata
 from raylog.client.io import run_blocking
 from raylog.client.producer.accumulator import Delivery
@@ -227,6 +227,22 @@ def test_a_batch_that_was_given_up_and_comes_late_is_refused() -> None:
     answer = test.logs.write("t", 0, late[0])
     assert answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert test.logs.producer_ids == 1
+
+
+def test_a_batch_that_fails_as_it_is_sent_leaves_the_others_their_turn() -> None:
+    """Two brokers get requests in one step, and what one of them does not get fails for good."""
+    test = rig(ProducerSettings(retries=1))
+    test.send(1, partition=0)
+    test.send(1, partition=1)
+    test.flush()
+    test.logs.cluster.down.add(1)
+    test.producer._core._channels[1].end(ConnectionLost("the broker ended"))
+    test.send(1, partition=0)
+    run_blocking(test.producer._core.io.pause(1_000))
+    test.producer.append("t", b"1", partition=1)
+    with pytest.raises(DeliveryFailed, match="1 records .* t-0"):
+        test.flush()
+    assert test.logs.values["t", 1] == numbers(2)
 
 
 def test_a_producer_whose_epochs_are_used_up_gets_another_id() -> None:
