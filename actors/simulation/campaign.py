@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import Report, run_seed
-from raylog.actors.simulation.scenario import Plan
+from raylog.actors.simulation.scenario import Plan, Simulation
 
 FAILURES_MAX = 200
 """Failures of which the first violation is kept."""
@@ -63,7 +63,7 @@ class Tally:
             f"{self.seconds / 60:.1f} min, {self.acknowledged} acknowledged records, "
             f"{sum(self.checks.values())} checks of {len(self.checks)} properties"
         )
-        if self.kind is Kind.TRANSACTIONS:
+        if self.committed or self.aborted:
             yield f"{self.committed} transactions told to be committed, {self.aborted} aborted"
         yield from self._coverage()
         for seed, violation in self.failures.items():
@@ -104,15 +104,22 @@ def save(tally: Tally, path: Path) -> None:
 
 
 def campaign(
-    path: Path, seconds: float, say: Callable[[str], None], kind: Kind = Kind.PLAIN
+    path: Path,
+    seconds: float,
+    say: Callable[[str], None],
+    kind: Kind = Kind.PLAIN,
+    simulation: type[Simulation] | None = None,
 ) -> Tally:
-    """Run seeds for some seconds of real time, from the first one that has not been run."""
+    """Run seeds for some seconds of real time, from the first one that has not been run.
+
+    `simulation` is as for `run_seed`.
+    """
     tally = load(path, kind)
     plan = Plan(kind=kind)
     end = time.monotonic() + seconds
     saved = time.monotonic()
     while (began := time.monotonic()) < end:
-        report = run_seed(tally.next_seed, plan)
+        report = run_seed(tally.next_seed, plan, simulation=simulation)
         tally.add(report, time.monotonic() - began)
         if not report.passed:
             say(tally.reproduced(report.seed, report.violations[0]))

@@ -17,7 +17,7 @@ from raylog.actors.simulation.scenario import Plan, Simulation
 from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
 from raylog.wire.collecting import without_collector
 
-SIMULATIONS: dict[Kind, type[Simulation]] = {
+SIMULATIONS: dict[Kind, type[Simulation]] = {  # `raylog.simulation.kinds` has the others
     Kind.PLAIN: Simulation,
     Kind.TRANSACTIONS: TransactionalSimulation,
     Kind.GROUPS: GroupSimulation,

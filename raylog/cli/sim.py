@@ -44,10 +44,12 @@ def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
     from raylog.actors import plain_logs
     from raylog.actors.simulation.run import run_seed
     from raylog.actors.simulation.scenario import Plan
+    from raylog.simulation.kinds import simulation_of
 
     if verbose:
         plain_logs.configure(logging.INFO, "%(name)s %(message)s")
-    report = run_seed(seed, Plan(kind=kind), quiet=not verbose)
+    plan, simulation = Plan(kind=kind), simulation_of(kind)
+    report = run_seed(seed, plan, quiet=not verbose, simulation=simulation)
     checks = sum(report.counts.values())
     lines = [
         *report.timeline,
@@ -72,8 +74,9 @@ def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
 
 def _run_campaign(seconds: float, state: Path, kind: Kind) -> None:
     from raylog.actors.simulation.campaign import campaign
+    from raylog.simulation.kinds import simulation_of
 
-    tally = campaign(state, seconds, print_line, kind)
+    tally = campaign(state, seconds, print_line, kind, simulation_of(kind))
     print_answer("\n".join(tally.lines()), {"tally": list(tally.lines())})
     if tally.failures:
         raise typer.Exit(EXIT_FAILED)

@@ -170,7 +170,7 @@ class Synchronous(Reading):
 
 
 class Asynchronous(Reading):
-    """Commits what it has processed without waiting, sometimes in the middle of a poll's records."""
+    """Commits what it has processed without waiting, also in the middle of a poll's records."""
 
     _has_failed = False
     """Whether the last commit that has ended failed."""

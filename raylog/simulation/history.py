@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from raylog.client.cluster import TopicPartition
 
-
 KIP_848 = "consumer"
 """The group protocol in which the coordinator assigns."""
 

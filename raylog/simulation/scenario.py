@@ -14,7 +14,7 @@ from raylog.actors.simulation.network import CLIENT
 from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Property
 from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.scenario import SERVED_AGAIN_S, Plan
+from raylog.actors.simulation.scenario import Plan
 from raylog.actors.simulation.transactions.scenario import (
     SINK,
     SOURCE,
@@ -24,6 +24,7 @@ from raylog.actors.simulation.world import ActorClass
 from raylog.client.admin.groups import GroupAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
+from raylog.simulation import branches
 from raylog.simulation.consuming import (
     Asynchronous,
     AtMostOnce,
@@ -54,6 +55,7 @@ class ClientSimulation(TransactionalSimulation):
     """One run."""
 
     fault_s = 8.0
+    branches = branches.ALL
     written: ClassVar[tuple[tuple[str, int], ...]] = ((SOURCE, 3), (SINK, 2))
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
@@ -114,9 +116,7 @@ class ClientSimulation(TransactionalSimulation):
         """Two groups of different promises."""
         promises = self.random.sample(list(Promise), 2)
         return [
-            GroupHistory(
-                f"{promise}", promise, self.random.choice(PROTOCOLS), SOURCE, target=SINK
-            )
+            GroupHistory(f"{promise}", promise, self.random.choice(PROTOCOLS), SOURCE, target=SINK)
             for promise in promises
         ]
 

@@ -28,6 +28,9 @@ LIVES_S = (0.5, 3.0, 10.0, 60.0)
 EXPECTED = (ClientError, KafkaError)
 """What calls of a client may raise; anything else is a mistake, and ends the process."""
 
+_UNDERSTOOD = (*EXPECTED, PeerLost, TimeoutError, asyncio.CancelledError)
+"""What may be behind that."""
+
 
 class Application(Protocol):
     """What a seat runs."""
@@ -72,7 +75,10 @@ class ClientProcess:
     """The actor of one life."""
 
     def __init__(
-        self, runtime: SimRuntime, begin: Callable[[SimRuntime], Application], end: Callable[[], None]
+        self,
+        runtime: SimRuntime,
+        begin: Callable[[SimRuntime], Application],
+        end: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._begin = begin
@@ -142,14 +148,11 @@ class Seat:
 
 
 def check_sound(failure: Exception) -> None:
-    """Raise what is behind a client's failure if that is a mistake of the client."""
+    """Fail if what is behind a client's failure is a mistake of the client."""
     cause = failure.__cause__
-    while cause is not None:
-        if not isinstance(cause, (*EXPECTED, TimeoutError, PeerLost)) and isinstance(
-            cause, Exception
-        ):
-            raise AssertionError(f"the client broke: {cause!r}") from cause
+    while isinstance(cause, _UNDERSTOOD):
         cause = cause.__cause__
+    assert cause is None, f"the client broke: {cause!r}"
 
 
 def role_class(of_cluster: Callable[[str], ActorClass]) -> Callable[[str], ActorClass]:

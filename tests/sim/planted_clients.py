@@ -49,7 +49,7 @@ def numbers_repeats_anew(stack: ExitStack) -> None:
 
 @plant
 def repeats_behind_others(stack: ExitStack) -> None:
-    """A batch that is sent again stands behind those that came after it, under a new identity."""
+    """A batch that is sent again stands behind those that came after it, under another identity."""
     take_back = Accumulator._take_back
 
     def mistaken(
@@ -102,9 +102,7 @@ def repeats_an_end_as_the_other(stack: ExitStack) -> None:
 def commits_offsets_beside_the_transaction(stack: ExitStack) -> None:
     """Offsets of a transaction count at once, whatever becomes of it."""
 
-    async def mistaken(
-        transactions: Transactions, offsets: Any, group: GroupMetadata
-    ) -> None:
+    async def mistaken(transactions: Transactions, offsets: Any, group: GroupMetadata) -> None:
         transactions.state.require_open("send_offsets_to_transaction")
         commits = Commits(
             transactions._core,

@@ -9,6 +9,7 @@ from functools import cache
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import Report, run_seed
 from raylog.actors.simulation.scenario import Plan
+from raylog.simulation.kinds import simulation_of
 
 SEEDS_A_TEST = 5
 MORE = 3
@@ -18,7 +19,7 @@ MORE = 3
 @cache
 def report_of(kind: Kind, seed: int) -> Report:
     """What came of a seed."""
-    return run_seed(seed, Plan(kind=kind))
+    return run_seed(seed, Plan(kind=kind), simulation=simulation_of(kind))
 
 
 def first_seeds(kind: Kind, count: int) -> Sequence[int]:

@@ -10,7 +10,9 @@ import pytest
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
+from raylog.simulation.kinds import simulation_of
 from tests.sim.planted import PLANTS
+from tests.sim.planted_clients import CLIENT_PLANTS
 from tests.sim.planted_disasters import DISASTER_PLANTS
 from tests.sim.planted_groups import GROUP_PLANTS
 from tests.sim.planted_retention import RETENTION_PLANTS
@@ -27,6 +29,7 @@ OF_KINDS = {
     Kind.GROUPS: GROUP_PLANTS,
     Kind.RETENTION: RETENTION_PLANTS,
     Kind.DISASTERS: DISASTER_PLANTS,
+    Kind.CLIENTS: CLIENT_PLANTS,
 }
 ALL = {name: plant for plants in OF_KINDS.values() for name, plant in plants.items()}
 KINDS = {name: kind for kind, plants in OF_KINDS.items() for name in plants}
@@ -53,6 +56,11 @@ QUICK = (
     "founds_anew_where_metadata_is_lost",
     "follows_older_metadata",
     "does_not_grow",
+    "numbers_repeats_anew",
+    "repeats_an_end_as_the_other",
+    "commits_what_is_fetched",
+    "believes_in_refused_commits",
+    "sends_commits_side_by_side",
 )
 """Those that are looked for in every run, each beginning with the seed that its row shows."""
 UNFOUND = {
@@ -68,11 +76,12 @@ SEEDS = seeds()
 @pytest.mark.timeout(36_000 if EVERY else 300)
 @pytest.mark.parametrize("name", sorted(ALL.keys() - UNFOUND.keys() if EVERY else QUICK))
 def test_a_planted_mistake_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(kind=KINDS[name])
+    plan, simulation = Plan(kind=KINDS[name]), simulation_of(KINDS[name])
     around = SEEDS[name]
     tried = [around, *range(SEEDS_MAX)] if EVERY else range(around, around + 40)
     with planted(ALL[name]):
-        found = next((seed for seed in tried if not run_seed(seed, plan).passed), None)
+        reports = (run_seed(seed, plan, simulation=simulation) for seed in tried)
+        found = next((report.seed for report in reports if not report.passed), None)
     assert found is not None, f"{name} was not found within {len(tried)} seeds"
     if EVERY:
         show(name, found)
@@ -97,4 +106,5 @@ def test_there_are_mistakes_enough() -> None:
         Kind.GROUPS: 3,
         Kind.RETENTION: 5,
         Kind.DISASTERS: 3,
+        Kind.CLIENTS: 12,
     }

@@ -10,6 +10,7 @@ import pytest
 
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.properties import (
+    OF_CLIENTS,
     OF_DISASTERS,
     OF_GROUPS,
     OF_RETENTION,
@@ -22,7 +23,7 @@ from tests.sim.seeds import first_seeds, never_taken, passed
 SEEDS = 120
 RARE = {Property.REFUSED_ABSENT, Property.LAGGARDS_STAY_OUT, Property.FLUSHED_KEPT}
 """Not looked at by every few seeds."""
-OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_RETENTION | OF_DISASTERS
+OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_RETENTION | OF_DISASTERS | OF_CLIENTS
 """Looked at in seeds of other kinds."""
 
 

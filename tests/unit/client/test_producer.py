@@ -240,7 +240,7 @@ def test_a_batch_that_fails_as_it_is_sent_leaves_the_others_their_turn() -> None
     test.send(1, partition=0)
     run_blocking(test.producer._core.io.pause(1_000))
     test.producer.append("t", b"1", partition=1)
-    with pytest.raises(DeliveryFailed, match="1 records .* t-0"):
+    with pytest.raises(DeliveryFailed, match=r"1 records .* t-0"):
         test.flush()
     assert test.logs.values["t", 1] == numbers(2)
 

@@ -1,0 +1,51 @@
+"""Clusters under faults whose clients are the real ones: each promise is kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raylog.actors.simulation.kinds import Kind
+from raylog.actors.simulation.properties import OF_CLIENTS, Property
+from tests.sim.seeds import first_seeds, never_taken, passed
+
+SEEDS = 15
+OF_COPIES = {Property.OFFSETS_WITH_OUTPUT, Property.COMMITTED_VISIBLE, Property.ABORTED_HIDDEN}
+TRACE = """
+from raylog.actors.simulation.kinds import Kind
+from raylog.actors.simulation.run import run_seed
+from raylog.simulation.kinds import simulation_of
+
+print(run_seed(7, simulation=simulation_of(Kind.CLIENTS)).trace)
+"""
+
+
+@pytest.mark.parametrize("first", first_seeds(Kind.CLIENTS, SEEDS))
+def test_promises_are_kept(first: int) -> None:
+    reports = list(passed(Kind.CLIENTS, first))
+    checked = {name for report in reports for name, count in report.counts.items() if count}
+    if len(reports) > 1:
+        assert checked >= {one.name for one in OF_CLIENTS | OF_COPIES}
+
+
+@pytest.mark.timeout(900)
+def test_every_branch_is_taken() -> None:
+    assert not never_taken(Kind.CLIENTS, SEEDS)
+
+
+def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", TRACE],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(traces) == 1
+    assert len(traces.pop().strip()) == 64
