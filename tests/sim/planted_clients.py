@@ -49,16 +49,16 @@ def numbers_repeats_anew(stack: ExitStack) -> None:
 
 @plant
 def repeats_behind_others(stack: ExitStack) -> None:
-    """A batch that is sent again stands behind those that came after it, under another identity."""
+    """A batch that is sent again goes behind later ones, which get its sequence numbers."""
     take_back = Accumulator._take_back
 
     def mistaken(
         accumulator: Accumulator, batch: Batch, again: Iterable[Batch], not_before_ms: float
     ) -> None:
+        queue, sequence = accumulator._queues[batch.key], batch.sequence
         take_back(accumulator, batch, [], not_before_ms)
-        batch.sequence = NO_SEQUENCE
-        accumulator._queues[batch.key].batches.extend(again)
-        accumulator.needs_identity = True
+        queue.batches.extend(again)
+        queue.next_sequence, batch.sequence = sequence, NO_SEQUENCE
 
     replace(stack, Accumulator, "_take_back", mistaken)
 
