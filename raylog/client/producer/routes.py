@@ -68,7 +68,8 @@ class Routes:
         if not self._stale or None in self._under_way:
             return
         if self._core.io.now_ms() >= self._refresh_at_ms:
-            await self._spawn(None, self._refresh(set(self._stale)))
+            stale = set(self._stale)
+            await self._spawn(None, lambda: self._refresh(stale))
 
     async def reach(self, node_id: int) -> bool:
         """Whether a broker is connected; if not, a connection is being made from now on.
@@ -78,7 +79,7 @@ class Routes:
         if self._core.is_connected(node_id):
             return True
         if node_id not in self._under_way and node_id not in self._unreached:
-            await self._spawn(node_id, self._connect(node_id))
+            await self._spawn(node_id, lambda: self._connect(node_id))
         failure = self._unreached.pop(node_id, None)
         if failure is not None:
             raise failure
@@ -89,12 +90,14 @@ class Routes:
         for end in list(self._under_way.values()):
             end()
 
-    async def _spawn(self, what: int | None, attempt: Coroutine[object, object, None]) -> None:
-        """Run an attempt beside the sender."""
+    async def _spawn(
+        self, what: int | None, attempt: Callable[[], Coroutine[object, object, None]]
+    ) -> None:
+        """Run an attempt beside the sender; what is ended before it began is never made."""
 
         async def run() -> None:
             try:
-                await attempt
+                await attempt()
             finally:
                 if self._under_way.pop(what, None) is not _nothing:
                     self.has_news = True
