@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.runtime.base import Link, PeerLost
@@ -109,11 +109,12 @@ class SimIo:
         return LinkTransport(link, self._name, connection, self.wake, self._sent)
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
-        """Wait until `ready()` or time is up."""
+        """Wait until `ready()` or time is up; other tasks run at least once unless it is ready."""
         deadline_ms = self.now_ms() + timeout_ms
         while not ready():
             left_ms = deadline_ms - self.now_ms()
             if left_ms <= 0:
+                await asyncio.sleep(0)
                 break
             await self._progress(left_ms)
         return ready()
@@ -121,6 +122,10 @@ class SimIo:
     async def pause(self, duration_ms: float) -> None:
         """Sleep."""
         await self.runtime.sleep(duration_ms / 1_000)
+
+    async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
+        """Run work in a task of its own, which the loop keeps."""
+        return asyncio.get_running_loop().create_task(work).cancel
 
     def wake(self) -> None:
         """Let all who wait look again."""
