@@ -16,6 +16,8 @@ from raylog.client.errors import ConnectionLost, NotConnected
 
 Sent = Callable[[bytes], None]
 """Told of each request frame that a client sends."""
+_TICK_MS = 0.001
+"""Shortest wait: what is left of a time after rounding would not move the clock."""
 
 
 class LinkTransport:
@@ -136,7 +138,7 @@ class SimIo:
         """Wait for the next answer on any connection."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(timeout_ms / 1_000, _wake, waiter)
+        timer = loop.call_later(max(timeout_ms, _TICK_MS) / 1_000, _wake, waiter)
         self._waiters[waiter] = None
         try:
             await waiter

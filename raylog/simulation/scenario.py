@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
 
 from raylog.actors.simulation.clients import Stoppable
 from raylog.actors.simulation.faults import Faults, draw_weights
@@ -56,7 +55,7 @@ class ClientSimulation(TransactionalSimulation):
 
     fault_s = 8.0
     branches = branches.ALL
-    written: ClassVar[tuple[tuple[str, int], ...]] = ((SOURCE, 3), (SINK, 2))
+    written = ((SOURCE, 3), (SINK, 2))
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         super().__init__(loop, seed, plan)
@@ -96,8 +95,7 @@ class ClientSimulation(TransactionalSimulation):
 
     def _start_clients(self, pause_s: float) -> None:
         for number in range(self.random.choice(PRODUCERS)):
-            make = partial(Writing, scene=self.scene, topic=SOURCE)
-            self._producing.append(self._seat(f"producer-{number}", make))
+            self._producing.append(self._seat(f"producer-{number}", self._new_writer))
         for group in self._draw_groups():
             self.scene.history.groups.append(group)
             is_static = self.random.random() < STATIC
@@ -119,6 +117,9 @@ class ClientSimulation(TransactionalSimulation):
             GroupHistory(f"{promise}", promise, self.random.choice(PROTOCOLS), SOURCE, target=SINK)
             for promise in promises
         ]
+
+    def _new_writer(self, life: Life) -> Application:
+        return Writing(life, self.scene, SOURCE)
 
     def _new_reader(self, group: GroupHistory, is_static: bool, life: Life) -> Application:
         if group.promise is Promise.EXACTLY_ONCE:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,11 +16,12 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.progress import COMMITTED
 from raylog.client.errors import ClientError
 from raylog.client.producer.accumulator import Accumulator
-from raylog.client.producer.batch import NO_SEQUENCE, Batch
+from raylog.client.producer.batch import Batch
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactional import Transactions
 from raylog.wire.errors import KafkaError
 from raylog.wire.messages.end_txn import EndTxnResponse
+from raylog.wire.records import NO_SEQUENCE
 from tests.sim.planting import Plant, replace
 
 CLIENT_PLANTS: dict[str, Plant] = {}
@@ -109,7 +110,7 @@ def commits_offsets_beside_the_transaction(stack: ExitStack) -> None:
             transactions._groups,
             group.group_id,
             lambda: group,
-            owns=lambda _: True,
+            hold=lambda _: None,
         )
         try:
             await commits.commit(as_committed(offsets))
@@ -194,9 +195,11 @@ def believes_in_refused_commits(stack: ExitStack) -> None:
     """A commit of a generation that is over counts as done."""
     commit = Commits._commit
 
-    async def mistaken(commits: Commits, offsets: Offsets) -> None:
+    async def mistaken(
+        commits: Commits, offsets: Offsets, holds: Mapping[TopicPartition, object]
+    ) -> None:
         try:
-            await commit(commits, offsets)
+            await commit(commits, offsets, holds)
         except CommitFailed:
             return
 
@@ -211,7 +214,7 @@ def sends_commits_side_by_side(stack: ExitStack) -> None:
         async def alone() -> None:
             failure: Exception | None = None
             try:
-                await commits._commit(offsets)
+                await commits._commit(offsets, {key: commits._hold(key) for key in offsets})
             except (ClientError, KafkaError) as error:
                 failure = error
             done(offsets, failure)

@@ -11,6 +11,7 @@ from raylog.actors.names import OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.partition import Partition
 from raylog.actors.simulation.clients import ACKS_ALL, Ledger, Producer, Reader, Stoppable
+from raylog.actors.simulation.coverage import Branch
 from raylog.actors.simulation.faults import Faults, draw_weights
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.properties import Property
@@ -58,8 +59,8 @@ class TransactionalSimulation(Simulation):
     """One run."""
 
     fault_s = 7.0
-    branches = branches.ALL
-    written = ((SOURCE, 1), (SINK, 2))
+    branches: Sequence[Branch] = branches.ALL
+    written: Sequence[tuple[str, int]] = ((SOURCE, 1), (SINK, 2))
     """Topics that clients write, and how many partitions each has."""
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:

@@ -355,8 +355,7 @@ class Sender:
         return float(min(doubled, settings.retry_backoff_max_ms))
 
     def _is_overdue(self, batch: Batch) -> bool:
-        age_ms = self._core.io.now_ms() - batch.created_ms
-        return age_ms >= self._settings.delivery_timeout_ms
+        return self._core.io.now_ms() >= batch.created_ms + self._settings.delivery_timeout_ms
 
     def _expire(self) -> None:
         """Give up what could not be sent in time."""
