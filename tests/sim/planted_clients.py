@@ -14,7 +14,7 @@ from raylog.client.consumer.core import ConsumerCore, as_committed
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.progress import COMMITTED
-from raylog.client.errors import ClientError
+from raylog.client.errors import ClientError, ConnectionLost
 from raylog.client.producer.accumulator import Accumulator
 from raylog.client.producer.batch import Batch
 from raylog.client.producer.sender import Sender
@@ -70,7 +70,7 @@ def takes_a_lost_answer_for_a_good_one(stack: ExitStack) -> None:
     refuse = Sender._refuse
 
     def mistaken(sender: Sender, batch: Batch, error: Exception) -> None:
-        if isinstance(error, ClientError) and batch.attempts > 1:
+        if isinstance(error, ConnectionLost):
             sender._acknowledge(batch, -1)
         else:
             refuse(sender, batch, error)
