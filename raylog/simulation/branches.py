@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from raylog.actors.simulation.coverage import Arguments, Branch
 from raylog.client.consumer.commits import CommitFailed, Commits
-from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.group.classic import ClassicMember
 from raylog.client.consumer.group.consumer import ConsumerMember
 from raylog.client.consumer.positions import Positions
@@ -24,7 +23,6 @@ ALL = (
     Branch("a batch is sent again", Accumulator, "refused"),
     Branch("a batch is given up after it was sent", Accumulator, "failed"),
     Branch("batches are given up that were never sent", Accumulator, "expire", _something),
-    Branch("a batch's sequence does not fit", Sender, "_refuse_sequence"),
     Branch(
         "a producer goes on under the next epoch",
         Sender,
@@ -39,6 +37,5 @@ ALL = (
     Branch("a coordinator is looked for again", Coordinators, "forget"),
     Branch("a classic member is put out", ClassicMember, "_lose", _something),
     Branch("a member of a KIP-848 group is put out", ConsumerMember, "_put_out", _something),
-    Branch("partitions are given up", ConsumerCore, "_commit_before"),
     Branch("a commit of who is put out fails", Commits, "_commit", refused=CommitFailed),
 )
