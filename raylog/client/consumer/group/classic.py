@@ -393,10 +393,7 @@ class ClassicMember:
         return self._sync(divided.assignments)
 
     def _expect_another_round(self, now_ms: float) -> None:
-        """Whoever gives partitions up joins again, and they are given out; or we join again.
-
-        A static member may be back before it has, and then has nothing to give up.
-        """
+        """Who gives partitions up joins again; we do if it is back with none (KIP-345)."""
         self._rejoin_at_ms = now_ms + self.settings.max_poll_interval_ms
 
     def _sync(self, assignments: Mapping[str, MemberAssignment]) -> list[Effect]:
