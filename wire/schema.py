@@ -15,7 +15,7 @@ unless it is `ignorable`. A tagged field (KIP-482) is written only when it diffe
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from raylog.wire.api import VERSIONS, ApiKey
 
@@ -31,8 +31,7 @@ Buffer = bytes | bytearray | memoryview
 RecordData = Buffer | list[Buffer]  # one piece or several; a memoryview when decoded
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A wire type. `code` is its `struct` format where its width is fixed, else empty."""
 
     name: str
@@ -54,8 +53,7 @@ BYTES = Kind("bytes", "", b"")
 RECORDS = Kind("records", "", b"")  # decoded as a view of the input, encoded by reference
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Array:
+class Array(NamedTuple):
     """A counted sequence of one kind or struct; a list in Python."""
 
     element: Kind | type
@@ -66,8 +64,7 @@ def array(element: Kind | type) -> Array:
     return Array(element)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message as the codec generator sees it."""
 
     name: str
@@ -79,8 +76,7 @@ class Field:
     ignorable: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """What a message class says about itself; `versions` is None for nested structs."""
 
     fields: tuple[Field, ...]
@@ -169,7 +165,7 @@ def _build(
         declared = cls.__dict__[name]
         assert isinstance(declared, Field), f"{cls.__name__}.{name} is not declared by wire()"
         default, dataclass_field = _defaults(declared)
-        fields.append(dataclasses.replace(declared, name=name, default=default))
+        fields.append(declared._replace(name=name, default=default))
         setattr(cls, name, dataclass_field)
     methods: Any = cls
     methods.__init__, methods.__eq__, methods.__repr__ = _first_init, _equal, _represent

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from raylog.client.consumer.listener import RebalanceListener
     from raylog.client.consumer.membership import GroupMetadata
     from raylog.client.consumer.positions import LogTruncated, NoOffset
+    from raylog.client.consumer.settings import ConsumerSettings
     from raylog.client.errors import (
         AbortRequired,
         AuthenticationFailed,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from raylog.client.settings import (
         ACKS_ALL,
         ClientSettings,
-        ConsumerSettings,
         ProducerSettings,
         parse_bootstrap,
     )
@@ -153,10 +153,10 @@ _HOMES = {
     "raylog.client.settings": (
         "ACKS_ALL",
         "ClientSettings",
-        "ConsumerSettings",
         "ProducerSettings",
         "parse_bootstrap",
     ),
+    "raylog.client.consumer.settings": ("ConsumerSettings",),
     "raylog.client.admin.transactions": (
         "ActiveProducer",
         "HangingTransaction",

@@ -35,8 +35,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A broker as metadata names it."""
 
     node_id: int
@@ -45,8 +44,7 @@ class Node:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionView:
+class PartitionView(NamedTuple):
     """One partition: who leads it and who holds it; ids of brokers."""
 
     partition: int
@@ -188,8 +186,7 @@ class ClusterView:
             self._names[topic.topic_id] = name
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """How far a group has read one partition: the offset of the next record."""
 
     offset: int

@@ -7,29 +7,27 @@ unknown, has a wrong value or contradicts another setting is refused.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.settings import SecuritySettings
-from raylog.client.setting_kinds import NAMES, read
-from raylog.client.setting_table import ELSEWHERE, TABLE, Home, Setting
-from raylog.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    parse_bootstrap,
-)
+from raylog.client.setting_kinds import NAMES, Setting, read
+from raylog.client.setting_table import CLIENT, PRODUCER, SECURITY
+from raylog.client.settings import ClientSettings, ProducerSettings, parse_bootstrap
+
+if TYPE_CHECKING:
+    from raylog.client.consumer.settings import ConsumerSettings
 
 Config = str | Mapping[str, object] | Iterable[str] | None
 """What a client's first argument may be: bootstrap servers, or settings by Kafka's names."""
 S = TypeVar("S")
+Table = tuple[Setting, ...]
 
 _CODEC_LEVELS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}
-_JAAS = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+_JAAS = r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))"""
 _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _DNS = "client.dns.lookup"
 _PARTITIONER = "partitioner.class"
@@ -54,12 +52,12 @@ def client_and_producer(
 
     A partitioner is the name of one, or a function, which leaves nothing to be set about it.
     """
-    given = _Given.collect(config, settings, ProducerSettings)
+    given = _Given.collect(config, settings, PRODUCER)
     if isinstance(partitioner, str):
         given.add({_PARTITIONER: partitioner})
     elif partitioner is not None:
         _check_partitioner(partitioner, given)
-    client, producer = given.client(), given.build(ProducerSettings)
+    client, producer = given.client(), given.producer()
     least_ms = producer.linger_ms + client.request_timeout_ms
     if "delivery.timeout.ms" in given.values and producer.delivery_timeout_ms < least_ms:
         raise InvalidSetting(
@@ -73,8 +71,10 @@ def client_and_consumer(
     config: Config, settings: Mapping[str, object]
 ) -> tuple[ClientSettings, ConsumerSettings]:
     """A consumer's settings; raises InvalidSetting."""
-    given = _Given.collect(config, settings, ConsumerSettings)
-    client, consumer = given.client(), given.build(ConsumerSettings)
+    from raylog.client.consumer.settings import CONSUMER, ConsumerSettings  # producers need none
+
+    given = _Given.collect(config, settings, CONSUMER)
+    client, consumer = given.client(), given.build(ConsumerSettings, CONSUMER)
     if consumer.max_wait_ms >= client.request_timeout_ms:
         raise InvalidSetting(
             f"fetch.max.wait.ms={consumer.max_wait_ms} must be less than request.timeout.ms="
@@ -94,7 +94,7 @@ def client_and_consumer(
 
 def client_only(config: Config, settings: Mapping[str, object]) -> ClientSettings:
     """An admin's settings; raises InvalidSetting."""
-    return _Given.collect(config, settings, None).client()
+    return _Given.collect(config, settings, ()).client()
 
 
 def settings_of(
@@ -127,12 +127,12 @@ def _check_partitioner(partitioner: object, given: _Given) -> None:
 class _Given:
     """Settings by Kafka's dotted names, each given once."""
 
-    own: Home | None
+    own: Table
     """Beside those of all clients: the producer's, the consumer's or none."""
     values: dict[str, object] = field(default_factory=dict)
 
     @classmethod
-    def collect(cls, config: Config, settings: Mapping[str, object], own: Home | None) -> _Given:
+    def collect(cls, config: Config, settings: Mapping[str, object], own: Table) -> _Given:
         """Bring both ways to give settings together."""
         given = cls(own)
         if isinstance(config, Mapping):
@@ -163,25 +163,26 @@ class _Given:
         assert isinstance(names, tuple), "NAMES reads a tuple"
         self._check_dns()
         return self.build(
-            ClientSettings, bootstrap=parse_bootstrap(names), security=self._security()
+            ClientSettings, CLIENT, bootstrap=parse_bootstrap(names), security=self._security()
         )
 
-    def build(self, home: type[S], **fixed: object) -> S:
-        """One dataclass of settings."""
-        assert home in TABLE, f"{home.__name__} has no table"
-        values = dict(fixed)
-        for setting in TABLE[home]:
-            if setting.name in self.values:
-                value = self.values[setting.name]
-                values[setting.field] = read(
-                    setting.kind, setting.name, value, secret=setting.secret
-                )
-        if home is ProducerSettings:
-            self._add_codec_level(values)
-        try:
-            return home(**values)
-        except InvalidSetting as error:
-            raise InvalidSetting(_dotted(str(error), TABLE[home])) from None
+    def producer(self) -> ProducerSettings:
+        """What producers have beside."""
+        values = self._read(PRODUCER)
+        self._add_codec_level(values)
+        return _built(ProducerSettings, PRODUCER, values)
+
+    def build(self, home: type[S], table: Table, **fixed: object) -> S:
+        """One dataclass of settings, by its table."""
+        return _built(home, table, fixed | self._read(table))
+
+    def _read(self, table: Table) -> dict[str, object]:
+        """The given values by the fields that they set."""
+        return {
+            one.field: read(one.kind, one.name, self.values[one.name], secret=one.secret)
+            for one in table
+            if one.name in self.values
+        }
 
     def _security(self) -> SecuritySettings:
         """TLS and SASL; Java's way to give a password is known."""
@@ -194,7 +195,7 @@ class _Given:
         jaas = self.values.get("sasl.jaas.config")
         if jaas is not None:
             self.add(_from_jaas(jaas))
-        return self.build(SecuritySettings)
+        return self.build(SecuritySettings, SECURITY)
 
     def _check_dns(self) -> None:
         lookup = self.values.get(_DNS, "use_all_dns_ips")
@@ -206,7 +207,7 @@ class _Given:
         codec = values.get("codec")
         for name, codec_name in _CODEC_LEVELS.items():
             if name in self.values:
-                level = next(one for one in TABLE[ProducerSettings] if one.field == "codec_level")
+                level = next(one for one in PRODUCER if one.field == "codec_level")
                 value = read(level.kind, name, self.values[name])
                 if codec is not None and getattr(codec, "name", "").lower() == codec_name:
                     if "codec_level" in values:
@@ -214,11 +215,9 @@ class _Given:
                     values["codec_level"] = value
 
     def _names(self) -> list[str]:
-        homes: list[type[object]] = [ClientSettings, SecuritySettings]
-        if self.own is not None:
-            homes.append(self.own)
-        names = [*_SPECIAL, *(setting.name for home in homes for setting in TABLE[home])]
-        if self.own is ProducerSettings:
+        tables = (CLIENT, SECURITY, self.own)
+        names = [*_SPECIAL, *(setting.name for table in tables for setting in table)]
+        if self.own is PRODUCER:
             names.extend(_CODEC_LEVELS)
         return names
 
@@ -230,26 +229,20 @@ class _Given:
         names = self._names()
         if name in names:
             return name
-        if name in ELSEWHERE:
-            raise InvalidSetting(f"{spelled}: {ELSEWHERE[name]}")
-        for home, others in ((ProducerSettings, "producers"), (ConsumerSettings, "consumers")):
-            if any(setting.name == name for setting in TABLE[home]):
-                raise InvalidSetting(f"{spelled} is a setting of {others}, not of this client")
-        for setting in (one for table in TABLE.values() for one in table):
-            if setting.field == spelled and setting.name in names:
-                name = setting.name.replace(".", "_")
-                raise InvalidSetting(f"unknown setting {spelled!r}: Kafka's name is {name!r}")
-        nearest = difflib.get_close_matches(name, names, 1, 0.5)
-        hint = f": the nearest is {_as_spelled(nearest[0], spelled)!r}" if nearest else ""
-        raise InvalidSetting(f"unknown setting {spelled!r}{hint}")
+        from raylog.client.setting_page import why_unknown  # only what is refused needs all tables
+
+        raise InvalidSetting(why_unknown(spelled, names))
 
 
-def _as_spelled(name: str, spelled: str) -> str:
-    """A name with dots or underscores, whichever the caller used."""
-    return name if "." in spelled else name.replace(".", "_")
+def _built(home: type[S], table: Table, values: dict[str, object]) -> S:
+    """One dataclass of settings; what it refuses is told by Kafka's names."""
+    try:
+        return home(**values)
+    except InvalidSetting as error:
+        raise InvalidSetting(_dotted(str(error), table)) from None
 
 
-def _dotted(message: str, table: tuple[Setting, ...]) -> str:
+def _dotted(message: str, table: Table) -> str:
     """A message about fields, with Kafka's names."""
     names = {setting.field: setting.name for setting in table}
     names["security_protocol"] = "security.protocol"
@@ -269,7 +262,7 @@ def _from_jaas(text: object) -> dict[str, object]:
         )
     found = {
         match[1]: match[3] or match[4] or re.sub(r"\\(.)", r"\1", match[2] or "")
-        for match in _JAAS.finditer(text)
+        for match in re.finditer(_JAAS, text)
     }
     if set(found) != {"username", "password"}:
         raise InvalidSetting("sasl.jaas.config: expected username and password")

@@ -1,11 +1,11 @@
-"""What a setting's value may be, and how it is read, from a properties file's text too."""
+"""What a setting is: its name, what its value may be, how it is read, from text too."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from raylog.client.errors import InvalidSetting
 
@@ -13,14 +13,26 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """A type with its bounds."""
 
     expected: str
     """What a value should be, for messages and documents."""
     read: Callable[[object], object]
     """The value; raises ValueError for any other."""
+
+
+class Setting(NamedTuple):
+    """One of Kafka's settings."""
+
+    name: str
+    """As Kafka spells it; underscores may take the place of dots."""
+    field: str
+    kind: Kind
+    doc: str
+    kafka_default: str = ""
+    """Where Kafka's default is another."""
+    secret: bool = False
 
 
 def integer(low: int = 0, high: int = INT32_MAX) -> Kind:

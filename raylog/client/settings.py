@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -26,9 +24,6 @@ PARTITIONERS = (
 """Kafka's, then librdkafka's."""
 _PARTITIONERS_OF_KEYS = ("consistent", "murmur2")
 """A record without a key is placed as one with an empty key."""
-_ASSIGNORS = ("range", "cooperative-sticky")
-_log = logging.getLogger("raylog.client")
-_DURATION = re.compile(r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _IN_FLIGHT_IDEMPOTENT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
 
@@ -66,8 +61,8 @@ class ClientSettings:
             ("retry_backoff_ms", "retry_backoff_max_ms"),
             ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
         ):
-            _require_order(self, first, last)
-        _require_choice(self, "metadata_recovery_strategy", ("rebootstrap", "none"))
+            require_order(self, first, last)
+        require_choice(self, "metadata_recovery_strategy", ("rebootstrap", "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ class ProducerSettings:
             raise InvalidSetting(f"expected acks 0, 1 or -1 (all), found {self.acks}")
         if self.in_flight_max < 1:
             raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
-        _require_choice(self, "partitioner", PARTITIONERS)
+        require_choice(self, "partitioner", PARTITIONERS)
         if self.partitioner_ignore_keys and self.partitioner in _PARTITIONERS_OF_KEYS:
             raise InvalidSetting(
                 f"partitioner={self.partitioner} places all records by their keys: expected "
@@ -155,118 +150,7 @@ class ProducerSettings:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """How records are fetched."""
-
-    group_id: str | None = None
-    """The group the consumer is in, and whose offsets it commits."""
-    read_committed: bool = False
-    """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
-    max_wait_ms: int = 500
-    """How long a broker may hold a fetch that finds less than `min_bytes`."""
-    min_bytes: int = 1
-    max_bytes: int = 16 * 1024 * 1024
-    """Of one fetch; a first batch that is larger comes whole."""
-    partition_max_bytes: int = 4 * 1024 * 1024
-    reset: str = "earliest"
-    """Where to go on without a position in the log: "earliest", "latest", "by_duration:PT1H30M" for
-    so long ago (KIP-1106), or "none": raise."""
-    decompressed_bytes_max: int = 256 * 1024 * 1024
-    """Of one batch."""
-    group_instance_id: str | None = None
-    """Of a static member: it may be away for `session_timeout_ms` without a rebalance (KIP-345)."""
-    group_protocol: str = "classic"
-    """"classic", or "consumer": the coordinator assigns (KIP-848)."""
-    group_remote_assignor: str | None = None
-    """With group_protocol "consumer": the coordinator's assignor, such as "uniform", "range"."""
-    partition_assignment_strategy: tuple[str, ...] = _ASSIGNORS
-    """Assignors by name, the preferred first; with group_protocol "classic"."""
-    session_timeout_ms: int = 45_000
-    """After so long without a heartbeat a member is out of its group."""
-    heartbeat_interval_ms: int = 3_000
-    """Less than `session_timeout_ms`, and better at most a third of it."""
-    max_poll_interval_ms: int = 300_000
-    """A consumer that does not poll for so long leaves its group."""
-    max_poll_records: int = 500
-    """How many records one poll returns at most."""
-    enable_auto_commit: bool = True
-    """Commit what was returned by earlier polls; only with a group and `subscribe`."""
-    auto_commit_interval_ms: int = 5_000
-    client_rack: str = ""
-    """Where this consumer is: brokers may name a nearer replica to read from (KIP-392)."""
-    check_crcs: bool = True
-    """Compare the checksum of each batch that is read."""
-    allow_auto_create_topics: bool = True
-    """Brokers may create topics that are subscribed to and do not exist."""
-    exclude_internal_topics: bool = True
-    """A pattern never matches topics such as __consumer_offsets."""
-    prefetch_bytes: int = 64 * 1024 * 1024
-    """Of records that are fetched ahead of `poll`, for all partitions together."""
-    interceptors: tuple[str, ...] = ()
-    """Names of interceptors that packages registered."""
-
-    def __post_init__(self) -> None:
-        if _duration_ms(self.reset) is None:
-            _require_choice(self, "reset", ("earliest", "latest", "none"))
-        _require_choice(self, "group_protocol", ("classic", "consumer"))
-        _require_order(self, "min_bytes", "max_bytes")
-        if self.max_poll_records < 1:
-            raise InvalidSetting(
-                f"expected max_poll_records of 1 or more, found {self.max_poll_records}"
-            )
-        self._check_heartbeats()
-        self._check_protocol()
-        if self.group_instance_id is not None and self.group_id is None:
-            raise InvalidSetting("group_instance_id needs a group_id, found none")
-
-    @property
-    def reset_duration_ms(self) -> int:
-        """What `reset` says of time; 0 if it says nothing of it."""
-        return _duration_ms(self.reset) or 0
-
-    def _check_heartbeats(self) -> None:
-        """With the classic protocol they are the client's; the coordinator sets them in the new."""
-        heartbeat_ms, session_ms = self.heartbeat_interval_ms, self.session_timeout_ms
-        if not 0 < heartbeat_ms < session_ms:
-            raise InvalidSetting(
-                f"expected heartbeat_interval_ms between 0 and session_timeout_ms={session_ms}, "
-                f"found {heartbeat_ms}"
-            )
-        if 3 * heartbeat_ms > session_ms:
-            _log.warning(
-                "heartbeat_interval_ms=%d is more than a third of session_timeout_ms=%d: "
-                "two lost heartbeats cost the membership",
-                heartbeat_ms,
-                session_ms,
-            )
-
-    def _check_protocol(self) -> None:
-        """What belongs to one group protocol is refused with the other."""
-        if self.group_protocol == "classic":
-            if self.group_remote_assignor is not None:
-                raise InvalidSetting(
-                    "group_remote_assignor needs group_protocol='consumer', found 'classic'"
-                )
-            if not self.partition_assignment_strategy:
-                raise InvalidSetting("expected an assignor or more, found none")
-        elif self.partition_assignment_strategy != _ASSIGNORS:
-            raise InvalidSetting(
-                "partition_assignment_strategy needs group_protocol='classic', found 'consumer': "
-                "name the coordinator's assignor by group_remote_assignor"
-            )
-
-
-def _duration_ms(text: str) -> int | None:
-    """The time in "by_duration:P1DT2H3M4.5S" (ISO 8601, days and less); None if it is no such."""
-    found = _DURATION.fullmatch(text)
-    if found is None or not any(found.groups()):
-        return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return int(1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
-
-
-def _require_choice(settings: object, name: str, choices: tuple[str, ...]) -> None:
+def require_choice(settings: object, name: str, choices: tuple[str, ...]) -> None:
     """Refuse a word that is none of these."""
     found = getattr(settings, name)
     if found not in choices:
@@ -274,7 +158,7 @@ def _require_choice(settings: object, name: str, choices: tuple[str, ...]) -> No
         raise InvalidSetting(f"expected {name} {', '.join(others)} or {last}, found {found!r}")
 
 
-def _require_order(settings: object, first: str, last: str) -> None:
+def require_order(settings: object, first: str, last: str) -> None:
     """Refuse a lower bound above its upper."""
     low, high = getattr(settings, first), getattr(settings, last)
     if low > high:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import selectors
 import socket
 import ssl
@@ -159,6 +158,8 @@ class BlockingIo:
 
     def chance(self) -> float:
         """A random number from 0 to 1."""
+        import random  # takes a millisecond, and is of use only after a failure
+
         return random.random()  # noqa: S311  # it spreads pauses and hides nothing
 
     async def connect(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import ssl
 import time
 from collections.abc import Callable, Coroutine
@@ -143,6 +142,8 @@ class AsyncIo:
 
     def chance(self) -> float:
         """A random number from 0 to 1."""
+        import random  # takes a millisecond, and is of use only after a failure
+
         return random.random()  # noqa: S311  # it spreads pauses and hides nothing
 
     async def connect(

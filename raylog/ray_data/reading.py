@@ -16,9 +16,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
 from raylog.client.arrow.decoding import Bodies
 from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import RequestTimedOut
 from raylog.client.io import run_blocking
-from raylog.client.settings import ClientSettings, ConsumerSettings
+from raylog.client.settings import ClientSettings
 from raylog.ray_data.columns import SCHEMA, rows_of
 from raylog.ray_data.offsets import connected
 from raylog.ray_data.planning import OffsetRange

@@ -13,11 +13,12 @@ from raylog.client.admin.transactions import TransactionAdmin
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
 from raylog.client.interception import Chain
 from raylog.client.producer.aio import AsyncProducer
 from raylog.client.producer.core import OnDelivery, ProducerCore
-from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from raylog.client.settings import ClientSettings, ProducerSettings
 from raylog.client.streams import AsyncIo
 
 

@@ -40,13 +40,14 @@ from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.blocking import Consumer
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
 from raylog.client.producer.blocking import Producer
 from raylog.client.producer.core import OnDelivery, ProducerCore
-from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from raylog.client.settings import ClientSettings, ProducerSettings
 from raylog.client.sockets import BlockingIo
 from raylog.client.streams import AsyncIo
 

@@ -32,12 +32,13 @@ from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.group.wanted import wanted_of
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.consumer.statistics import ConsumerStatistics
 from raylog.client.interception import Chain
 from raylog.client.interceptors import ClientInterceptor, ConsumerRecord
 from raylog.client.io import run_blocking
 from raylog.client.serializers import Deserializer
-from raylog.client.settings import ClientSettings, ConsumerSettings
+from raylog.client.settings import ClientSettings
 from raylog.client.streams import AsyncIo
 
 if TYPE_CHECKING:

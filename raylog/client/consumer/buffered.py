@@ -9,7 +9,7 @@ from typing import Protocol
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.progress import Progress
-from raylog.client.settings import ConsumerSettings
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.wire.collecting import without_collector
 from raylog.wire.errors import KafkaError
 from raylog.wire.records import BatchHeader, Record

@@ -36,13 +36,14 @@ from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.progress import COMMITTED, Progress
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.coordinators import Coordinators
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.interception import Chain
 from raylog.client.io import Io
 from raylog.client.offsets import list_offsets
-from raylog.client.settings import ClientSettings, ConsumerSettings
+from raylog.client.settings import ClientSettings
 
 _log = logging.getLogger(__name__)
 _WAIT_MS_MAX = 3_600_000.0

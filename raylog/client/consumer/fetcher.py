@@ -21,11 +21,11 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions, reset_to
 from raylog.client.consumer.progress import COMMITTED, NOWHERE, Progress
 from raylog.client.consumer.session import SESSION_ERRORS, Asked
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.consumer.sources import Source
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.offsets import LATEST, list_offsets
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
 from raylog.wire.messages.fetch import FetchResponse, PartitionData

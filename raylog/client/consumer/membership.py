@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(NamedTuple):
     """A group and, if given, the member whose offsets are committed (KIP-447).
 
     Without a member the coordinator takes the offsets of anybody as long as nobody is in the group.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.consumer.progress import COMMITTED, Progress
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotKafka, NotSupported
 from raylog.client.offsets import (
@@ -19,7 +20,6 @@ from raylog.client.offsets import (
     ask_each_leader,
     find_offsets,
 )
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

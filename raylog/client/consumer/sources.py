@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.consumer.session import Asked, FetchSession, SessionRequest, forgotten
-from raylog.client.settings import ConsumerSettings
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from raylog.wire.uuids import ZERO_UUID
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from raylog.client.admin.aio import AsyncAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import Statistics, WindowSettings
 from raylog.client.parallel.engine import Engine, EngineSettings
@@ -29,7 +30,7 @@ from raylog.client.parallel.workers.processes import ProcessWorkers
 from raylog.client.parallel.workers.tasks import TaskWorkers
 from raylog.client.parallel.workers.threads import ThreadWorkers
 from raylog.client.serializers import Deserializer, Serializer
-from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from raylog.client.settings import ClientSettings, ProducerSettings
 
 E = TypeVar("E", bound=StrEnum)
 _DRAIN_MS_MAX = 30_000.0

@@ -9,8 +9,8 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.parallel.ports import Listener, Offsets
-from raylog.client.settings import ConsumerSettings
 
 
 class _Told(RebalanceListener):

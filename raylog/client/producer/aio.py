@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from raylog.client.config import Config, client_and_producer
-from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.io import Io
@@ -25,6 +24,8 @@ from raylog.wire.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+    from raylog.client.consumer.membership import GroupMetadata
 
 T = TypeVar("T")
 

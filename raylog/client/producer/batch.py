@@ -52,8 +52,7 @@ class ProducerIdentity(NamedTuple):
 NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """The end of one batch."""
 
     topic: str

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from raylog.client.background import BackgroundLoop
 from raylog.client.config import Config, client_and_producer
-from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
@@ -27,6 +26,8 @@ from raylog.wire.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+    from raylog.client.consumer.membership import GroupMetadata
 
 
 class Producer(Generic[K, V]):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
-from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
@@ -25,11 +25,14 @@ from raylog.client.producer.partitioner import (
 )
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics, Reports
 from raylog.client.producer.sender import Sender
-from raylog.client.producer.transactional import Transactions
 from raylog.client.settings import ProducerSettings
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import UnknownTopicOrPartition
 from raylog.wire.records import TIMESTAMP_MAX
+
+if TYPE_CHECKING:
+    from raylog.client.consumer.membership import GroupMetadata
+    from raylog.client.producer.transactional import Transactions
 
 __all__ = ["Offsets", "OnDelivery", "ProducerCore"]
 
@@ -66,6 +69,8 @@ class ProducerCore:
         )
         self._transactions: Transactions | None = None
         if settings.transactional_id is not None:
+            from raylog.client.producer.transactional import Transactions  # most need none
+
             self._transactions = Transactions(
                 core,
                 settings.transactional_id,

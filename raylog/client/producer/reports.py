@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.client.errors import DeliveryFailed
 from raylog.client.interceptors import RecordMetadata
@@ -35,8 +35,7 @@ class Unheard:
         self._listener(metadata, failure)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerStatistics:
+class ProducerStatistics(NamedTuple):
     """What a producer has done so far, and how it stands. Times in ms."""
 
     records: int

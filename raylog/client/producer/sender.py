@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
@@ -18,7 +19,6 @@ from raylog.client.producer.accumulator import Accumulator
 from raylog.client.producer.batch import NO_IDENTITY, Batch, ProducerIdentity
 from raylog.client.producer.reports import Reports, describe
 from raylog.client.producer.routes import Routes
-from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
@@ -32,6 +32,11 @@ from raylog.wire.messages.produce import (
 )
 from raylog.wire.uuids import ZERO_UUID
 
+if TYPE_CHECKING:
+    from raylog.client.producer.transactional import Transactions
+
+_OF_TRANSACTIONS_1_LAST = 11
+"""Newest Produce version that leaves adding partitions to transactions to the client."""
 _BY_NAME_LAST = 12
 """Newest Produce version that names topics instead of giving their ids."""
 _REQUEST_BYTES = 1024 * 1024
@@ -267,7 +272,7 @@ class Sender:
             topic_data=list(topics.values()),
         )
         if self._transactions is not None and not self._transactions.is_version_2:
-            return request, PRODUCE_OF_VERSION_1_LAST
+            return request, _OF_TRANSACTIONS_1_LAST
         is_by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
         return request, None if is_by_id else _BY_NAME_LAST
 

@@ -47,8 +47,6 @@ from raylog.wire.messages.txn_offset_commit import (
 
 R = TypeVar("R")
 
-PRODUCE_OF_VERSION_1_LAST = 11
-"""Newest Produce version that leaves adding partitions to the client."""
 _FEATURE = "transaction.version"
 _ADD_PARTITIONS_LAST = 3
 """Newest AddPartitionsToTxn version for clients."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
 import ssl
-from pathlib import Path
 
 from raylog.client.errors import ClientError, InvalidSetting, NotConnected, TlsFailed
 from raylog.client.security.settings import SecuritySettings
@@ -80,9 +80,9 @@ def _trust(context: ssl.SSLContext, settings: SecuritySettings) -> None:
 
 
 def _load_trust(context: ssl.SSLContext, location: str) -> None:
-    path = _existing("ssl_truststore_location", location)
+    _existing("ssl_truststore_location", location)
     try:
-        if path.is_dir():
+        if os.path.isdir(location):
             context.load_verify_locations(capath=location)
         else:
             context.load_verify_locations(cafile=location)
@@ -106,10 +106,9 @@ def _identify(context: ssl.SSLContext, settings: SecuritySettings, location: str
         ) from None
 
 
-def _existing(name: str, location: str) -> Path:
-    path = Path(location)
-    if path.suffix.lower() in _TYPES_ELSEWHERE:
+def _existing(name: str, location: str) -> None:
+    """Refuse a file that is not there, or of a kind that OpenSSL does not read."""
+    if location.lower().endswith(_TYPES_ELSEWHERE):
         raise InvalidSetting(f"{name}: expected a PEM file, found {location}: convert it to PEM")
-    if not path.exists():
+    if not os.path.exists(location):
         raise InvalidSetting(f"{name}: expected a file, found none at {location}")
-    return path

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from raylog.client.config import client_and_consumer, client_and_producer, client_only
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
 from raylog.client.librdkafka import from_confluent
 from raylog.client.security.settings import SecuritySettings
-from raylog.client.setting_table import TABLE, default_of, render_markdown
-from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from raylog.client.setting_page import TABLE, default_of, render_markdown
+from raylog.client.settings import ClientSettings, ProducerSettings
 from raylog.wire.compression import Codec
 
 ROOT = Path(__file__).parents[3]

@@ -10,10 +10,10 @@ from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.progress import COMMITTED
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, OffsetOutOfRange, TopicAuthorizationFailed
 from raylog.wire.messages.fetch import (

@@ -4,7 +4,7 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
-from raylog.client.settings import ConsumerSettings
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.wire.compression import Codec
 from raylog.wire.errors import CorruptMessage, MessageTooLarge
 from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker

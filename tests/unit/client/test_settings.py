@@ -5,8 +5,9 @@ from functools import partial
 
 import pytest
 
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
-from raylog.client.settings import ConsumerSettings, ProducerSettings, parse_bootstrap
+from raylog.client.settings import ProducerSettings, parse_bootstrap
 
 
 def test_bootstrap_addresses() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.progress import Progress
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.io import run_blocking
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -8,9 +8,9 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
 from raylog.client.io import run_blocking
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.fetch import (
     FetchableTopicResponse,

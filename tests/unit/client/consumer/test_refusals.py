@@ -10,10 +10,10 @@ from raylog.client.consumer.agenda import Agenda
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.positions import LogTruncated, NoOffset, Positions
 from raylog.client.consumer.progress import COMMITTED
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST
-from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     CorruptMessage,

@@ -1,0 +1,284 @@
+"""A consumer's settings, and Kafka's names for them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+
+from raylog.client.errors import InvalidSetting
+from raylog.client.setting_kinds import (
+    BOOLEAN,
+    NAMES,
+    OPTIONAL_TEXT,
+    RESET,
+    TEXT,
+    Setting,
+    choice,
+    integer,
+    mapped,
+    milliseconds,
+    size,
+)
+from raylog.client.settings import require_choice, require_order
+
+_ASSIGNORS = ("range", "cooperative-sticky")
+_log = logging.getLogger("raylog.client")
+_DURATION = r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How records are fetched."""
+
+    group_id: str | None = None
+    """The group the consumer is in, and whose offsets it commits."""
+    read_committed: bool = False
+    """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
+    max_wait_ms: int = 500
+    """How long a broker may hold a fetch that finds less than `min_bytes`."""
+    min_bytes: int = 1
+    max_bytes: int = 16 * 1024 * 1024
+    """Of one fetch; a first batch that is larger comes whole."""
+    partition_max_bytes: int = 4 * 1024 * 1024
+    reset: str = "earliest"
+    """Where to go on without a position in the log: "earliest", "latest", "by_duration:PT1H30M" for
+    so long ago (KIP-1106), or "none": raise."""
+    decompressed_bytes_max: int = 256 * 1024 * 1024
+    """Of one batch."""
+    group_instance_id: str | None = None
+    """Of a static member: it may be away for `session_timeout_ms` without a rebalance (KIP-345)."""
+    group_protocol: str = "classic"
+    """"classic", or "consumer": the coordinator assigns (KIP-848)."""
+    group_remote_assignor: str | None = None
+    """With group_protocol "consumer": the coordinator's assignor, such as "uniform", "range"."""
+    partition_assignment_strategy: tuple[str, ...] = _ASSIGNORS
+    """Assignors by name, the preferred first; with group_protocol "classic"."""
+    session_timeout_ms: int = 45_000
+    """After so long without a heartbeat a member is out of its group."""
+    heartbeat_interval_ms: int = 3_000
+    """Less than `session_timeout_ms`, and better at most a third of it."""
+    max_poll_interval_ms: int = 300_000
+    """A consumer that does not poll for so long leaves its group."""
+    max_poll_records: int = 500
+    """How many records one poll returns at most."""
+    enable_auto_commit: bool = True
+    """Commit what was returned by earlier polls; only with a group and `subscribe`."""
+    auto_commit_interval_ms: int = 5_000
+    client_rack: str = ""
+    """Where this consumer is: brokers may name a nearer replica to read from (KIP-392)."""
+    check_crcs: bool = True
+    """Compare the checksum of each batch that is read."""
+    allow_auto_create_topics: bool = True
+    """Brokers may create topics that are subscribed to and do not exist."""
+    exclude_internal_topics: bool = True
+    """A pattern never matches topics such as __consumer_offsets."""
+    prefetch_bytes: int = 64 * 1024 * 1024
+    """Of records that are fetched ahead of `poll`, for all partitions together."""
+    interceptors: tuple[str, ...] = ()
+    """Names of interceptors that packages registered."""
+
+    def __post_init__(self) -> None:
+        if _duration_ms(self.reset) is None:
+            require_choice(self, "reset", ("earliest", "latest", "none"))
+        require_choice(self, "group_protocol", ("classic", "consumer"))
+        require_order(self, "min_bytes", "max_bytes")
+        if self.max_poll_records < 1:
+            raise InvalidSetting(
+                f"expected max_poll_records of 1 or more, found {self.max_poll_records}"
+            )
+        self._check_heartbeats()
+        self._check_protocol()
+        if self.group_instance_id is not None and self.group_id is None:
+            raise InvalidSetting("group_instance_id needs a group_id, found none")
+
+    @property
+    def reset_duration_ms(self) -> int:
+        """What `reset` says of time; 0 if it says nothing of it."""
+        return _duration_ms(self.reset) or 0
+
+    def _check_heartbeats(self) -> None:
+        """With the classic protocol they are the client's; the coordinator sets them in the new."""
+        heartbeat_ms, session_ms = self.heartbeat_interval_ms, self.session_timeout_ms
+        if not 0 < heartbeat_ms < session_ms:
+            raise InvalidSetting(
+                f"expected heartbeat_interval_ms between 0 and session_timeout_ms={session_ms}, "
+                f"found {heartbeat_ms}"
+            )
+        if 3 * heartbeat_ms > session_ms:
+            _log.warning(
+                "heartbeat_interval_ms=%d is more than a third of session_timeout_ms=%d: "
+                "two lost heartbeats cost the membership",
+                heartbeat_ms,
+                session_ms,
+            )
+
+    def _check_protocol(self) -> None:
+        """What belongs to one group protocol is refused with the other."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise InvalidSetting(
+                    "group_remote_assignor needs group_protocol='consumer', found 'classic'"
+                )
+            if not self.partition_assignment_strategy:
+                raise InvalidSetting("expected an assignor or more, found none")
+        elif self.partition_assignment_strategy != _ASSIGNORS:
+            raise InvalidSetting(
+                "partition_assignment_strategy needs group_protocol='classic', found 'consumer': "
+                "name the coordinator's assignor by group_remote_assignor"
+            )
+
+
+def _duration_ms(text: str) -> int | None:
+    """The time in "by_duration:P1DT2H3M4.5S" (ISO 8601, days and less); None if it is no such."""
+    found = re.fullmatch(_DURATION, text)
+    if found is None or not any(found.groups()):
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int(1_000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days))))
+
+
+_JAVA_ASSIGNORS = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+def _assignors(names: object) -> tuple[str, ...]:
+    """Assignors by our names; Java's classes are known."""
+    assert isinstance(names, tuple), "NAMES reads a tuple"
+    return tuple(_JAVA_ASSIGNORS.get(name, str(name)) for name in names)
+
+
+CONSUMER = (
+    Setting("group.id", "group_id", OPTIONAL_TEXT, "The group whose member the consumer is."),
+    Setting(
+        "group.instance.id",
+        "group_instance_id",
+        OPTIONAL_TEXT,
+        "Of a static member: it may be away for session.timeout.ms without a rebalance.",
+    ),
+    Setting(
+        "group.protocol",
+        "group_protocol",
+        choice({"classic": "classic", "consumer": "consumer"}),
+        "Who assigns: a member (classic) or the coordinator (KIP-848).",
+    ),
+    Setting(
+        "group.remote.assignor",
+        "group_remote_assignor",
+        OPTIONAL_TEXT,
+        "The coordinator's assignor, such as uniform or range; with group.protocol=consumer.",
+    ),
+    Setting(
+        "partition.assignment.strategy",
+        "partition_assignment_strategy",
+        mapped(NAMES, _assignors),
+        "Assignors, the preferred first, by name or Java class; with group.protocol=classic.",
+    ),
+    Setting(
+        "session.timeout.ms",
+        "session_timeout_ms",
+        milliseconds(1),
+        "After so long without a heartbeat a member is out of its group.",
+    ),
+    Setting(
+        "heartbeat.interval.ms",
+        "heartbeat_interval_ms",
+        milliseconds(1),
+        "Less than session.timeout.ms, and better at most a third of it.",
+    ),
+    Setting(
+        "max.poll.interval.ms",
+        "max_poll_interval_ms",
+        milliseconds(1),
+        "A consumer that does not poll for so long leaves its group.",
+    ),
+    Setting(
+        "max.poll.records",
+        "max_poll_records",
+        integer(1),
+        "How many records one poll returns at most.",
+    ),
+    Setting(
+        "enable.auto.commit",
+        "enable_auto_commit",
+        BOOLEAN,
+        "Commit what earlier polls returned; takes effect with a group and subscribe.",
+    ),
+    Setting("auto.commit.interval.ms", "auto_commit_interval_ms", milliseconds(), "How often."),
+    Setting(
+        "auto.offset.reset",
+        "reset",
+        RESET,
+        "Where to begin without a committed offset, or when it is not in the log; none: raise; "
+        "by_duration:PT1H: so long ago.",
+        "latest",
+    ),
+    Setting(
+        "isolation.level",
+        "read_committed",
+        choice({"read_uncommitted": False, "read_committed": True}),
+        "read_committed: hold back open transactions, leave out aborted ones.",
+    ),
+    Setting(
+        "fetch.max.wait.ms",
+        "max_wait_ms",
+        milliseconds(),
+        "How long a broker may hold a fetch that finds less than fetch.min.bytes.",
+    ),
+    Setting("fetch.min.bytes", "min_bytes", integer(), "How much is worth an answer."),
+    Setting(
+        "fetch.max.bytes",
+        "max_bytes",
+        integer(),
+        "Of one fetch; a first batch that is larger comes whole.",
+        "52428800",
+    ),
+    Setting(
+        "max.partition.fetch.bytes",
+        "partition_max_bytes",
+        integer(),
+        "Of one partition in one fetch.",
+        "1048576",
+    ),
+    Setting(
+        "client.rack",
+        "client_rack",
+        TEXT,
+        "Where this consumer is: brokers may name a nearer replica to read from.",
+    ),
+    Setting("check.crcs", "check_crcs", BOOLEAN, "Compare the checksum of each batch."),
+    Setting(
+        "allow.auto.create.topics",
+        "allow_auto_create_topics",
+        BOOLEAN,
+        "Brokers may create topics that are subscribed to.",
+    ),
+    Setting(
+        "exclude.internal.topics",
+        "exclude_internal_topics",
+        BOOLEAN,
+        "A pattern never matches topics such as __consumer_offsets.",
+    ),
+    Setting(
+        "fetch.prefetch.bytes",
+        "prefetch_bytes",
+        size(1),
+        "Records fetched ahead of poll, for all partitions together. Raylog's own.",
+    ),
+    Setting(
+        "fetch.decompressed.max.bytes",
+        "decompressed_bytes_max",
+        size(1),
+        "Of one batch. Raylog's own.",
+    ),
+    Setting(
+        "interceptor.classes",
+        "interceptors",
+        NAMES,
+        "Interceptors by the names under which packages registered them.",
+    ),
+)
