@@ -5,21 +5,23 @@ is a view of the input, everything else a copy. Unknown tagged fields are skippe
 """
 
 import struct
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raylog.wire.api import supported_versions as supported_versions
-from raylog.wire.codegen.decoder import Decoder, make_decoder
-from raylog.wire.codegen.encoder import Encoder, make_encoder
 from raylog.wire.errors import DecodeError, EncodeError, UnsupportedVersion
 from raylog.wire.schema import Buffer, layout_of
+
+if TYPE_CHECKING:
+    from raylog.wire.codegen.decoder import Decoder
+    from raylog.wire.codegen.encoder import Encoder
 
 T = TypeVar("T")
 
 ANY_NUMBER = 1 << 62
 """Of elements: what is decoded is our own, or as large as its bytes allow."""
 
-_decoders: dict[tuple[type, int], Decoder] = {}
-_encoders: dict[tuple[type, int], Encoder] = {}
+_decoders: "dict[tuple[type, int], Decoder]" = {}
+_encoders: "dict[tuple[type, int], Encoder]" = {}
 
 
 def decode(cls: type[T], version: int, buf: Buffer, position: int = 0) -> T:
@@ -74,14 +76,18 @@ def encode_chunks(message: object, version: int, head: bytes = b"") -> list[Buff
         raise EncodeError(f"{cls.__name__} v{version}: {error}") from error
 
 
-def decoder_of(cls: type, version: int) -> Decoder:
+def decoder_of(cls: type, version: int) -> "Decoder":
     """The decoder of a message class at a version, generated at the first call."""
+    from raylog.wire.codegen.decoder import make_decoder
+
     decoder = make_decoder(cls, version, _is_flexible(cls, version))
     return _decoders.setdefault((cls, version), decoder)
 
 
-def encoder_of(cls: type, version: int) -> Encoder:
+def encoder_of(cls: type, version: int) -> "Encoder":
     """The encoder of a message class at a version, generated at the first call."""
+    from raylog.wire.codegen.encoder import make_encoder
+
     encoder = make_encoder(cls, version, _is_flexible(cls, version))
     return _encoders.setdefault((cls, version), encoder)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from raylog.wire.errors import DecodeError, InvalidRecord
 from raylog.wire.runs import RUN_TRIED, read_run
-from raylog.wire.varint import TABLE, TABLE_SIZE, encode_varint, read_long
+from raylog.wire.varint import TABLE_SIZE, encode_varint, read_long, varint_table
 
 RECORD_BYTES_MIN = 7
 """Bytes of the smallest record: null key, null value, no headers."""
@@ -189,6 +189,7 @@ def encode_records(
     What stands between offset, key and value is made once for records of equal sizes and times:
     most are like the one before.
     """
+    table = varint_table()
     parts: list[bytes] = []
     last: tuple[int, int, int] | None = None
     low = high = 0  # deltas that take as many bytes as that of the last
@@ -217,34 +218,35 @@ def encode_records(
             last = like
             low, high = (0, _ONE_BYTE) if delta < _ONE_BYTE else (_ONE_BYTE, TABLE_SIZE)
             since = timestamp - base_timestamp
-            time = TABLE[since] if -1 <= since < TABLE_SIZE else encode_varint(since)
-            before_key = TABLE[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
+            time = table[since] if -1 <= since < TABLE_SIZE else encode_varint(since)
+            before_key = table[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
             before_value = (
-                TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size)
+                table[value_size] if value_size < TABLE_SIZE else encode_varint(value_size)
             )
-            size = 2 + len(time) + len(TABLE[delta]) + len(before_key) + len(before_value)
+            size = 2 + len(time) + len(table[delta]) + len(before_key) + len(before_value)
             size += (key_size if key else 0) + (value_size if value else 0)
-            before = b"%b\0%b" % (TABLE[size] if size < TABLE_SIZE else encode_varint(size), time)
+            before = b"%b\0%b" % (table[size] if size < TABLE_SIZE else encode_varint(size), time)
             if key_size < 0:
                 before_value = before_key + before_value
         if key is None:
-            parts += (before, TABLE[delta], before_value, value or b"", b"\0")
+            parts += (before, table[delta], before_value, value or b"", b"\0")
         else:
-            parts += (before, TABLE[delta], before_key, key, before_value, value or b"", b"\0")
+            parts += (before, table[delta], before_key, key, before_value, value or b"", b"\0")
     return b"".join(parts)
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """What a record ends with: how many headers, and each."""
+    table = varint_table()
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         name_bytes = name.encode()
         size = len(name_bytes)
         value_size = -1 if value is None else len(value)
         parts += (
-            TABLE[size] if size < TABLE_SIZE else encode_varint(size),
+            table[size] if size < TABLE_SIZE else encode_varint(size),
             name_bytes,
-            TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
+            table[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
             value or b"",
         )
     return b"".join(parts)

@@ -8,12 +8,13 @@ so that no record takes a step of the interpreter of its own.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, repeat
 from struct import Struct
 from typing import NamedTuple
 
 from raylog.wire.buffers import Buffer
-from raylog.wire.varint import TABLE, TABLE_SIZE, decode_varint, read_long
+from raylog.wire.varint import TABLE_SIZE, decode_varint, read_long, varint_table
 
 RUN_MIN = 8
 """Records of a run at least; fewer are read faster one by one."""
@@ -29,8 +30,6 @@ _MORE = bytes(range(128, 256))
 """What stands before that."""
 _ONE_BYTE = 64
 """Smaller numbers, from 0 on, are varints of one byte."""
-_IN_ORDER = b"".join(TABLE[:TABLE_SIZE])
-"""The numbers from 0 on as varints: those of one byte, then those of two."""
 
 Cells = tuple[int, int, bytes | None, bytes | None, tuple[()]]
 """Offset, timestamp, key, value and headers, of which there are none."""
@@ -166,13 +165,19 @@ def _alike(column: bytes, kind: bytes) -> int:
     return len(column) - len(column.lstrip(kind))
 
 
+@cache
+def _in_order() -> bytes:
+    """The numbers from 0 on as varints: those of one byte, then those of two."""
+    return b"".join(varint_table()[:TABLE_SIZE])
+
+
 def _offsets(columns: list[bytes], base: int) -> Iterable[int]:
     """Offsets. Those that follow one another, as they usually do, are not made one by one."""
     width, count = len(columns), len(columns[0])
     (first,) = _numbers([column[:1] for column in columns])
     begin = first if width == 1 else _ONE_BYTE + 2 * (first - _ONE_BYTE)
     if width <= 2 and begin >= 0:
-        expected = _IN_ORDER[begin : begin + count * width]
+        expected = _in_order()[begin : begin + count * width]
         if all(expected[at::width] == columns[at] for at in range(width)):
             return range(base + first, base + first + count)
     return [base + number for number in _numbers(columns)]

@@ -4,6 +4,8 @@ Loops over many records inline the first byte and call `read_long` for the rest,
 Python call a field would cost more than the decoding itself.
 """
 
+from functools import cache
+
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import DecodeError
 
@@ -13,7 +15,7 @@ VARINT_BYTES_MAX = 10
 UINT64_MAX = (1 << 64) - 1
 
 TABLE_SIZE = 8192
-"""Numbers -1..8191 take one or two bytes; `TABLE[number]` holds them ready, -1 as its last."""
+"""Numbers -1..8191 take one or two bytes."""
 
 
 def encode_varint(number: int) -> bytes:
@@ -66,7 +68,10 @@ def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
     raise DecodeError(f"varint of more than 64 bits before byte {position}")
 
 
-_ONE_BYTE = [bytes((low,)) for low in range(0, 0x80, 2)]
-_FIRST = [bytes((low | 0x80,)) for low in range(0, 0x80, 2)]
-_SECOND = [bytes((high,)) for high in range(1, TABLE_SIZE >> 6)]
-TABLE = [*_ONE_BYTE, *(first + second for second in _SECOND for first in _FIRST), b"\x01"]
+@cache
+def varint_table() -> list[bytes]:
+    """The varints of 0..8191, and that of -1 as the last; made when it is first asked for."""
+    one_byte = [bytes((low,)) for low in range(0, 0x80, 2)]
+    first = [bytes((low | 0x80,)) for low in range(0, 0x80, 2)]
+    second = [bytes((high,)) for high in range(1, TABLE_SIZE >> 6)]
+    return [*one_byte, *(low + high for high in second for low in first), b"\x01"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.connection import Connection
 from raylog.client.errors import (
@@ -14,17 +13,14 @@ from raylog.client.errors import (
     NotSupported,
     RequestTimedOut,
 )
-from raylog.client.io import Io, Transport
-from raylog.client.security.settings import SecuritySettings
 from raylog.wire.api import VERSIONS, ApiKey
 from raylog.wire.errors import ErrorCode, error_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from raylog.wire.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from raylog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from raylog.wire.schema import layout_of
+
+if TYPE_CHECKING:
+    from raylog.client.io import Io, Transport
+    from raylog.client.security.settings import SecuritySettings
 
 R = TypeVar("R")
 
@@ -41,20 +37,27 @@ _STEPS_MAX = 10
 """Tokens of one login; SCRAM has two."""
 
 
-@dataclass(slots=True, eq=False)
 class Channel:
     """A connection that has agreed on versions."""
 
-    connection: Connection
-    transport: Transport
-    address: tuple[str, int]
-    is_encrypted: bool = False
-    versions: dict[int, range] = field(default_factory=dict)
-    """API key to the versions the broker speaks."""
-    used_ms: float = 0.0
-    """When it was last asked for."""
-    login_again_ms: float = float("inf")
-    """When the client should log in again: the session's end is near."""
+    def __init__(
+        self,
+        connection: Connection,
+        transport: Transport,
+        address: tuple[str, int],
+        *,
+        is_encrypted: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.transport = transport
+        self.address = address
+        self.is_encrypted = is_encrypted
+        self.versions: dict[int, range] = {}
+        """API key to the versions the broker speaks."""
+        self.used_ms = 0.0
+        """When it was last asked for."""
+        self.login_again_ms = float("inf")
+        """When the client should log in again: the session's end is near."""
 
     @property
     def is_open(self) -> bool:
@@ -83,13 +86,13 @@ class Channel:
         self.transport.close()
 
 
-@dataclass(slots=True)
 class Opening:
     """What is done once on each connection, within one time for all of it."""
 
-    io: Io
-    channel: Channel
-    deadline_ms: float
+    def __init__(self, io: Io, channel: Channel, deadline_ms: float) -> None:
+        self.io = io
+        self.channel = channel
+        self.deadline_ms = deadline_ms
 
     async def negotiate(self) -> ApiVersionsResponse:
         """Ask what the broker speaks; one that does not know our question is asked an older one."""
@@ -118,6 +121,10 @@ class Opening:
     async def log_in(self, settings: SecuritySettings) -> None:
         """Authenticate, the first time or again; raises what the broker says of it."""
         from raylog.client.security.sasl import sasl_client  # few log in
+        from raylog.wire.messages.sasl_authenticate import (
+            SaslAuthenticateRequest,
+            SaslAuthenticateResponse,
+        )
 
         client = sasl_client(settings)
         await self._choose(settings.sasl_mechanism or "")
@@ -150,6 +157,8 @@ class Opening:
 
     async def _choose(self, mechanism: str) -> None:
         """Say which mechanism follows."""
+        from raylog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
         theirs = self.channel.versions.get(ApiKey.SASL_HANDSHAKE)
         if theirs is None or _HANDSHAKE_VERSION not in theirs:
             raise NotSupported(f"{self._address}: the broker does not serve SASL_HANDSHAKE 1")

@@ -55,7 +55,7 @@ class PartitionView(NamedTuple):
     offline: Sequence[int] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TopicView:
     """One topic with its partitions by index."""
 
@@ -66,19 +66,19 @@ class TopicView:
     partitions: dict[int, PartitionView] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class ClusterView:
     """The newest known state; grows with what is asked for."""
 
-    cluster_id: str | None = None
-    controller_id: int = -1
-    nodes: dict[int, Node] = field(default_factory=dict)
-    topics: dict[str, TopicView] = field(default_factory=dict)
-    failures: dict[str, KafkaError] = field(default_factory=dict)
-    """Topics whose last answer was an error."""
-    _seen: dict[str, TopicView] = field(default_factory=dict)
-    """Topics with ids as they were told last, errors aside: leader epochs never go back."""
-    _names: dict[bytes, str] = field(default_factory=dict)
+    def __init__(self, topics: dict[str, TopicView] | None = None) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics = topics or {}
+        self.failures: dict[str, KafkaError] = {}
+        """Topics whose last answer was an error."""
+        self._seen: dict[str, TopicView] = {}
+        """Topics with ids as they were told last, errors aside: leader epochs never go back."""
+        self._names: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, *, is_whole: bool = False) -> None:
         """Take a metadata answer; topics it does not mention stay, unless it tells the whole."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.errors import InvalidSetting
@@ -123,13 +122,13 @@ def _check_partitioner(partitioner: object, given: _Given) -> None:
             )
 
 
-@dataclass(slots=True)
 class _Given:
     """Settings by Kafka's dotted names, each given once."""
 
-    own: Table
-    """Beside those of all clients: the producer's, the consumer's or none."""
-    values: dict[str, object] = field(default_factory=dict)
+    def __init__(self, own: Table) -> None:
+        """`own` are those beside all clients': the producer's, the consumer's or none."""
+        self.own = own
+        self.values: dict[str, object] = {}
 
     @classmethod
     def collect(cls, config: Config, settings: Mapping[str, object], own: Table) -> _Given:

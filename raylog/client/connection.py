@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from raylog.client.errors import ClientError, NotKafka
@@ -33,18 +32,25 @@ RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 """Longest answer believed; a longer one is no Kafka broker's (HTTP reads as 1.2 GB)."""
 
 
-@dataclass(slots=True, eq=False)
 class Pending(Generic[R]):
     """A request on its way; once `done`, `result` gives the answer or raises what went wrong."""
 
-    api_key: ApiKey
-    version: int
-    correlation_id: int
-    expected: type[R]
-    deadline_ms: float
-    """On the clock of `Io.now_ms`."""
-    response: R | None = None
-    failure: Exception | None = None
+    def __init__(
+        self,
+        api_key: ApiKey,
+        version: int,
+        correlation_id: int,
+        expected: type[R],
+        deadline_ms: float,
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.expected = expected
+        self.deadline_ms = deadline_ms
+        """On the clock of `Io.now_ms`."""
+        self.response: R | None = None
+        self.failure: Exception | None = None
 
     @property
     def done(self) -> bool:
@@ -68,22 +74,22 @@ class Pending(Generic[R]):
             )
 
 
-@dataclass(slots=True, eq=False)
 class Connection:
     """Both directions of one connection."""
 
-    client_id: str
-    pending: deque[Pending[object]] = field(default_factory=deque)
-    ended: Exception | None = None
-    """Why the connection is of no more use."""
-    _has_answered: bool = False
-    _next_correlation_id: int = 0
-    _scratch: bytearray = field(default_factory=lambda: bytearray(_SCRATCH_BYTES))
-    _filled: int = 0
-    """Bytes of the scratch buffer that hold unread input."""
-    _frame: bytearray | None = None
-    """A frame larger than the scratch buffer, being filled."""
-    _frame_filled: int = 0
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.pending: deque[Pending[object]] = deque()
+        self.ended: Exception | None = None
+        """Why the connection is of no more use."""
+        self._has_answered = False
+        self._next_correlation_id = 0
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._filled = 0
+        """Bytes of the scratch buffer that hold unread input."""
+        self._frame: bytearray | None = None
+        """A frame larger than the scratch buffer, being filled."""
+        self._frame_filled = 0
 
     def request(
         self, request: object, expected: type[R], version: int, deadline_ms: float

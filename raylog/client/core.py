@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.backoff import Backoff
 from raylog.client.channel import Channel, Opening
@@ -16,7 +15,6 @@ from raylog.client.errors import (
     NotConnected,
     RequestTimedOut,
 )
-from raylog.client.io import Io
 from raylog.client.security.tls import context_of
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import ApiKey
@@ -29,6 +27,9 @@ from raylog.wire.messages.metadata import (
 )
 from raylog.wire.schema import layout_of
 
+if TYPE_CHECKING:
+    from raylog.client.io import Io
+
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -36,14 +37,14 @@ _IDLE_MS = 100.0
 """A connection that was used less long ago is taken without a look."""
 
 
-@dataclass(slots=True)
 class _Failed:
     """A broker to which no connection could be made, or that refused our login."""
 
-    backoff: Backoff
-    failure: Exception
-    until_ms: float = 0.0
-    """When to try again."""
+    def __init__(self, backoff: Backoff, failure: Exception) -> None:
+        self.backoff = backoff
+        self.failure = failure
+        self.until_ms = 0.0
+        """When to try again."""
 
 
 class Core:
@@ -464,7 +465,8 @@ class Core:
         deadline_ms = self.io.now_ms() + timeout_ms
         transport = await self.io.connect(host, port, connection, timeout_ms, self._tls)
         encrypted = self._tls is not None
-        channel = Channel(connection, transport, (host, port), encrypted, used_ms=self.io.now_ms())
+        channel = Channel(connection, transport, (host, port), is_encrypted=encrypted)
+        channel.used_ms = self.io.now_ms()
         opening = Opening(self.io, channel, deadline_ms)
         try:
             self._take_features(await opening.negotiate())

@@ -26,7 +26,6 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 from raylog.client.cluster import TopicPartition
@@ -82,23 +81,23 @@ ELSEWHERE = Appended.ELSEWHERE
 """Looked at for every record: an attribute of an enumeration takes 30 ns."""
 
 
-@dataclass(slots=True, eq=False)
 class _Queue:
     """One partition's batches."""
 
-    key: TopicPartition
-    is_ordered: bool = False
-    """Whether nothing leaves while something is in flight: only sequences keep repeats in order."""
-    open: Batch | None = None
-    """The batch that takes records; the last of `batches`."""
-    batches: deque[Batch] = field(default_factory=deque)
-    in_flight: list[Batch] = field(default_factory=list)
-    refused: list[Batch] = field(default_factory=list)
-    next_sequence: int = 0
-    not_before_ms: float = 0.0
-    """0: nothing keeps it from sending."""
-    taken_bytes: int = 0
-    """Of batches that are not open any more, since the partition was chosen for records."""
+    def __init__(self, key: TopicPartition, *, is_ordered: bool = False) -> None:
+        self.key = key
+        self.is_ordered = is_ordered
+        """Whether nothing leaves while something is in flight: only sequences order repeats."""
+        self.open: Batch | None = None
+        """The batch that takes records; the last of `batches`."""
+        self.batches: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.refused: list[Batch] = []
+        self.next_sequence = 0
+        self.not_before_ms = 0.0
+        """0: nothing keeps it from sending."""
+        self.taken_bytes = 0
+        """Of batches that are not open any more, since the partition was chosen for records."""
 
     @property
     def is_sealed(self) -> bool:
@@ -263,7 +262,7 @@ class Accumulator:
         with self._lock:
             if self._is_closed:
                 raise ClientError("the producer is closed")
-            self._queues.setdefault(key, _Queue(key, self._one_at_a_time))
+            self._queues.setdefault(key, _Queue(key, is_ordered=self._one_at_a_time))
 
     def choose(self, key: tuple[str, int]) -> None:
         """A partition was chosen for the records to come: it has taken nothing of them yet."""

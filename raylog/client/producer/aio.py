@@ -12,11 +12,9 @@ from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.io import Io
 from raylog.client.producer.batch import Headers, Listener
-from raylog.client.producer.core import Offsets, ProducerCore
+from raylog.client.producer.core import Offsets, ProducerCore, pipeline_of
 from raylog.client.producer.partitioner import Partitioner
-from raylog.client.producer.pipeline import Pipeline, pipeline_of
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
-from raylog.client.producer.rows import Row, RowChunks
 from raylog.client.producer.task import SenderTask
 from raylog.client.serializers import K, Serializer, V
 from raylog.client.streams import AsyncIo
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
     from raylog.client.consumer.membership import GroupMetadata
+    from raylog.client.producer.pipeline import Pipeline
+    from raylog.client.producer.rows import Row
 
 T = TypeVar("T")
 
@@ -178,6 +178,8 @@ class AsyncProducer(Generic[K, V]):
             return await self._send_each(topic, rows, headers, timestamp_ms, partition)
         if self._pipeline is not None and self._pipeline.is_per_record:
             return await self._send_each(topic, _each(rows), headers, timestamp_ms, partition)
+        from raylog.client.producer.rows import RowChunks
+
         chunks = RowChunks(
             self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
         )

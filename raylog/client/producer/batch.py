@@ -73,7 +73,7 @@ class Body(NamedTuple):
     max_timestamp_ms: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Records of one partition that travel together: as objects, or as a `body`."""
 

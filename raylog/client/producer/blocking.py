@@ -13,12 +13,10 @@ from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.producer.batch import Headers, Listener
-from raylog.client.producer.core import Offsets, ProducerCore
+from raylog.client.producer.core import Offsets, ProducerCore, pipeline_of
 from raylog.client.producer.future import RecordFuture
 from raylog.client.producer.partitioner import Partitioner
-from raylog.client.producer.pipeline import Pipeline, pipeline_of
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
-from raylog.client.producer.rows import Row, RowChunks
 from raylog.client.producer.task import SenderTask
 from raylog.client.serializers import K, Serializer, V
 from raylog.client.streams import AsyncIo
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
     from raylog.client.consumer.membership import GroupMetadata
+    from raylog.client.producer.pipeline import Pipeline
+    from raylog.client.producer.rows import Row
 
 
 class Producer(Generic[K, V]):
@@ -189,6 +189,8 @@ class Producer(Generic[K, V]):
                 self.send(topic, value, key, headers, timestamp_ms, partition)
                 count += 1
             return count
+        from raylog.client.producer.rows import RowChunks
+
         chunks = RowChunks(
             self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
 from raylog.client.core import Core
@@ -32,7 +33,11 @@ from raylog.wire.records import TIMESTAMP_MAX
 
 if TYPE_CHECKING:
     from raylog.client.consumer.membership import GroupMetadata
+    from raylog.client.interceptors import ClientInterceptor
+    from raylog.client.producer.partitioner import Partitioner
+    from raylog.client.producer.pipeline import Pipeline
     from raylog.client.producer.transactional import Transactions
+    from raylog.client.serializers import Serializer
 
 __all__ = ["Offsets", "OnDelivery", "ProducerCore"]
 
@@ -467,6 +472,29 @@ class ProducerCore:
     def _as_empty_key(self, topic: str) -> int:
         assert self._key_hash is not None, "settings refuse what hashes keys and ignores them"
         return self._key_hash(b"", len(self._core.cluster.topic(topic).partitions))
+
+
+def pipeline_of(
+    producer: ProducerCore,
+    interceptors: Sequence[str | ClientInterceptor] = (),
+    key_serializer: Serializer[Any] | None = None,
+    value_serializer: Serializer[Any] | None = None,
+    partitioner: Partitioner | str | None = None,
+) -> Pipeline | None:
+    """The steps of a producer; None if there are none: then nothing of them is imported.
+
+    Interceptors of its settings go first. A partitioner that is a name is one of the core's.
+    """
+    own = producer.settings
+    names = [*own.interceptors, *interceptors]
+    function = None if isinstance(partitioner, str) else partitioner
+    if not (names or key_serializer or value_serializer or function):
+        return None
+    from raylog.client.interception import Chain
+    from raylog.client.producer.pipeline import Pipeline
+
+    chain = Chain(names, asdict(own))
+    return Pipeline(producer, chain, key_serializer, value_serializer, function)
 
 
 def _row_record(row: tuple[object, ...], timestamp_ms: int, headers: Headers) -> PlainRecord:

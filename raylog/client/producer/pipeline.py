@@ -6,13 +6,11 @@ A producer that has none of them has no pipeline: its records go straight to the
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from raylog.client.errors import ClientError
 from raylog.client.interception import Chain
-from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
+from raylog.client.interceptors import ProducerRecord, RecordMetadata
 from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.partitioner import Partitioner
@@ -45,8 +43,6 @@ class Pipeline:
         value_serializer: Serializer[Any] | None,
         partitioner: Partitioner | None,
     ) -> None:
-        self.is_plain = not (chain or key_serializer or value_serializer or partitioner)
-        """Whether it changes nothing at all."""
         self.is_per_record = bool(chain or partitioner)
         """Whether each record has to go through it alone."""
         self._producer = producer
@@ -123,24 +119,6 @@ class Pipeline:
             partition = -1 if record.partition is None else record.partition
             nowhere = RecordMetadata(record.topic, partition, -1, -1)
             self._chain.on_acknowledgement(nowhere, error)
-
-
-def pipeline_of(
-    producer: ProducerCore,
-    interceptors: Sequence[str | ClientInterceptor] = (),
-    key_serializer: Serializer[Any] | None = None,
-    value_serializer: Serializer[Any] | None = None,
-    partitioner: Partitioner | str | None = None,
-) -> Pipeline | None:
-    """The steps of a producer; None if there are none.
-
-    Interceptors of its settings go first. A partitioner that is a name is one of the core's.
-    """
-    own = producer.settings
-    chain = Chain([*own.interceptors, *interceptors], asdict(own))
-    function = None if isinstance(partitioner, str) else partitioner
-    pipeline = Pipeline(producer, chain, key_serializer, value_serializer, function)
-    return None if pipeline.is_plain else pipeline
 
 
 def _checked(chosen: int, topic: str, count: int) -> int:

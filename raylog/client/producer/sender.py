@@ -8,8 +8,7 @@ cannot be committed (transactional.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
@@ -46,8 +45,7 @@ _EPOCH_MAX = 32_767
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
-@dataclass(slots=True, eq=False)
-class _Sent:
+class _Sent(NamedTuple):
     """A produce request on its way."""
 
     pending: Pending[ProduceResponse]

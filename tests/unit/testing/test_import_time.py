@@ -2,14 +2,13 @@
 
 import json
 import resource
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 9
-RATIO_MAX = 2.5
+RATIO_MAX = 1.75
 """Of CPU time, the interpreter's start included in both."""
 STANDARD = "import asyncio, ssl"
 PRODUCER = "from raylog.client import Producer; Producer('127.0.0.1:1')"
@@ -19,6 +18,10 @@ NOT_NEEDED = {
     *("numpy", "pyarrow", "ray", "rich", "typer"),  # extras'
     *("raylog.actors", "raylog.storage", "raylog.testing", "raylog.wire.walk"),
     *("raylog.client.admin.groups", "raylog.client.arrow", "raylog.client.schemas"),
+    *("raylog.client.consumer.settings", "raylog.client.producer.transactional"),
+    *("raylog.client.producer.pipeline", "raylog.client.producer.rows"),
+    *("raylog.wire.codegen.decoder", "raylog.wire.codegen.encoder"),
+    *("difflib", "pathlib", "random", "urllib"),
 }
 
 
@@ -42,7 +45,7 @@ def test_a_producer_is_made_in_little_more_than_asyncio_and_ssl_take() -> None:
     for _ in range(ROUNDS):
         for program, times in took.items():
             times.append(run(program)[0])
-    standard, producer = (statistics.median(times) for times in took.values())
+    standard, producer = (min(times) for times in took.values())  # others only make it longer
     assert producer <= RATIO_MAX * standard, f"{producer:.3f} s beside {standard:.3f} s"
 
 
