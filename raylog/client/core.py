@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.backoff import Backoff
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
+_end_ms: ContextVar[float] = ContextVar("_end_ms", default=float("inf"))
+"""When the operation that is under way must end, on the clock of `Io`: it waits no longer."""
 _IDLE_MS = 100.0
 """A connection that was used less long ago is taken without a look."""
 
@@ -98,7 +102,8 @@ class Core:
                 raise
             return node_id
 
-        return await self.ask(await self.repeat(reached), request, expected)
+        with self._until(self.io.now_ms() + self.settings.operation_timeout_ms):
+            return await self.ask(await self.repeat(reached), request, expected)
 
     async def look(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Run what only looks, again when its broker was lost; what a broker answers stands."""
@@ -136,7 +141,7 @@ class Core:
 
     async def answer(self, pending: Pending[R]) -> R:
         """Wait for one answer."""
-        await self.wait_for(lambda: pending.done, pending.deadline_ms)
+        await self.wait_for(lambda: pending.done, min(pending.deadline_ms, _end_ms.get()))
         return self.finished(pending)
 
     def finished(self, pending: Pending[R]) -> R:
@@ -146,9 +151,11 @@ class Core:
         return pending.result()
 
     async def answers(self, pendings: Sequence[Pending[R]]) -> None:
-        """Wait until all are done, each with an answer or a failure."""
+        """Wait until all are done, each with an answer or a failure, or time is up."""
         deadline_ms = max((pending.deadline_ms for pending in pendings), default=0.0)
-        await self.wait_for(lambda: all(pending.done for pending in pendings), deadline_ms)
+        await self.wait_for(
+            lambda: all(pending.done for pending in pendings), min(deadline_ms, _end_ms.get())
+        )
 
     async def wait_for(self, ready: Callable[[], bool], deadline_ms: float) -> bool:
         """Wait for a condition on answers; overdue connections are ended on the way."""
@@ -231,7 +238,7 @@ class Core:
         nodes = sorted(known, key=lambda node: node not in self._connecting)
         ready = [node for node in nodes if self._pause_left_ms(node) <= 0]
         if not ready:
-            await self.io.pause(min(map(self._pause_left_ms, nodes)))
+            await self.io.pause(self._within_ms(min(map(self._pause_left_ms, nodes))))
             ready = [node for node in nodes if self._pause_left_ms(node) <= 0]
         return ready or nodes[:1]
 
@@ -351,19 +358,21 @@ class Core:
     ) -> T:
         """Run an attempt until it succeeds, fails for good, or time is up.
 
-        The last failure is raised. Attempts must be harmless to repeat after every failure that
-        is `retriable` (by default: `is_retriable`). As long as no broker was ever reached there
-        is nothing to wait for: that is raised at once.
+        The last failure is raised. An attempt ends when time is up, too; with a time of 0 there is
+        one, as long as its requests may take. Attempts must be harmless to repeat after every
+        failure that is `retriable` (by default: `is_retriable`). As long as no broker was ever
+        reached there is nothing to wait for: that is raised at once.
         """
         if retriable is None:
             retriable = is_retriable
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
-        deadline_ms = self.io.now_ms() + timeout_ms
+        deadline_ms = min(self.io.now_ms() + timeout_ms, _end_ms.get())
         backoff = self.backoff()
         while True:
             try:
-                return await attempt()
+                with self._until(deadline_ms if timeout_ms > 0 else float("inf")):
+                    return await attempt()
             except (KafkaError, ClientError) as error:
                 pause_ms = backoff.next_ms()
                 if not retriable(error) or self.io.now_ms() + pause_ms >= deadline_ms:
@@ -371,6 +380,19 @@ class Core:
                 if isinstance(error, NotConnected) and not self.cluster.nodes:
                     raise
             await self.io.pause(pause_ms)
+
+    @contextmanager
+    def _until(self, deadline_ms: float) -> Iterator[None]:
+        """Let nothing that is awaited inside wait for longer."""
+        token = _end_ms.set(min(deadline_ms, _end_ms.get()))
+        try:
+            yield
+        finally:
+            _end_ms.reset(token)
+
+    def _within_ms(self, most_ms: float) -> float:
+        """So long, or until the operation must end."""
+        return max(0.0, min(most_ms, _end_ms.get() - self.io.now_ms()))
 
     def backoff(self) -> Backoff:
         """The pauses between repeats of one operation."""
@@ -386,8 +408,11 @@ class Core:
                 await self._prepare(node_id)
                 continue
             await self.io.wait(
-                lambda: node_id not in self._connecting, self.settings.connect_timeout_ms
+                lambda: node_id not in self._connecting,
+                self._within_ms(self.settings.connect_timeout_ms),
             )
+            if self.io.now_ms() >= _end_ms.get():
+                raise RequestTimedOut(f"broker {node_id} was not connected to in time")
         return self._channels[node_id]
 
     async def _is_usable(self, node_id: int) -> bool:
@@ -411,7 +436,8 @@ class Core:
 
     async def _log_in_again(self, channel: Channel) -> None:
         """On the same connection, behind what is unanswered (KIP-368)."""
-        opening = Opening(self.io, channel, self.io.now_ms() + self.settings.request_timeout_ms)
+        timeout_ms = self._within_ms(self.settings.request_timeout_ms)
+        opening = Opening(self.io, channel, self.io.now_ms() + timeout_ms)
         try:
             await opening.log_in(self.settings.security)
         except (KafkaError, ClientError) as error:
@@ -448,6 +474,8 @@ class Core:
         try:
             channel = await self._open(*self._address(node_id))
         except (ClientError, KafkaError) as error:
+            if self.io.now_ms() >= _end_ms.get():
+                raise  # it had no time: that says nothing of the broker
             if failed is None:
                 failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), error)
             failed.until_ms = self.io.now_ms() + failed.backoff.next_ms()
@@ -458,10 +486,8 @@ class Core:
 
     async def _open(self, host: str, port: int) -> Channel:
         """A connection that has agreed on versions and is logged in."""
-        connection, timeout_ms = (
-            Connection(self.settings.client_id),
-            self.settings.connect_timeout_ms,
-        )
+        connection = Connection(self.settings.client_id)
+        timeout_ms = self._within_ms(self.settings.connect_timeout_ms)
         deadline_ms = self.io.now_ms() + timeout_ms
         transport = await self.io.connect(host, port, connection, timeout_ms, self._tls)
         encrypted = self._tls is not None

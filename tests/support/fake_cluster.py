@@ -78,6 +78,9 @@ class FakeCluster:
         """What a broker says."""
         assert isinstance(header.api_key, ApiKey)
         if header.api_key is ApiKey.API_VERSIONS:
+            opened = self.handlers.get(ApiKey.API_VERSIONS)
+            if opened is not None:
+                return opened(broker_id, request)
             newest = self.newest.get(ApiKey.API_VERSIONS, header.api_version)
             if header.api_version > newest:
                 key = ApiVersion(api_key=header.api_key, min_version=0, max_version=newest)

@@ -142,6 +142,72 @@ def test_repeats_end_when_time_is_up() -> None:
     assert 55_000 < core.io.now_ms() - before < 61_000
 
 
+def test_an_operation_ends_in_time_though_a_request_began_just_before() -> None:
+    """The broker refuses for 55 of 60 s, then hangs: requests alone would be given 30 s more."""
+    cluster = FakeCluster(1, {"t": {0: 1}})
+    core = core_of(cluster)
+    began_ms = core.io.now_ms()
+
+    def answer(broker: int, request: object) -> object:
+        if core.io.now_ms() - began_ms > 55_000:
+            return NOTHING
+        return offsets(request, {0: int(ErrorCode.NOT_LEADER_OR_FOLLOWER)})
+
+    cluster.handlers[ApiKey.LIST_OFFSETS] = answer
+    with pytest.raises(RequestTimedOut):
+        run_blocking(list_offsets(core, {TopicPartition("t", 0): EARLIEST}))
+    assert core.io.now_ms() - began_ms == pytest.approx(60_000, abs=1)
+
+
+def test_a_hanging_broker_is_not_ended_for_one_who_had_little_time() -> None:
+    """Its answer may still come to others on the same connection."""
+    cluster = FakeCluster(1, {"t": {0: 1}})
+    core = core_of(cluster)
+    run_blocking(core.refresh(["t"]))
+    cluster.handlers[ApiKey.LIST_OFFSETS] = lambda _, request: NOTHING
+    with pytest.raises(RequestTimedOut):
+        run_blocking(list_offsets(core, {TopicPartition("t", 0): EARLIEST}, timeout_ms=100))
+    assert core.io.now_ms() == pytest.approx(1_100, abs=5)
+    assert core.in_flight(1) == 1
+
+
+def test_an_operation_within_another_ends_with_it() -> None:
+    cluster = FakeCluster(1, {"t": {0: -1}})
+    core = core_of(cluster)
+
+    async def look() -> object:
+        return await list_offsets(core, {TopicPartition("t", 0): EARLIEST})
+
+    before_ms = core.io.now_ms()
+    with pytest.raises(LeaderNotAvailable):
+        run_blocking(core.repeat(look, timeout_ms=5_000))
+    assert 4_000 < core.io.now_ms() - before_ms <= 5_000
+
+
+def test_connecting_takes_no_longer_than_the_operation_may() -> None:
+    """A broker that takes connections and never answers has 10 s of them otherwise."""
+    cluster = FakeCluster(1, {"t": {0: 1}})
+    core = core_of(cluster)
+    cluster.handlers[ApiKey.API_VERSIONS] = lambda _, request: NOTHING
+    with pytest.raises(NotConnected, match="API_VERSIONS"):
+        run_blocking(core.repeat(lambda: core.refresh([]), timeout_ms=2_000))
+    assert core.io.now_ms() == pytest.approx(3_000, abs=5)
+
+
+def test_the_controller_is_reached_and_answers_within_one_operation() -> None:
+    cluster = FakeCluster(1)
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    cluster.down.add(1)
+    core.close()
+    began_ms = core.io.now_ms()
+    core.io.later(50_000, lambda: cluster.down.discard(1))  # type: ignore[attr-defined]  # the fake's
+    cluster.handlers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _, request: NOTHING
+    with pytest.raises(RequestTimedOut):
+        run_blocking(ReplicaAdmin(core).list_reassignments())
+    assert core.io.now_ms() - began_ms <= 61_000
+
+
 def test_an_unknown_topic_is_retried_then_raised() -> None:
     core = core_of(FakeCluster())
     with pytest.raises(UnknownTopicOrPartition, match="topic 'u'"):
