@@ -82,6 +82,19 @@ def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> 
     return targets(request.param)
 
 
+@pytest.fixture(
+    params=["external"]
+    if EXTERNAL
+    else ["raylog-1", "raylog-3", pytest.param("kafka", marks=pytest.mark.java)]
+)
+def either(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
+    """As `target`, and Apache Kafka too: for tests of our own client."""
+    if request.param != "kafka":
+        return targets(request.param)
+    own_clusters: Callable[[str], str] = request.getfixturevalue("own_clusters")
+    return Target(own_clusters("kafka"), 1)
+
+
 _numbers = itertools.count()
 
 

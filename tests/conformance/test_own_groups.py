@@ -74,20 +74,20 @@ OTHERS = {
 
 @pytest.mark.parametrize("leader", ["ours", "theirs"])
 @pytest.mark.parametrize("kind", OTHERS)
-def test_members_of_two_clients_share_a_topic(target: Target, kind: str, leader: str) -> None:
+def test_members_of_two_clients_share_a_topic(either: Target, kind: str, leader: str) -> None:
     """Whoever of them divides; each partition has one owner, and who stays gets all."""
     start, own = OTHERS[kind]
     topic, group = f"mixed-{uuid4()}", f"g-{uuid4()}"
-    with BlockingClient(target.bootstrap) as admin:
+    with BlockingClient(either.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS)])
     deadline = time.monotonic() + PATIENCE_S
-    settings = {"bootstrap_servers": target.bootstrap, "group_id": group, **own}
+    settings = {"bootstrap_servers": either.bootstrap, "group_id": group, **own}
     theirs: set[int] = set()
     stopping = threading.Event()
     started = threading.Event()
 
     def live() -> None:
-        poll, close = start(target.bootstrap, topic, group)
+        poll, close = start(either.bootstrap, topic, group)
         while not stopping.is_set():
             found = poll()
             theirs.clear()

@@ -58,6 +58,8 @@ class FakeCluster:
     newest: dict[ApiKey, int] = field(default_factory=dict)
     """Newest version served, where it is not ours; -1: the API is not served."""
     down: set[int] = field(default_factory=set)
+    offline: set[int] = field(default_factory=set)
+    """Replicas that metadata calls offline."""
     seen: list[tuple[int, object]] = field(default_factory=list)
     """(broker id, request) of all but ApiVersions."""
     versions: list[tuple[ApiKey, int]] = field(default_factory=list)
@@ -125,6 +127,7 @@ class FakeCluster:
                     leader_epoch=self.epochs.get(name, 0),
                     replica_nodes=[1],
                     isr_nodes=[1],
+                    offline_replicas=sorted(self.offline),
                 )
                 for index, leader in partitions.items()
             ],

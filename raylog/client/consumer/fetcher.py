@@ -342,7 +342,9 @@ class Fetcher(Buffered):
         Raises LeaderNotAvailable, UnknownTopicOrPartition.
         """
         if progress.replica != NOWHERE:
-            if now_ms < progress.replica_until_ms and progress.replica in self._cluster.nodes:
+            is_gone = progress.replica in self._cluster.partition(progress.key).offline
+            is_gone |= progress.replica not in self._cluster.nodes
+            if now_ms < progress.replica_until_ms and not is_gone:
                 self._again.set(progress.key, progress.replica_until_ms)
                 return progress.replica
             progress.replica = NOWHERE

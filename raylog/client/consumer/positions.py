@@ -53,6 +53,8 @@ class LogTruncated(ClientError):
 class _EpochEnd:
     end_offset: int
     """Exclusive; -1: the leader knows no such epoch."""
+    epoch: int
+    """The largest one that the leader knows, up to the asked."""
     leader_epoch: int
     """Of the leader that was asked."""
 
@@ -284,7 +286,7 @@ class Positions:
                     if answer.error_code != ErrorCode.NONE:
                         yield key, error_of(answer.error_code, f"epochs of {key}")
                     elif key in asked:
-                        yield key, _EpochEnd(answer.end_offset, asked[key])
+                        yield key, _EpochEnd(answer.end_offset, answer.leader_epoch, asked[key])
 
         ends, failed = await ask_each_leader(
             self.core,
@@ -296,7 +298,7 @@ class Positions:
         )
         for key in [key for key, error in failed.items() if isinstance(error, NotSupported)]:
             if key in asked:
-                ends[key] = _EpochEnd(_ANYWHERE, asked[key])
+                ends[key] = _EpochEnd(_ANYWHERE, read[key], asked[key])
                 del failed[key]
         return ends, failed
 
@@ -323,7 +325,7 @@ class Positions:
             progress.refetch()
             return error
         elif end.end_offset >= 0:
-            progress.go_to(end.end_offset)
+            progress.go_to(end.end_offset, end.epoch)
         else:
             progress.look_for(start)
         progress.checked_epoch = end.leader_epoch

@@ -1,7 +1,6 @@
 """Positions, fetches and what follows a refusal."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -17,18 +16,7 @@ from raylog.client.offsets import EARLIEST, LATEST
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, OffsetOutOfRange, TopicAuthorizationFailed
 from raylog.wire.messages.fetch import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
-    FetchResponse,
-    PartitionData,
-)
-from raylog.wire.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
 )
 from raylog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -36,123 +24,11 @@ from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from raylog.wire.records import Record, decode_batch, encode_batch
-from raylog.wire.uuids import ZERO_UUID
-from tests.support.fake_cluster import LOST, FakeCluster, core_of, topic_id
+from raylog.wire.records import decode_batch
+from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from tests.support.fake_partitions import offsets, rig
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@dataclass
-class Logs:
-    """Partitions whose records are their offsets, ten to a batch."""
-
-    cluster: FakeCluster
-    start: dict[int, int] = field(default_factory=dict)
-    end: dict[int, int] = field(default_factory=dict)
-    refuse: dict[int, list[object]] = field(default_factory=dict)
-    """Error codes for a partition's next fetches; LOST ends the connection."""
-    aborted: list[AbortedTransaction] = field(default_factory=list)
-    epoch: int = -1
-    """Leader epoch in the batches."""
-
-    def __post_init__(self) -> None:
-        self.cluster.handlers[ApiKey.FETCH] = self.fetch
-        self.cluster.handlers[ApiKey.LIST_OFFSETS] = self.list_offsets
-
-    def fetch(self, broker: int, request: object) -> object:
-        assert isinstance(request, FetchRequest)
-        response = FetchResponse()
-        for topic in request.topics:
-            answers = []
-            is_gone = topic.topic_id not in (ZERO_UUID, self.cluster.ids.get("t", topic_id("t")))
-            for asked in topic.partitions:
-                if is_gone:
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
-                    answers.append(PartitionData(partition_index=asked.partition, error_code=code))
-                    continue
-                answer = self.read(broker, asked, request.isolation_level)
-                if not isinstance(answer, PartitionData):
-                    return answer
-                answers.append(answer)
-            response.responses.append(
-                FetchableTopicResponse(
-                    topic=topic.topic, topic_id=topic.topic_id, partitions=answers
-                )
-            )
-        return response
-
-    def recreate(self) -> None:
-        """Delete the topic and create it anew; fetches by the old id are refused."""
-        self.cluster.ids["t"] = b"new".ljust(16, b"\2")
-        self.cluster.epochs["t"] = 0
-
-    def read(self, broker: int, asked: FetchPartition, isolation: int) -> object:
-        """One partition's answer."""
-        index = asked.partition
-        refusals = self.refuse.get(index)
-        if refusals:
-            code = refusals.pop(0)
-            if code is LOST:
-                return LOST
-            return PartitionData(partition_index=index, error_code=int(str(code)))
-        if self.cluster.topics["t"][index] != broker:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return PartitionData(partition_index=index, error_code=code)
-        first, end = self.start.get(index, 0), self.end.get(index, 0)
-        if not first <= asked.fetch_offset <= end:
-            return PartitionData(partition_index=index, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
-        base = asked.fetch_offset - asked.fetch_offset % 10
-        batches = b"".join(
-            encode_batch(
-                [Record(0, 1000, None, b"%d" % offset, []) for offset in range(at, at + 10)],
-                base_offset=at,
-                leader_epoch=self.epoch,
-            )
-            for at in range(base, min(end, base + 50), 10)
-        )
-        return PartitionData(
-            partition_index=index,
-            high_watermark=end,
-            records=batches if asked.fetch_offset < end else b"",
-            aborted_transactions=self.aborted if isolation else None,
-        )
-
-    def list_offsets(self, broker: int, request: object) -> ListOffsetsResponse:
-        assert isinstance(request, ListOffsetsRequest)
-        (topic,) = request.topics
-        answers = []
-        for asked in topic.partitions:
-            index = asked.partition_index
-            offset = {EARLIEST: self.start.get(index, 0), LATEST: self.end.get(index, 0)}.get(
-                asked.timestamp, asked.timestamp if asked.timestamp < 1000 else -1
-            )
-            answers.append(ListOffsetsPartitionResponse(partition_index=index, offset=offset))
-        return ListOffsetsResponse(
-            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=answers)]
-        )
-
-
-def rig(
-    settings: ConsumerSettings | None = None, *, end: int = 100, brokers: int = 1
-) -> tuple[Logs, Fetcher]:
-    cluster = FakeCluster(2, {"t": {0: 1, 1: brokers}})
-    logs = Logs(cluster, end={0: end, 1: end})
-    return logs, Fetcher(core_of(cluster), settings or ConsumerSettings())
-
-
-def offsets(consumer: Fetcher, count: int, max_records: int = 1000) -> dict[int, list[int]]:
-    """Poll until that many records came."""
-    found: dict[int, list[int]] = {}
-    for _ in range(200):
-        for group in run_blocking(consumer.poll(200, max_records)):
-            log = found.setdefault(group.partition, [])
-            for record in group.records:
-                assert record.value == b"%d" % record.offset
-                log.append(record.offset)
-        if sum(map(len, found.values())) >= count:
-            break
-    return found
 
 
 @pytest.mark.parametrize("newest", [4, 11, 12, 13, 18])

@@ -31,7 +31,8 @@ from raylog.wire.messages.list_offsets import (
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.records import Record, encode_batch, read_header
 from tests.support.fake_cluster import NOTHING, FakeCluster, core_of
-from tests.unit.client.test_consumer import ONE, ZERO, Logs, ends_of_epochs, rig
+from tests.support.fake_partitions import Logs, rig
+from tests.unit.client.test_consumer import ONE, ZERO, ends_of_epochs
 
 
 def records_of(answer: PartitionData) -> bytes:
@@ -60,8 +61,8 @@ def edit(logs: Logs, partition: int, change: Callable[[PartitionData], None]) ->
     """Change a partition's answers before they are sent."""
     read = logs.read
 
-    def edited(broker: int, asked: FetchPartition, isolation: int) -> object:
-        answer = read(broker, asked, isolation)
+    def edited(broker: int, asked: FetchPartition, request: FetchRequest) -> object:
+        answer = read(broker, asked, request)
         if isinstance(answer, PartitionData) and answer.partition_index == partition:
             change(answer)
         return answer
@@ -212,9 +213,9 @@ def big(logs: Logs, partition: int, size: int) -> None:
     """Let each answer of a partition be one record of that many bytes."""
     read = logs.read
 
-    def changed(broker: int, asked: FetchPartition, isolation: int) -> object:
+    def changed(broker: int, asked: FetchPartition, request: FetchRequest) -> object:
         if asked.partition != partition:
-            return read(broker, asked, isolation)
+            return read(broker, asked, request)
         record = Record(0, 1000, None, b"x" * size, [])
         return PartitionData(
             partition_index=partition,
@@ -355,13 +356,13 @@ def test_an_offset_that_was_looked_up_late_does_not_move_a_position_back() -> No
 
 def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
     fake = FakeCluster(2, {"t": {0: 1}}, epochs={"t": 1})
-    Logs(fake, end={0: 200}, epoch=1)
+    Logs(fake, end={0: 200}, epochs=[(1, 0)])
     end = [1000]
     fake.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = lambda broker, request: ends_of_epochs(
         end[0], lambda: None
     )(broker, request)
     consumer = Fetcher(core_of(fake), ConsumerSettings(reset="none"))
-    consumer.seek(ZERO, 0, leader_epoch=1)
+    consumer.seek(ZERO, 0, leader_epochs=[(1, 0)])
     assert polled(consumer, 1, 10) == [(0, i) for i in range(10)]
     end[0], fake.epochs["t"] = 5, 2
     run_blocking(consumer.positions.core.refresh(["t"]))
@@ -371,7 +372,7 @@ def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
     assert behind == [(0, i) for i in range(10, 10 + len(behind))]
     assert seen[len(behind) :] == [LogTruncated] * (len(seen) - len(behind))
     assert LogTruncated in seen
-    consumer.seek(ZERO, 5, leader_epoch=1)
+    consumer.seek(ZERO, 5, leader_epochs=[(1, 0)])
     assert polled(consumer, 1, 10) == [(0, i) for i in range(5, 20)]
 
 
@@ -483,8 +484,8 @@ def test_many_partitions_that_wait_ask_for_metadata_together() -> None:
 def test_a_replica_that_refuses_is_asked_again_after_growing_pauses() -> None:
     logs, consumer = rig(ConsumerSettings(client_rack="r"))
 
-    def read(broker: int, asked: FetchPartition, isolation: int) -> PartitionData:
-        del isolation
+    def read(broker: int, asked: FetchPartition, request: FetchRequest) -> PartitionData:
+        del request
         if broker == 1:
             return PartitionData(high_watermark=100, preferred_read_replica=2, records=b"")
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
