@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raylog.assignors.api import Assignor, PluginError, load
-from raylog.client.admin.groups import CommittedOffset
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import CommittedOffset, TopicPartition
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher

@@ -206,6 +206,25 @@ def test_a_position_outside_the_log_may_be_an_error() -> None:
         run_blocking(consumer.poll(1000, 1))
 
 
+def test_a_failure_is_kept_once_while_nobody_polls_and_forgotten_by_a_seek() -> None:
+    """It is found every 50 ms, for a week if the application is away so long."""
+    logs, consumer = rig(ConsumerSettings(reset="none"))
+    logs.start[0] = 40
+    consumer.assign({ZERO: 0, ONE: 0})
+
+    async def work() -> None:
+        for _ in range(100):
+            await consumer.step()
+            await consumer._core.io.pause(20)
+
+    run_blocking(work())
+    with pytest.raises(OffsetOutOfRange, match="t-0 at offset 0"):
+        run_blocking(consumer.poll(0, 1))
+    run_blocking(work())
+    consumer.seek(ZERO, 40)
+    assert offsets(consumer, 160) == {0: list(range(40, 100)), 1: list(range(100))}
+
+
 def test_no_more_is_fetched_than_the_application_takes() -> None:
     logs, consumer = rig(end=1000)
     consumer.assign({ZERO: 0})

@@ -362,7 +362,7 @@ def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
         end[0], lambda: None
     )(broker, request)
     consumer = Fetcher(core_of(fake), ConsumerSettings(reset="none"))
-    consumer.seek(ZERO, 0, leader_epochs=[(1, 0)])
+    consumer.seek(ZERO, 0, leader_epoch=1)
     assert polled(consumer, 1, 10) == [(0, i) for i in range(10)]
     end[0], fake.epochs["t"] = 5, 2
     run_blocking(consumer.positions.core.refresh(["t"]))
@@ -372,7 +372,7 @@ def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
     assert behind == [(0, i) for i in range(10, 10 + len(behind))]
     assert seen[len(behind) :] == [LogTruncated] * (len(seen) - len(behind))
     assert LogTruncated in seen
-    consumer.seek(ZERO, 5, leader_epochs=[(1, 0)])
+    consumer.seek(ZERO, 5, leader_epoch=1)
     assert polled(consumer, 1, 10) == [(0, i) for i in range(5, 20)]
 
 
