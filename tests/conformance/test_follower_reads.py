@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from raylog.client import BlockingClient, NewTopic
+from raylog.client import BlockingClient, NewTopic, TopicPartition
+from raylog.client import Consumer as OwnConsumer
 from raylog.testing import EmbeddedBroker
 from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from tests.conformance.tools import TOOLS, java
@@ -104,3 +105,35 @@ def test_what_leader_and_follower_answer(cluster: EmbeddedBroker) -> None:
     assert outcome(fetched(1, "far", 12)) == (0, -1, True, RECORDS)
     assert outcome(fetched(1, "", 12)) == (0, -1, True, RECORDS)
     assert outcome(fetched(1, "", 10)) == (6, -1, False, -1)
+
+
+def test_our_consumer_reads_from_its_rack_and_goes_back_to_the_leader() -> None:
+    key = TopicPartition("t", 0)
+    settings = {"replica.selector.class": SELECTOR}
+    with (
+        EmbeddedBroker(3, racks=RACKS, settings=settings) as cluster,
+        BlockingClient(cluster.bootstrap) as client,
+        client.producer() as producer,
+        OwnConsumer(cluster.bootstrap, client_rack="far") as consumer,
+    ):
+        client.create_topics([NewTopic("t", assignments={0: [0, 1, 2]})])
+        consumer.assign({key: 0})
+
+        def home_of(start: int, count: int) -> int:
+            """Write and read some records; where the last were fetched from."""
+            for number in range(start, start + count):
+                producer.send("t", b"%d" % number)
+            producer.flush()
+            values: list[bytes | None] = []
+            deadline = time.monotonic() + DEADLINE_S
+            while len(values) < count:
+                assert time.monotonic() < deadline, len(values)
+                values += (record.value for record in consumer.poll_records(200))
+            assert values == [b"%d" % number for number in range(start, start + count)]
+            progress = consumer._core.fetcher.progress_of(key)
+            assert progress is not None
+            return progress.home
+
+        assert home_of(0, 100) == 1
+        cluster.stop_broker(1)
+        assert home_of(100, 100) == 0

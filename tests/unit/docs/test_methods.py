@@ -3,6 +3,7 @@
 import re
 import warnings
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -35,5 +36,21 @@ def test_every_method_is_there_or_the_reason_why_not(kind: type, page: str) -> N
     for _, theirs, our_class, ours, note in rows:
         if our_class:
             assert callable(getattr(getattr(raylog.client, our_class), ours)), theirs
+        else:
+            assert note.strip(), f"{theirs}: no reason"
+
+
+_NAME = re.compile(r"^\| `(\w+)\.(\w+)` \| (?:`raylog\.client\.(\w+)`|—) \| (.*) \|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("package", "page"), [(kafka, "from-kafka-python.md"), (aiokafka, "from-aiokafka.md")]
+)
+def test_every_other_name_is_there_or_the_reason_why_not(package: ModuleType, page: str) -> None:
+    rows = [row for row in _NAME.findall((CLIENT / page).read_text()) if row[0] == package.__name__]
+    assert sorted(row[1] for row in rows) == sorted(package.__all__)
+    for _, theirs, ours, note in rows:
+        if ours:
+            assert ours in raylog.client.__all__, theirs
         else:
             assert note.strip(), f"{theirs}: no reason"
