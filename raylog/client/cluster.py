@@ -7,7 +7,6 @@ epoch never replaces one of a newer: brokers' views lag behind one another.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.wire.errors import (
@@ -55,15 +54,21 @@ class PartitionView(NamedTuple):
     offline: Sequence[int] = ()
 
 
-@dataclass(slots=True, eq=False)
 class TopicView:
     """One topic with its partitions by index."""
 
-    name: str
-    topic_id: bytes
-    """16 bytes; zero where the broker's version knows no ids."""
-    is_internal: bool = False
-    partitions: dict[int, PartitionView] = field(default_factory=dict)
+    def __init__(
+        self,
+        name: str,
+        topic_id: bytes,
+        is_internal: bool = False,
+        partitions: dict[int, PartitionView] | None = None,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        """16 bytes; zero where the broker's version knows no ids."""
+        self.is_internal = is_internal
+        self.partitions = partitions or {}
 
 
 class ClusterView:

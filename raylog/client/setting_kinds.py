@@ -1,7 +1,5 @@
 """What a setting is: its name, what its value may be, how it is read, from text too."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum

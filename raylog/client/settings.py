@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.settings import SecuritySettings
+from raylog.client.values import Values
 from raylog.wire.compression import Codec
 
 ACKS_ALL = -1
@@ -28,8 +29,8 @@ _IN_FLIGHT_IDEMPOTENT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ClientSettings(Values):
     """Connections and retries."""
 
     bootstrap: tuple[tuple[str, int], ...]
@@ -65,8 +66,8 @@ class ClientSettings:
         require_choice(self, "metadata_recovery_strategy", ("rebootstrap", "none"))
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProducerSettings(Values):
     """How records are collected, sent and repeated."""
 
     acks: int = ACKS_ALL

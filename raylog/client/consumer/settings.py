@@ -21,14 +21,15 @@ from raylog.client.setting_kinds import (
     size,
 )
 from raylog.client.settings import require_choice, require_order
+from raylog.client.values import Values
 
 _ASSIGNORS = ("range", "cooperative-sticky")
 _log = logging.getLogger("raylog.client")
 _DURATION = r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ConsumerSettings(Values):
     """How records are fetched."""
 
     group_id: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raylog.client.cluster import TopicPartition
@@ -73,31 +72,45 @@ class Body(NamedTuple):
     max_timestamp_ms: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Records of one partition that travel together: as objects, or as a `body`."""
 
-    key: TopicPartition
-    created_ms: float
-    records: list[PlainRecord] = field(default_factory=list)
-    """Empty once the batch is encoded."""
-    size: int = BATCH_OVERHEAD
-    """Bytes, estimated from above and without compression."""
-    sequence: int = NO_SEQUENCE
-    identity: ProducerIdentity = NO_IDENTITY
-    attempts: int = 0
-    body: Body | None = None
-    listeners: list[tuple[int, int, Listener]] | None = None
-    """(position in the batch, timestamp, whom to tell of that record's end)."""
-    drained_ms: float = 0.0
-    """When it was sent first."""
-    _header: BatchHeader | None = None
-    """Once it is encoded."""
-    _payload: Buffer = b""
-    """Its records, compressed."""
-    _encoded: list[Buffer] = field(default_factory=list)
-    """Header and payload as they were sent last."""
-    _encoded_objects: int = 0
+    __slots__ = (
+        *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
+        *("listeners", "drained_ms", "_header", "_payload", "_encoded", "_encoded_objects"),
+    )
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        created_ms: float,
+        records: list[PlainRecord] | None = None,
+        *,
+        size: int = BATCH_OVERHEAD,
+        identity: ProducerIdentity = NO_IDENTITY,
+        body: Body | None = None,
+    ) -> None:
+        self.key = key
+        self.created_ms = created_ms
+        self.records = records or []
+        """Empty once the batch is encoded."""
+        self.size = size
+        """Bytes, estimated from above and without compression."""
+        self.sequence = NO_SEQUENCE
+        self.identity = identity
+        self.attempts = 0
+        self.body = body
+        self.listeners: list[tuple[int, int, Listener]] | None = None
+        """(position in the batch, timestamp, whom to tell of that record's end)."""
+        self.drained_ms = 0.0
+        """When it was sent first."""
+        self._header: BatchHeader | None = None
+        """Once it is encoded."""
+        self._payload: Buffer = b""
+        """Its records, compressed."""
+        self._encoded: list[Buffer] = []
+        """Header and payload as they were sent last."""
+        self._encoded_objects = 0
 
     @property
     def record_count(self) -> int:

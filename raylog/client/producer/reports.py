@@ -1,7 +1,5 @@
 """What becomes of batches: who is told, what is counted."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raylog.client.errors import InvalidSetting
+from raylog.client.values import Values
 
 if TYPE_CHECKING:
     import ssl
@@ -14,8 +15,8 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-@dataclass(frozen=True, slots=True)
-class SecuritySettings:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SecuritySettings(Values):
     """How connections are encrypted, and as whom the client logs in."""
 
     protocol: str = "PLAINTEXT"

@@ -7,6 +7,7 @@ import pytest
 
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
+from raylog.client.security.settings import SecuritySettings
 from raylog.client.settings import ProducerSettings, parse_bootstrap
 
 
@@ -70,3 +71,18 @@ def test_values_that_make_no_sense() -> None:
 def test_reset_policies() -> None:
     with pytest.raises(InvalidSetting, match="'sometimes'"):
         ConsumerSettings(reset="sometimes")
+
+
+def test_settings_are_equal_hashed_and_shown_by_their_fields_but_for_passwords() -> None:
+    one, same = ProducerSettings(linger_ms=7), ProducerSettings(linger_ms=7)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != ProducerSettings(linger_ms=8)
+    assert ProducerSettings() != ConsumerSettings()
+    assert repr(one).startswith("ProducerSettings(acks=-1, codec=")
+    assert "linger_ms=7" in repr(one)
+    secret = SecuritySettings(
+        "SASL_SSL", sasl_mechanism="PLAIN", sasl_username="u", sasl_password="hidden"
+    )
+    assert "sasl_username='u'" in repr(secret)
+    assert "hidden" not in repr(secret)
