@@ -7,16 +7,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raylog.client.admin.acls import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPermission,
+        AclResourceType,
+        PatternType,
+        ResourcePattern,
+    )
     from raylog.client.admin.aio import AsyncAdmin, AsyncClient
     from raylog.client.admin.blocking import Admin, BlockingClient
+    from raylog.client.admin.features import Features, UpgradeType
     from raylog.client.admin.group_descriptions import GroupDescription, GroupMember
     from raylog.client.admin.groups import CommittedOffset, GroupListing
+    from raylog.client.admin.quotas import ANY_NAME, DEFAULT_NAME, QuotaEntity, QuotaMatch
     from raylog.client.admin.replicas import (
         PartitionReplicas,
         QuorumMember,
         QuorumView,
         Reassignment,
     )
+    from raylog.client.admin.tokens import DelegationToken
     from raylog.client.admin.topics import (
         ClusterDescription,
         ConfigEntry,
@@ -31,6 +43,12 @@ if TYPE_CHECKING:
         HangingTransaction,
         TransactionDescription,
         TransactionListing,
+    )
+    from raylog.client.admin.users import (
+        ScramCredential,
+        ScramDeletion,
+        ScramMechanism,
+        ScramUpsertion,
     )
     from raylog.client.cluster import ClusterView, Node, PartitionView, TopicPartition, TopicView
     from raylog.client.consumer.aio import AsyncConsumer
@@ -84,6 +102,24 @@ if TYPE_CHECKING:
     from raylog.wire.records import Record
 
 _HOMES = {
+    "raylog.client.admin.acls": (
+        "AclBinding",
+        "AclFilter",
+        "AclOperation",
+        "AclPermission",
+        "AclResourceType",
+        "PatternType",
+        "ResourcePattern",
+    ),
+    "raylog.client.admin.features": ("Features", "UpgradeType"),
+    "raylog.client.admin.quotas": ("ANY_NAME", "DEFAULT_NAME", "QuotaEntity", "QuotaMatch"),
+    "raylog.client.admin.tokens": ("DelegationToken",),
+    "raylog.client.admin.users": (
+        "ScramCredential",
+        "ScramDeletion",
+        "ScramMechanism",
+        "ScramUpsertion",
+    ),
     "raylog.client.producer.accumulator": ("Delivery",),
     "raylog.client.admin.topics": (
         "ClusterDescription",
@@ -170,10 +206,17 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ACKS_ALL",
+    "ANY_NAME",
+    "DEFAULT_NAME",
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortRequired",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclResourceType",
     "ActiveProducer",
     "Admin",
     "AsyncAdmin",
@@ -200,9 +243,11 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "ConsumerSettings",
+    "DelegationToken",
     "Delivery",
     "DeliveryFailed",
     "DeserializationFailed",
+    "Features",
     "FoundOffset",
     "GroupDescription",
     "GroupListing",
@@ -220,6 +265,7 @@ __all__ = [
     "NotSupported",
     "PartitionReplicas",
     "PartitionView",
+    "PatternType",
     "Producer",
     "ProducerRecord",
     "ProducerSettings",
@@ -227,6 +273,8 @@ __all__ = [
     "ProducerUnusable",
     "QuorumMember",
     "QuorumView",
+    "QuotaEntity",
+    "QuotaMatch",
     "Reassignment",
     "RebalanceListener",
     "Record",
@@ -235,13 +283,19 @@ __all__ = [
     "RecordTooLarge",
     "RequestTimedOut",
     "Resource",
+    "ResourcePattern",
     "ResourceType",
+    "ScramCredential",
+    "ScramDeletion",
+    "ScramMechanism",
+    "ScramUpsertion",
     "SecuritySettings",
     "TlsFailed",
     "TopicPartition",
     "TopicView",
     "TransactionDescription",
     "TransactionListing",
+    "UpgradeType",
     "WokenUp",
     "WrongState",
     "WrongTransactionState",

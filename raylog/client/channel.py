@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from raylog import __version__
 from raylog.client.connection import Connection
 from raylog.client.errors import (
     AuthenticationFailed,
@@ -28,13 +29,19 @@ _API_VERSIONS_VERSION = 3
 _HANDSHAKE_VERSION = 1
 """SaslAuthenticate follows: version 0 goes on with bare tokens."""
 _SOFTWARE_NAME = "raylog"
-_SOFTWARE_VERSION = "0.1.0"
 _SESSION_PART = 0.85
 """How much of a session passes before the client logs in again, as in Kafka's clients (KIP-368)."""
 _SESSION_MS_MIN = 1_000.0
 """A shorter session ends as its broker likes: the connection is made anew."""
 _STEPS_MAX = 10
 """Tokens of one login; SCRAM has two."""
+
+
+def api_versions_request() -> ApiVersionsRequest:
+    """The question for versions and features, which names the client (KIP-511)."""
+    return ApiVersionsRequest(
+        client_software_name=_SOFTWARE_NAME, client_software_version=__version__
+    )
 
 
 class Channel:
@@ -69,7 +76,8 @@ class Channel:
         ours = VERSIONS[api_key]
         theirs = self.versions.get(api_key)
         if theirs is None:
-            raise NotSupported(f"the broker does not serve {api_key.name}")
+            host, port = self.address
+            raise NotSupported(f"the broker {host}:{port} does not serve {api_key.name}")
         newest = min(ours.last - (1 if ours.unstable else 0), theirs.stop - 1)
         if at_most is not None:
             newest = min(newest, at_most)
@@ -96,9 +104,7 @@ class Opening:
 
     async def negotiate(self) -> ApiVersionsResponse:
         """Ask what the broker speaks; one that does not know our question is asked an older one."""
-        request = ApiVersionsRequest(
-            client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION
-        )
+        request = api_versions_request()
         response = await self._ask(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             newest = next(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.peers import ApacheKafka, free_ports
-from raylog.client import EARLIEST, Admin, ClientError, NewTopic, TlsFailed, TopicPartition
-from raylog.client.io import run_blocking
+from raylog.client import (
+    EARLIEST,
+    Admin,
+    ClientError,
+    NewTopic,
+    ScramMechanism,
+    ScramUpsertion,
+    TlsFailed,
+    TopicPartition,
+)
 from raylog.client.security.settings import MECHANISMS
 from raylog.wire.errors import SaslAuthenticationFailed
-from raylog.wire.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    ScramCredentialUpsertion,
-)
 from tests.conformance.tools import java_tools
 from tests.support.certificates import Authority, authority
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
-USER, PASSWORD, SALT = "ann", "secret", b"0123456789abcdef"
+USER, PASSWORD = "ann", "secret"
 MODULES = "org.apache.kafka.common.security"
 REAUTHENTICATION_MS = 3_000
 
@@ -62,18 +64,8 @@ def kafka(signer: Authority) -> Iterator[str]:
 
 
 def _set_password(admin: Admin) -> None:
-    core = admin._opened[0][0]
-    for number, name in ((1, "sha256"), (2, "sha512")):
-        credential = ScramCredentialUpsertion(
-            name=USER,
-            mechanism=number,
-            iterations=4096,
-            salt=SALT,
-            salted_password=hashlib.pbkdf2_hmac(name, PASSWORD.encode(), SALT, 4096),
-        )
-        request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[credential])
-        answer = run_blocking(core.ask_controller(request, AlterUserScramCredentialsResponse))
-        assert [result.error_code for result in answer.results] == [0]
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        admin.alter_user_scram_credentials([ScramUpsertion(USER, mechanism, PASSWORD)])
 
 
 def settings(signer: Authority, mechanism: str, password: str = PASSWORD) -> dict[str, object]:

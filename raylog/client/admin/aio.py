@@ -6,10 +6,15 @@ import weakref
 from types import TracebackType
 from typing import Self
 
+from raylog.client.admin.acls import AclAdmin
+from raylog.client.admin.features import FeatureAdmin
 from raylog.client.admin.groups import GroupAdmin
+from raylog.client.admin.quotas import QuotaAdmin
 from raylog.client.admin.replicas import ReplicaAdmin
+from raylog.client.admin.tokens import TokenAdmin
 from raylog.client.admin.topics import TopicAdmin
 from raylog.client.admin.transactions import TransactionAdmin
+from raylog.client.admin.users import UserAdmin
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.core import ConsumerCore
@@ -22,8 +27,18 @@ from raylog.client.settings import ClientSettings, ProducerSettings
 from raylog.client.streams import AsyncIo
 
 
-class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
-    """Topics, settings, groups, transactions and brokers of one cluster.
+class AsyncAdmin(
+    TopicAdmin,
+    GroupAdmin,
+    ReplicaAdmin,
+    TransactionAdmin,
+    AclAdmin,
+    QuotaAdmin,
+    UserAdmin,
+    TokenAdmin,
+    FeatureAdmin,
+):
+    """Topics, settings, groups, transactions, ACLs, quotas, users and brokers of one cluster.
 
     `async with AsyncAdmin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in
     a mapping or as keyword arguments.
@@ -42,6 +57,11 @@ class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
         GroupAdmin.__init__(self, core)
         ReplicaAdmin.__init__(self, core)
         TransactionAdmin.__init__(self, core)
+        AclAdmin.__init__(self, core)
+        QuotaAdmin.__init__(self, core)
+        UserAdmin.__init__(self, core)
+        TokenAdmin.__init__(self, core)
+        FeatureAdmin.__init__(self, core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None

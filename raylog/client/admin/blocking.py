@@ -11,8 +11,11 @@ import weakref
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from raylog.client.admin.acls import AclAdmin, AclBinding, AclFilter
+from raylog.client.admin.features import FeatureAdmin, Features, UpgradeType
 from raylog.client.admin.group_descriptions import GroupDescription
 from raylog.client.admin.groups import CommittedOffset, GroupAdmin, GroupListing
+from raylog.client.admin.quotas import QuotaAdmin, QuotaEntity, QuotaFilter
 from raylog.client.admin.replicas import (
     Outcomes,
     PartitionReplicas,
@@ -20,12 +23,14 @@ from raylog.client.admin.replicas import (
     Reassignment,
     ReplicaAdmin,
 )
+from raylog.client.admin.tokens import DelegationToken, TokenAdmin
 from raylog.client.admin.topics import (
     ClusterDescription,
     ConfigEntry,
     LogDir,
     NewTopic,
     Resource,
+    ResourceType,
     TopicAdmin,
 )
 from raylog.client.admin.transactions import (
@@ -35,6 +40,7 @@ from raylog.client.admin.transactions import (
     TransactionDescription,
     TransactionListing,
 )
+from raylog.client.admin.users import ScramCredential, ScramDeletion, ScramUpsertion, UserAdmin
 from raylog.client.background import BackgroundLoop
 from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
@@ -55,7 +61,7 @@ T = TypeVar("T")
 
 
 class Admin(Closing):
-    """Topics, settings, groups, transactions and brokers of one cluster.
+    """Topics, settings, groups, transactions, ACLs, quotas, users and brokers of one cluster.
 
     `with Admin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in a mapping
     or as keyword arguments: `Admin("localhost:9092", request_timeout_ms=5_000)`.
@@ -80,6 +86,11 @@ class Admin(Closing):
         self._groups = GroupAdmin(core)
         self._replicas = ReplicaAdmin(core)
         self._transactions = TransactionAdmin(core)
+        self._acls = AclAdmin(core)
+        self._quotas = QuotaAdmin(core)
+        self._users = UserAdmin(core)
+        self._tokens = TokenAdmin(core)
+        self._features = FeatureAdmin(core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
@@ -125,6 +136,10 @@ class Admin(Closing):
         """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
         self._run(self._admin.alter_configs(resource, changes))
 
+    def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
+        """Resources that can have settings, of some types (none: of all)."""
+        return self._run(self._admin.list_config_resources(types))
+
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
@@ -164,6 +179,12 @@ class Admin(Closing):
     ) -> dict[TopicPartition, Reassignment]:
         """Partitions that move at present (None: all of them)."""
         return self._run(self._replicas.list_reassignments(partitions))
+
+    def alter_replica_log_dirs(
+        self, broker_id: int, moves: Mapping[TopicPartition, str]
+    ) -> Outcomes:
+        """Move a broker's replicas to other data directories, given by their absolute paths."""
+        return self._run(self._replicas.alter_replica_log_dirs(broker_id, moves))
 
     def describe_quorum(self) -> QuorumView:
         """Who holds the cluster's metadata log, and how far each copy is."""
@@ -229,6 +250,16 @@ class Admin(Closing):
         """Delete groups without members and their offsets; raises the first refusal."""
         self._run(self._groups.delete_groups(group_ids))
 
+    def remove_group_members(
+        self,
+        group_id: str,
+        instance_ids: Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> None:
+        """Remove static members by their `group.instance.id` (None: all members) from a group."""
+        self._run(self._groups.remove_group_members(group_id, instance_ids, reason=reason))
+
     def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
@@ -270,6 +301,106 @@ class Admin(Closing):
     def fence_transactional_id(self, transactional_id: str) -> None:
         """Fence the producers of a transactional id and abort what is open, even if prepared."""
         self._run(self._transactions.fence_transactional_id(transactional_id))
+
+    def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
+        """The ACLs that match a filter (None: all); raises SecurityDisabled."""
+        return self._run(self._acls.describe_acls(which))
+
+    def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs; raises the first refusal. Creating one that exists changes nothing."""
+        self._run(self._acls.create_acls(acls))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete the ACLs that match any of the filters; returns those that were deleted."""
+        return self._run(self._acls.delete_acls(filters))
+
+    def describe_client_quotas(
+        self,
+        *,
+        user: QuotaFilter | None = None,
+        client_id: QuotaFilter | None = None,
+        ip: QuotaFilter | None = None,
+        strict: bool = False,
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Quotas by entity: of those that have all the given parts; without any, of all.
+
+        `strict` leaves out entities that have further parts.
+        """
+        return self._run(
+            self._quotas.describe_client_quotas(
+                user=user, client_id=client_id, ip=ip, strict=strict
+            )
+        )
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas such as `producer_byte_rate`; None removes one. Others stay as they are."""
+        self._run(self._quotas.alter_client_quotas(changes, validate_only=validate_only))
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, list[ScramCredential]]:
+        """Credentials by user (None: of all users); raises ResourceNotFound for one without any."""
+        return self._run(self._users.describe_user_scram_credentials(users))
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[ScramUpsertion | ScramDeletion]
+    ) -> None:
+        """Set and delete credentials, at most one for each user in one call.
+
+        Raises the first refusal; what was asked for the other users is done all the same.
+        """
+        self._run(self._users.alter_user_scram_credentials(alterations))
+
+    def create_delegation_token(
+        self,
+        *,
+        owner: str | None = None,
+        renewers: Iterable[str] = (),
+        max_lifetime_ms: int | None = None,
+    ) -> DelegationToken:
+        """Create a token for this client's user, or for another owner (KIP-48, KIP-373)."""
+        return self._run(
+            self._tokens.create_delegation_token(
+                owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms
+            )
+        )
+
+    def describe_delegation_tokens(
+        self, owners: Iterable[str] | None = None
+    ) -> list[DelegationToken]:
+        """Tokens that this client's user may see: of some owners or renewers, or of all (None)."""
+        return self._run(self._tokens.describe_delegation_tokens(owners))
+
+    def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
+        """Let a token live for `period_ms` from now; returns when it expires, in Unix ms."""
+        return self._run(self._tokens.renew_delegation_token(hmac, period_ms))
+
+    def expire_delegation_token(self, hmac: bytes, after_ms: int | None = None) -> int:
+        """Let a token expire in `after_ms` (None: at once); returns when, in Unix ms."""
+        return self._run(self._tokens.expire_delegation_token(hmac, after_ms))
+
+    def describe_features(self) -> Features:
+        """Features that the brokers support, and those that are finalized (KIP-584)."""
+        return self._run(self._features.describe_features())
+
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+    ) -> None:
+        """Finalize levels of features, 0 to disable one; raises the first refusal."""
+        self._run(
+            self._features.update_features(
+                levels, upgrade_type=upgrade_type, validate_only=validate_only
+            )
+        )
 
     def close(self) -> None:
         """End all connections; flush producers before. Consumers are closed."""

@@ -31,6 +31,11 @@ from raylog.wire.messages.consumer_group_describe import (
 )
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from raylog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -63,6 +68,8 @@ _TYPES_SINCE = 5
 """ListGroups version that knows types (KIP-848)."""
 _OFFSETS_BY_NAME = 9
 """Newest version of OffsetCommit and OffsetFetch with topic names: deleted topics have no id."""
+_LEAVES_OF_SEVERAL_SINCE = 3
+"""LeaveGroup version that takes several members, static ones too (KIP-345)."""
 _OFFSETS_OF_GROUPS_SINCE = 8
 """OffsetFetch version that asks for several groups (KIP-709)."""
 
@@ -254,6 +261,58 @@ class GroupAdmin:
         )
         for group_id in wanted:
             _value(found[group_id])
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        instance_ids: Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+    ) -> None:
+        """Remove static members by their `group.instance.id` (None: all members) from a group.
+
+        A member that still runs joins again. `reason` goes to the broker's log (KIP-800). Raises
+        the first refusal, such as UnknownMemberId; the other members are removed all the same.
+        """
+        if instance_ids is None:
+            members = [
+                MemberIdentity(member_id=member.member_id, reason=reason)
+                for member in (await self.describe_groups([group_id]))[group_id].members
+            ]
+        else:
+            members = [
+                MemberIdentity(group_instance_id=instance_id, reason=reason)
+                for instance_id in instance_ids
+            ]
+        if not members:
+            return
+
+        def request(_: list[str], version: int) -> LeaveGroupRequest:
+            if version < _LEAVES_OF_SEVERAL_SINCE:
+                raise NotSupported(
+                    f"the coordinator of {group_id!r} is too old to remove members (before "
+                    "Kafka 2.4)"
+                )
+            return LeaveGroupRequest(group_id=group_id, members=members)
+
+        def answers(response: LeaveGroupResponse) -> GroupAnswers[None]:
+            failures = [(response.error_code, f"group {group_id!r}")]
+            failures += (
+                (one.error_code, f"member {one.group_instance_id or one.member_id!r}")
+                for one in response.members
+            )
+            yield group_id, _first_failure(failures)
+
+        found = await ask_coordinators(
+            self._core,
+            self._coordinators,
+            [group_id],
+            request,
+            LeaveGroupResponse,
+            answers,
+            repeat_lost=False,
+        )
+        _value(found[group_id])
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from raylog.client.admin.answers import check
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
@@ -23,6 +24,12 @@ from raylog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
+)
+from raylog.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
 )
 from raylog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -198,7 +205,7 @@ class ReplicaAdmin:
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, ElectLeadersResponse)
-        _check(response.error_code, "election", None)
+        check(response.error_code, "election", None)
         return {
             TopicPartition(topic.topic, one.partition_id): _failure(
                 one.error_code, one.error_message
@@ -230,7 +237,7 @@ class ReplicaAdmin:
             ],
         )
         response = await self._core.ask_controller(request, AlterPartitionReassignmentsResponse)
-        _check(response.error_code, "reassignment", response.error_message)
+        check(response.error_code, "reassignment", response.error_message)
         return {
             TopicPartition(topic.name, one.partition_index): _failure(
                 one.error_code, one.error_message
@@ -260,12 +267,47 @@ class ReplicaAdmin:
         self, request: ListPartitionReassignmentsRequest
     ) -> dict[TopicPartition, Reassignment]:
         response = await self._core.ask_controller(request, ListPartitionReassignmentsResponse)
-        _check(response.error_code, "reassignments", response.error_message)
+        check(response.error_code, "reassignments", response.error_message)
         return {
             TopicPartition(topic.name, one.partition_index): Reassignment(
                 one.replicas, one.adding_replicas, one.removing_replicas
             )
             for topic in response.topics
+            for one in topic.partitions
+        }
+
+    async def alter_replica_log_dirs(
+        self, broker_id: int, moves: Mapping[TopicPartition, str]
+    ) -> Outcomes:
+        """Move a broker's replicas to other data directories, given by their absolute paths.
+
+        The moves go on after the answer: until one is done, `describe_log_dirs` lists the replica
+        in the new directory with `is_future`.
+        """
+        await self._core.repeat(lambda: self._core.refresh([]))
+        by_path: dict[str, list[TopicPartition]] = {}
+        for key, path in moves.items():
+            by_path.setdefault(path, []).append(key)
+        request = AlterReplicaLogDirsRequest(
+            dirs=[
+                AlterReplicaLogDir(
+                    path=path,
+                    topics=[
+                        AlterReplicaLogDirTopic(
+                            name=topic, partitions=[key.partition for key in of_topic]
+                        )
+                        for topic, of_topic in by_topic(keys).items()
+                    ],
+                )
+                for path, keys in by_path.items()
+            ]
+        )
+        response = await self._core.ask(broker_id, request, AlterReplicaLogDirsResponse)
+        return {
+            TopicPartition(topic.topic_name, one.partition_index): _failure(
+                one.error_code, f"{topic.topic_name}-{one.partition_index} at broker {broker_id}"
+            )
+            for topic in response.results
             for one in topic.partitions
         }
 
@@ -279,9 +321,9 @@ class ReplicaAdmin:
             ]
         )
         response = await self._core.ask_controller(request, DescribeQuorumResponse)
-        _check(response.error_code, "metadata log", response.error_message)
+        check(response.error_code, "metadata log", response.error_message)
         (log,) = (one for topic in response.topics for one in topic.partitions)
-        _check(log.error_code, "metadata log", log.error_message)
+        check(log.error_code, "metadata log", log.error_message)
         return QuorumView(
             log.leader_id,
             log.leader_epoch,
@@ -309,7 +351,7 @@ class ReplicaAdmin:
             ],
         )
         response = await self._core.ask_controller(request, AddRaftVoterResponse)
-        _check(response.error_code, f"broker {broker_id}", response.error_message)
+        check(response.error_code, f"broker {broker_id}", response.error_message)
 
     async def remove_voter(self, broker_id: int, directory_id: str) -> None:
         """Let a copy of the metadata log vote no more; raises VoterNotFound."""
@@ -319,13 +361,13 @@ class ReplicaAdmin:
             voter_directory_id=from_base64(directory_id),
         )
         response = await self._core.ask_controller(request, RemoveRaftVoterResponse)
-        _check(response.error_code, f"broker {broker_id}", response.error_message)
+        check(response.error_code, f"broker {broker_id}", response.error_message)
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
         response = await self._core.ask_controller(request, UnregisterBrokerResponse)
-        _check(response.error_code, f"broker {broker_id}", response.error_message)
+        check(response.error_code, f"broker {broker_id}", response.error_message)
 
 
 def _replicas(topic: str, one: DescribeTopicPartitionsResponsePartition) -> PartitionReplicas:
@@ -358,8 +400,3 @@ def _new(replicas: Sequence[int] | None) -> list[int] | None:
 
 def _failure(code: int, message: str | None) -> KafkaError | None:
     return None if code == ErrorCode.NONE else error_of(code, message or "")
-
-
-def _check(code: int, what: str, message: str | None) -> None:
-    if code != ErrorCode.NONE:
-        raise error_of(code, f"{what}: {message}" if message else what)

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from raylog.client.admin.answers import check, member_of
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
 from raylog.client.core import Core
+from raylog.client.errors import NotSupported
 from raylog.client.offsets import Answers, FoundOffset, ask_leaders, list_offsets
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
@@ -56,6 +58,10 @@ from raylog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from raylog.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 DEFAULT = -1
@@ -146,6 +152,8 @@ class LogDirPartition:
     partition: int
     size_bytes: int
     offset_lag: int
+    is_future: bool = False
+    """Whether it is a copy in the making, which will replace the one in another directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +197,7 @@ class TopicAdmin:
         )
         response = await self._core.ask_controller(request, CreateTopicsResponse)
         for result in response.topics:
-            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+            check(result.error_code, f"topic {result.name!r}", result.error_message)
         if not validate_only:
             await self._led([topic.name for topic in topics])
 
@@ -203,7 +211,7 @@ class TopicAdmin:
         response = await self._core.ask_controller(request, DeleteTopicsResponse)
         self._core.cluster.forget(topics)
         for result in response.responses:
-            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+            check(result.error_code, f"topic {result.name!r}", result.error_message)
 
     async def create_partitions(self, topic: str, count: int) -> None:
         """Let a topic have `count` partitions in all; there is no way back to fewer."""
@@ -213,7 +221,7 @@ class TopicAdmin:
         )
         response = await self._core.ask_controller(request, CreatePartitionsResponse)
         for result in response.results:
-            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+            check(result.error_code, f"topic {result.name!r}", result.error_message)
         await self._led([topic], count)
 
     # -- configuration -------------------------------------------------------------------------
@@ -237,12 +245,12 @@ class TopicAdmin:
         )
         entries: list[ConfigEntry] = []
         for result in response.results:
-            _check(result.error_code, _name(resource), result.error_message)
+            check(result.error_code, _name(resource), result.error_message)
             entries += (
                 ConfigEntry(
                     config.name,
                     config.value,
-                    _source(config.config_source),
+                    member_of(ConfigSource, config.config_source, ConfigSource.UNKNOWN),
                     config.is_sensitive,
                     config.read_only,
                     config.documentation,
@@ -268,7 +276,34 @@ class TopicAdmin:
             await self._node_of(resource), request, IncrementalAlterConfigsResponse
         )
         for result in response.responses:
-            _check(result.error_code, _name(resource), result.error_message)
+            check(result.error_code, _name(resource), result.error_message)
+
+    async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
+        """Resources that can have settings, of some types (none: of all).
+
+        Raises NotSupported where the broker is too old to list other types than CLIENT_METRICS
+        (before Kafka 4.1).
+        """
+        wanted = list(types)
+
+        async def attempt() -> ListConfigResourcesResponse:
+            node_id = await self._core.any_node()
+            version = await self._core.version_on(node_id, ApiKey.LIST_CONFIG_RESOURCES)
+            if version < _ALL_RESOURCES_SINCE and wanted != [ResourceType.CLIENT_METRICS]:
+                raise NotSupported("the broker lists resources of type CLIENT_METRICS only")
+            request = ListConfigResourcesRequest()
+            if version >= _ALL_RESOURCES_SINCE:
+                request.resource_types = [int(kind) for kind in wanted]
+            return await self._core.ask(node_id, request, ListConfigResourcesResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "config resources")
+        known = set(ResourceType)
+        return [
+            Resource(ResourceType(found.resource_type), found.resource_name)
+            for found in response.config_resources
+            if found.resource_type in known
+        ]
 
     # -- records -------------------------------------------------------------------------------
 
@@ -320,7 +355,7 @@ class TopicAdmin:
         if await self._core.version_on(node_id, _DESCRIBE_CLUSTER) >= _FENCED_SINCE:
             request.include_fenced_brokers = True
         response = await self._core.ask(node_id, request, DescribeClusterResponse)
-        _check(response.error_code, "cluster", response.error_message)
+        check(response.error_code, "cluster", response.error_message)
         return ClusterDescription(
             response.cluster_id,
             response.controller_id,
@@ -341,11 +376,15 @@ class TopicAdmin:
             response = await self._core.ask(
                 broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
             )
-            _check(response.error_code, f"broker {broker_id}", None)
+            check(response.error_code, f"broker {broker_id}", None)
             for result in response.results:
                 partitions = [
                     LogDirPartition(
-                        topic.name, at.partition_index, at.partition_size, at.offset_lag
+                        topic.name,
+                        at.partition_index,
+                        at.partition_size,
+                        at.offset_lag,
+                        at.is_future_key,
                     )
                     for topic in result.topics
                     for at in topic.partitions
@@ -398,6 +437,8 @@ class TopicAdmin:
 _DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 _FENCED_SINCE = 2
 """DescribeCluster version that can tell of fenced brokers (KIP-1073)."""
+_ALL_RESOURCES_SINCE = 1
+"""ListConfigResources version that lists all types (KIP-1142)."""
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -413,17 +454,6 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
         ],
     )
-
-
-def _check(code: int, what: str, message: str | None) -> None:
-    """Raise an answer's error, naming what it is about."""
-    if code != ErrorCode.NONE:
-        raise error_of(code, f"{what}: {message}" if message else what)
-
-
-def _source(number: int) -> ConfigSource:
-    """A config source; newer ones than we know become UNKNOWN."""
-    return ConfigSource(number) if number in set(ConfigSource) else ConfigSource.UNKNOWN
 
 
 def _name(resource: Resource) -> str:

@@ -134,7 +134,7 @@ class ProducerCore:
         may_move = False
         if partition is None:
             if key is not None and self._key_hash is not None and (key or not self._skips_empty):
-                partition = self._key_hash(key, len(self._core.cluster.topic(topic).partitions))
+                partition = self._key_hash(key, len(self._topic(topic).partitions))
             elif self._place is None:
                 partition = self._sticky.get(topic)
                 if partition is None:
@@ -213,7 +213,7 @@ class ProducerCore:
 
     def partitions(self, topic: str) -> list[int]:
         """A topic's partitions; raises UnknownTopicOrPartition while they are not known."""
-        view = self._core.cluster.topic(topic)
+        view = self._topic(topic)
         known = self._partitions.get(topic)
         if known is None or known[0] is not view:
             known = self._partitions[topic] = (view, sorted(view.partitions))
@@ -225,7 +225,7 @@ class ProducerCore:
         Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`).
         """
         self._sticky.pop(topic, None)
-        return self._turns.next_free(self._core.cluster.topic(topic))
+        return self._turns.next_free(self._topic(topic))
 
     @property
     def is_full(self) -> bool:
@@ -394,15 +394,26 @@ class ProducerCore:
 
     # -- partitions ----------------------------------------------------------------------------
 
+    def _topic(self, topic: str) -> TopicView:
+        """A topic's metadata; raises UnknownTopicOrPartition where it has to be asked for.
+
+        The error of an earlier answer is not raised: the topic may be there by now.
+        """
+        view = self._core.cluster.topics.get(topic)
+        if view is None:
+            raise UnknownTopicOrPartition(f"topic {topic!r} is not in the metadata")
+        return view
+
     def _open(self, topic: str, partition: int) -> None:
         """Make a partition known to the accumulator; raises UnknownTopicOrPartition."""
+        self._topic(topic)
         key = TopicPartition(topic, partition)
         self._core.cluster.partition(key)
         self._accumulator.open(key)
 
     def _stick(self, topic: str) -> int:
         """The partition for the records to come that name none and have no key."""
-        chosen = self._turns.next_free(self._core.cluster.topic(topic))
+        chosen = self._turns.next_free(self._topic(topic))
         self._sticky[topic] = chosen
         self._accumulator.choose((topic, chosen))
         return chosen
@@ -415,7 +426,7 @@ class ProducerCore:
         partition: int | None,
     ) -> dict[int | None, tuple[list[PlainRecord], list[int]]]:
         """Records and their sizes by partition; None: the sticky one, whichever that is."""
-        view = self._core.cluster.topic(topic)
+        view = self._topic(topic)
         if partition is not None:
             return {partition: (records, sizes)}
         if self._place is None and not any(record[2] for record in records):
@@ -464,14 +475,14 @@ class ProducerCore:
         return outcome is not Appended.COLLECTED
 
     def _in_turn(self, topic: str) -> int:
-        return self._turns.next(self._core.cluster.topic(topic))
+        return self._turns.next(self._topic(topic))
 
     def _anywhere(self, topic: str) -> int:
-        return self._turns.any(self._core.cluster.topic(topic))
+        return self._turns.any(self._topic(topic))
 
     def _as_empty_key(self, topic: str) -> int:
         assert self._key_hash is not None, "settings refuse what hashes keys and ignores them"
-        return self._key_hash(b"", len(self._core.cluster.topic(topic).partitions))
+        return self._key_hash(b"", len(self._topic(topic).partitions))
 
 
 def pipeline_of(

@@ -25,6 +25,11 @@ _NO_BINDING = "n,,"
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
+def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """What a broker keeps of a password, and a client proves that it can compute (PBKDF2)."""
+    return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+
+
 class ScramClient:
     """One login: `first`, then `step` with each message of the server until `is_done`.
 
@@ -37,7 +42,7 @@ class ScramClient:
         assert re.fullmatch(r"[!-+\--~]+", nonce), "a nonce is printable, without commas"
         self._mechanism = mechanism
         self._hash = _HASHES[mechanism]
-        self._password = password.encode()
+        self._password = password
         self._nonce = nonce
         name = username.replace("=", "=3D").replace(",", "=2C")
         self._first_bare = f"n={name},r={nonce}"
@@ -61,7 +66,7 @@ class ScramClient:
     def _final(self, text: str) -> bytes:
         """Prove that the client knows the password."""
         nonce, salt, iterations = self._read_first(text)
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
+        salted = salted_password(self._mechanism, self._password, salt, iterations)
         client_key = self._hmac(salted, b"Client Key")
         stored_key = hashlib.new(self._hash, client_key).digest()
         binding = base64.b64encode(_NO_BINDING.encode()).decode()

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raylog.client.admin.aio import AsyncClient
-from raylog.client.admin.blocking import BlockingClient
 from raylog.client.admin.groups import CommittedOffset, GroupAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import ConnectionLost, NotSupported
@@ -37,6 +35,12 @@ from raylog.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+)
+from raylog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
 )
 from raylog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from raylog.wire.messages.offset_commit import (
@@ -484,7 +488,48 @@ def test_coordinators_are_found_anew() -> None:
     assert len(cluster.requests(FindCoordinatorRequest)) == 2
 
 
-def test_both_clients_have_every_operation() -> None:
-    names = {name for name in vars(GroupAdmin) if not name.startswith("_")}
-    assert names <= set(dir(BlockingClient))
-    assert names <= set(dir(AsyncClient))
+def leave(_: int, request: object) -> LeaveGroupResponse:
+    """A coordinator to which every member is known but the static one "two"."""
+    assert isinstance(request, LeaveGroupRequest)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=25 * (one.group_instance_id == "two"),
+            )
+            for one in request.members
+        ]
+    )
+
+
+def test_static_members_are_removed_by_their_instance_ids() -> None:
+    cluster, groups = describing()
+    cluster.handlers[ApiKey.LEAVE_GROUP] = leave
+    run_blocking(groups.remove_group_members("g", ["one"], reason="moved"))
+    (request,) = cluster.requests(LeaveGroupRequest)
+    assert request == LeaveGroupRequest(
+        group_id="g", members=[MemberIdentity(group_instance_id="one", reason="moved")]
+    )
+    with pytest.raises(UnknownMemberId, match="member 'two'"):
+        run_blocking(groups.remove_group_members("g", ["one", "two"]))
+    run_blocking(groups.remove_group_members("g", []))
+    assert len(cluster.requests(LeaveGroupRequest)) == 2
+
+
+def test_all_members_are_removed() -> None:
+    cluster, groups = describing()
+    cluster.handlers[ApiKey.LEAVE_GROUP] = leave
+    run_blocking(groups.remove_group_members("old"))
+    (request,) = cluster.requests(LeaveGroupRequest)
+    assert isinstance(request, LeaveGroupRequest)
+    assert [one.member_id for one in request.members] == ["m", "odd"]
+    with pytest.raises(GroupIdNotFound):
+        run_blocking(groups.remove_group_members("unknown"))
+
+
+def test_a_coordinator_that_is_too_old_to_remove_members() -> None:
+    cluster, groups = describing(LEAVE_GROUP=2)
+    cluster.handlers[ApiKey.LEAVE_GROUP] = leave
+    with pytest.raises(NotSupported, match=r"too old to remove members \(before Kafka 2\.4\)"):
+        run_blocking(groups.remove_group_members("g", ["one"]))

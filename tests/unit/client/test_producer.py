@@ -13,9 +13,15 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
-from raylog.wire.errors import ErrorCode, MessageTooLarge, UnknownTopicOrPartition
+from raylog.wire.errors import (
+    ErrorCode,
+    MessageTooLarge,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from raylog.wire.messages.init_producer_id import InitProducerIdResponse
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch
+from raylog.wire.messages.metadata import MetadataRequest, MetadataResponseTopic
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.record import Record, encode_records
 from raylog.wire.records import read_header
@@ -382,6 +388,32 @@ def test_preparing_waits_for_a_topic_that_is_being_created() -> None:
     run_blocking(test.producer.prepare("new"))
     assert len(asked) == 3
     assert all(request.allow_auto_topic_creation for request in asked)  # type: ignore[attr-defined]  # a MetadataRequest
+
+
+@pytest.mark.parametrize("partition", [0, None])
+def test_a_topic_that_was_refused_is_asked_for_again(partition: int | None) -> None:
+    """A program may get the right to a topic while it runs."""
+    cluster = FakeCluster(1, {"t": {0: 1}})
+    refused = [True]
+
+    def metadata(_: int, request: object) -> object:
+        assert isinstance(request, MetadataRequest)
+        response = cluster.metadata(request)
+        if refused[0]:
+            response.topics[0] = MetadataResponseTopic(
+                error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), name="t"
+            )
+        return response
+
+    cluster.handlers[ApiKey.METADATA] = metadata
+    producer = ProducerCore(core_of(cluster), ProducerSettings())
+    with pytest.raises(TopicAuthorizationFailed):
+        run_blocking(producer.prepare("t"))
+    with pytest.raises(UnknownTopicOrPartition):  # what has `prepare` called
+        producer.append("t", b"v", partition=partition)
+    refused[0] = False
+    run_blocking(producer.prepare("t"))
+    producer.append("t", b"v", partition=partition)
 
 
 def body_of(values: list[bytes], first_ms: int) -> bytes:

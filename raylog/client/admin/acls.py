@@ -1,0 +1,287 @@
+"""Access control lists: which principal may do what with which resource.
+
+DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3 (KIP-140, KIP-290). A broker without an
+authorizer answers SecurityDisabled. Changes are not repeated once they were sent; each of them can
+be made again without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from raylog.client.admin.answers import check, member_of, paired
+from raylog.client.core import Core
+from raylog.client.errors import InvalidSetting
+from raylog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from raylog.wire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from raylog.wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+
+ANY_HOST = "*"
+"""The host of an ACL that applies to clients from everywhere."""
+
+
+class AclResourceType(IntEnum):
+    """What an ACL protects: Kafka's `ResourceType`."""
+
+    UNKNOWN = 0
+    """In answers: a type that this client does not know."""
+    ANY = 1
+    """In filters: every type."""
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    """There is one, named "kafka-cluster"."""
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of a resource is meant (KIP-290)."""
+
+    UNKNOWN = 0
+    """In answers: a type that this client does not know."""
+    ANY = 1
+    """In filters: every type of pattern that has exactly this name."""
+    MATCH = 2
+    """In filters: all patterns that apply to the resource of this name."""
+    LITERAL = 3
+    """The resource of this name; "*" stands for all."""
+    PREFIXED = 4
+    """All resources whose names start with this name."""
+
+
+class AclOperation(IntEnum):
+    """What an ACL allows or denies."""
+
+    UNKNOWN = 0
+    """In answers: an operation that this client does not know."""
+    ANY = 1
+    """In filters: every operation."""
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(IntEnum):
+    """Whether an ACL allows or denies: Kafka's `AclPermissionType`. A denial wins."""
+
+    UNKNOWN = 0
+    """In answers: a permission that this client does not know."""
+    ANY = 1
+    """In filters: both."""
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePattern:
+    """The resources that an ACL applies to."""
+
+    type: AclResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+@dataclass(frozen=True, slots=True)
+class AclBinding:
+    """One ACL."""
+
+    pattern: ResourcePattern
+    principal: str
+    """Type and name: "User:ann"; "User:*" is everyone."""
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    host: str = ANY_HOST
+    """The IP address of the client."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.operation.name} on {self.pattern.type.name} "
+            f"{self.pattern.name!r} ({self.pattern.pattern_type.name}) for {self.principal} from "
+            f"{self.host}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AclFilter:
+    """Which ACLs to describe or delete. By default all; every field narrows the choice."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    resource_name: str | None = None
+    """None: every name."""
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    """None: every principal."""
+    host: str | None = None
+    """None: every host."""
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+
+    def __str__(self) -> str:
+        name = "" if self.resource_name is None else f" {self.resource_name!r}"
+        return (
+            f"ACLs of {self.permission.name} {self.operation.name} on {self.resource_type.name}"
+            f"{name} ({self.pattern_type.name}) for {self.principal or 'ANY'} from "
+            f"{self.host or 'ANY'}"
+        )
+
+
+class AclAdmin:
+    """The operations on ACLs; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
+        """The ACLs that match a filter (None: all); raises SecurityDisabled."""
+        chosen = which or AclFilter()
+        _check_filter(chosen)
+        request = DescribeAclsRequest(
+            resource_type_filter=chosen.resource_type,
+            resource_name_filter=chosen.resource_name,
+            pattern_type_filter=chosen.pattern_type,
+            principal_filter=chosen.principal,
+            host_filter=chosen.host,
+            operation=chosen.operation,
+            permission_type=chosen.permission,
+        )
+
+        async def attempt() -> DescribeAclsResponse:
+            return await self._core.ask(await self._core.any_node(), request, DescribeAclsResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "ACLs", response.error_message)
+        return [
+            _described(resource, acl) for resource in response.resources for acl in resource.acls
+        ]
+
+    async def create_acls(self, acls: Iterable[AclBinding]) -> None:
+        """Create ACLs; raises the first refusal, after which the others are created all the same.
+
+        Creating an ACL that exists changes nothing.
+        """
+        acls = list(acls)
+        for acl in acls:
+            _check_binding(acl)
+        request = CreateAclsRequest(creations=[_creation(acl) for acl in acls])
+        response = await self._core.ask_controller(request, CreateAclsResponse)
+        for acl, result in paired(acls, response.results):
+            check(result.error_code, str(acl), result.error_message)
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete the ACLs that match any of the filters; returns those that were deleted.
+
+        Raises the first refusal; what the other filters match is deleted all the same.
+        """
+        filters = list(filters)
+        for which in filters:
+            _check_filter(which)
+        request = DeleteAclsRequest(filters=[_deletion(which) for which in filters])
+        response = await self._core.ask_controller(request, DeleteAclsResponse)
+        deleted: dict[AclBinding, None] = {}
+        for which, result in paired(filters, response.filter_results):
+            check(result.error_code, str(which), result.error_message)
+            for match in result.matching_acls:
+                acl = _matching(match)
+                check(match.error_code, str(acl), match.error_message)
+                deleted[acl] = None
+        return list(deleted)
+
+
+def _check_binding(acl: AclBinding) -> None:
+    """Refuse what stands for several: an ACL needs one type, pattern, operation and permission."""
+    pattern = acl.pattern
+    for name, value, lowest in (
+        ("resource type", pattern.type, AclResourceType.TOPIC),
+        ("pattern type", pattern.pattern_type, PatternType.LITERAL),
+        ("operation", acl.operation, AclOperation.ALL),
+        ("permission", acl.permission, AclPermission.DENY),
+    ):
+        if value < lowest:
+            known = ", ".join(one.name for one in type(value) if one >= lowest)
+            raise InvalidSetting(f"expected an ACL with {name} {known}, found {value.name}")
+
+
+def _check_filter(which: AclFilter) -> None:
+    """Refuse UNKNOWN: a broker ends the connection at it."""
+    for value in (which.resource_type, which.pattern_type, which.operation, which.permission):
+        if value.name == "UNKNOWN":
+            known = ", ".join(one.name for one in type(value) if one is not value)
+            raise InvalidSetting(
+                f"expected a filter with one of {type(value).__name__} {known}, found UNKNOWN"
+            )
+
+
+def _creation(acl: AclBinding) -> AclCreation:
+    return AclCreation(
+        resource_type=acl.pattern.type,
+        resource_name=acl.pattern.name,
+        resource_pattern_type=acl.pattern.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+
+
+def _deletion(which: AclFilter) -> DeleteAclsFilter:
+    return DeleteAclsFilter(
+        resource_type_filter=which.resource_type,
+        resource_name_filter=which.resource_name,
+        pattern_type_filter=which.pattern_type,
+        principal_filter=which.principal,
+        host_filter=which.host,
+        operation=which.operation,
+        permission_type=which.permission,
+    )
+
+
+def _described(resource: DescribeAclsResource, acl: AclDescription) -> AclBinding:
+    pattern = _pattern(resource.resource_type, resource.resource_name, resource.pattern_type)
+    return _binding(pattern, acl)
+
+
+def _matching(acl: DeleteAclsMatchingAcl) -> AclBinding:
+    return _binding(_pattern(acl.resource_type, acl.resource_name, acl.pattern_type), acl)
+
+
+def _pattern(kind: int, name: str, pattern_type: int) -> ResourcePattern:
+    return ResourcePattern(
+        member_of(AclResourceType, kind, AclResourceType.UNKNOWN),
+        name,
+        member_of(PatternType, pattern_type, PatternType.UNKNOWN),
+    )
+
+
+def _binding(pattern: ResourcePattern, acl: AclDescription | DeleteAclsMatchingAcl) -> AclBinding:
+    return AclBinding(
+        pattern,
+        acl.principal,
+        member_of(AclOperation, acl.operation, AclOperation.UNKNOWN),
+        member_of(AclPermission, acl.permission_type, AclPermission.UNKNOWN),
+        acl.host,
+    )

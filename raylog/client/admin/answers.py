@@ -1,0 +1,35 @@
+"""The errors in answers about the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+from raylog.client.errors import NotKafka
+from raylog.wire.errors import ErrorCode, error_of
+
+A = TypeVar("A")
+R = TypeVar("R")
+E = TypeVar("E", bound=IntEnum)
+
+
+def check(code: int, what: str, message: str | None = None) -> None:
+    """Raise an answer's error, naming what it is about."""
+    if code != ErrorCode.NONE:
+        raise error_of(code, f"{what}: {message}" if message else what)
+
+
+def member_of(kind: type[E], number: int, otherwise: E) -> E:
+    """A member of an enum; `otherwise` for a number that a newer broker has added."""
+    try:
+        return kind(number)
+    except ValueError:
+        return otherwise
+
+
+def paired(asked: Sequence[A], answers: Sequence[R]) -> Iterable[tuple[A, R]]:
+    """What was asked, each with its answer: brokers answer in the order of the request."""
+    if len(asked) != len(answers):
+        raise NotKafka(f"expected {len(asked)} answers, found {len(answers)}")
+    return zip(asked, answers, strict=True)

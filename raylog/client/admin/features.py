@@ -1,0 +1,108 @@
+"""Features of the cluster: what its brokers support, and what is finalized (KIP-584).
+
+ApiVersions from version 3 on, and UpdateFeatures, versions 0 to 2. Changes are not repeated once
+they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from raylog.client.admin.answers import check
+from raylog.client.channel import api_versions_request
+from raylog.client.core import Core
+from raylog.client.errors import NotSupported
+from raylog.wire.api import ApiKey
+from raylog.wire.messages.api_versions import ApiVersionsResponse
+from raylog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+_KINDS_SINCE = 1
+"""UpdateFeatures version with a dry run and kinds of downgrade."""
+
+
+class UpgradeType(IntEnum):
+    """In which direction a feature's level may go."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    """Only where no metadata is lost."""
+    UNSAFE_DOWNGRADE = 3
+    """Even if metadata is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of a cluster, by name."""
+
+    supported: Mapping[str, tuple[int, int]]
+    """Lowest and highest level that the broker supports."""
+    finalized: Mapping[str, int]
+    """The level that is in use."""
+    epoch: int
+    """Rises with every change; -1: unknown."""
+
+
+class FeatureAdmin:
+    """The operations on features; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_features(self) -> Features:
+        """Supported and finalized features, as one broker tells them."""
+
+        async def attempt() -> ApiVersionsResponse:
+            node_id = await self._core.any_node()
+            return await self._core.ask(node_id, api_versions_request(), ApiVersionsResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "features")
+        return Features(
+            {one.name: (one.min_version, one.max_version) for one in response.supported_features},
+            {one.name: one.max_version_level for one in response.finalized_features},
+            response.finalized_features_epoch,
+        )
+
+    async def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        validate_only: bool = False,
+    ) -> None:
+        """Finalize levels of features, 0 to disable one; raises the first refusal.
+
+        Raises NotSupported if the broker is too old for `validate_only` or UNSAFE_DOWNGRADE.
+        """
+        node_id = await self._core.repeat(self._core.controller)
+        version = await self._core.version_on(node_id, ApiKey.UPDATE_FEATURES)
+        if version < _KINDS_SINCE and (
+            validate_only or upgrade_type is UpgradeType.UNSAFE_DOWNGRADE
+        ):
+            what = "validate_only" if validate_only else upgrade_type.name
+            raise NotSupported(f"broker {node_id} is too old for {what}")
+        updates = [_update(name, level, upgrade_type, version) for name, level in levels.items()]
+        request = UpdateFeaturesRequest(
+            timeout_ms=self._core.settings.request_timeout_ms,
+            feature_updates=updates,
+            validate_only=validate_only,
+        )
+        response = await self._core.ask(node_id, request, UpdateFeaturesResponse, at_most=version)
+        for result in response.results:
+            check(result.error_code, f"feature {result.feature!r}", result.error_message)
+        check(response.error_code, "features", response.error_message)
+
+
+def _update(name: str, level: int, upgrade_type: UpgradeType, version: int) -> FeatureUpdateKey:
+    update = FeatureUpdateKey(feature=name, max_version_level=level)
+    if version < _KINDS_SINCE:
+        update.allow_downgrade = upgrade_type is not UpgradeType.UPGRADE
+    else:
+        update.upgrade_type = upgrade_type
+    return update

@@ -1,0 +1,162 @@
+"""Client quotas: how much users, client ids and IP addresses may use (KIP-546).
+
+DescribeClientQuotas and AlterClientQuotas, versions 0 and 1. Changes are not repeated once they
+were sent; each of them can be made again without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from raylog.client.admin.answers import check
+from raylog.client.core import Core
+from raylog.client.errors import NotSupported
+from raylog.wire.messages import alter_client_quotas, describe_client_quotas
+from raylog.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
+from raylog.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+
+class QuotaMatch(Enum):
+    """What may stand in place of a name: the default, or, in a filter, any name."""
+
+    DEFAULT = 1
+    ANY = 2
+
+
+DEFAULT_NAME: Final = QuotaMatch.DEFAULT
+"""In a quota entity: everyone who has no quota of their own."""
+ANY_NAME: Final = QuotaMatch.ANY
+"""In a filter: every name, and the default."""
+
+QuotaName = str | Literal[QuotaMatch.DEFAULT]
+"""A name, or DEFAULT_NAME."""
+QuotaFilter = str | QuotaMatch
+"""A name, DEFAULT_NAME or ANY_NAME."""
+
+_TYPES = {"user": "user", "client-id": "client_id", "ip": "ip"}
+"""Kafka's types of entities, and our fields."""
+_REMOVED = 0.0
+"""The value of a quota that is removed: brokers ignore it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEntity:
+    """Whose quota it is. None: the entity does not have this part.
+
+    A user together with a client id is an entity of its own; an IP address stands alone.
+    """
+
+    user: QuotaName | None = None
+    client_id: QuotaName | None = None
+    ip: QuotaName | None = None
+
+
+class QuotaAdmin:
+    """The operations on quotas; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_client_quotas(
+        self,
+        *,
+        user: QuotaFilter | None = None,
+        client_id: QuotaFilter | None = None,
+        ip: QuotaFilter | None = None,
+        strict: bool = False,
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Quotas by entity: of those that have all the given parts; without any, of all.
+
+        `strict` leaves out entities that have further parts.
+        """
+        parts = {"user": user, "client-id": client_id, "ip": ip}
+        request = DescribeClientQuotasRequest(
+            components=[_component(kind, name) for kind, name in parts.items() if name is not None],
+            strict=strict,
+        )
+
+        async def attempt() -> DescribeClientQuotasResponse:
+            node_id = await self._core.any_node()
+            return await self._core.ask(node_id, request, DescribeClientQuotasResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "client quotas", response.error_message)
+        return {
+            _entity(entry.entity): {quota.key: quota.value for quota in entry.values}
+            for entry in response.entries or ()
+        }
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set quotas such as `producer_byte_rate`; None removes one. Others stay as they are.
+
+        Raises the first refusal; what the other entities have is changed all the same.
+        """
+        request = AlterClientQuotasRequest(
+            entries=[_changed(entity, quotas) for entity, quotas in changes.items()],
+            validate_only=validate_only,
+        )
+        response = await self._core.ask_controller(request, AlterClientQuotasResponse)
+        for entry in response.entries:
+            named = ", ".join(f"{one.entity_type} {_shown(one)}" for one in entry.entity)
+            check(entry.error_code, f"quotas of {named or 'nobody'}", entry.error_message)
+
+
+def _component(kind: str, name: QuotaFilter) -> ComponentData:
+    if isinstance(name, QuotaMatch):
+        return ComponentData(entity_type=kind, match_type=name.value, match=None)
+    return ComponentData(entity_type=kind, match_type=0, match=name)
+
+
+def _changed(
+    entity: QuotaEntity, quotas: Mapping[str, float | None]
+) -> alter_client_quotas.EntryData:
+    named: dict[str, QuotaName | None] = {
+        kind: getattr(entity, field) for kind, field in _TYPES.items()
+    }
+    return alter_client_quotas.EntryData(
+        entity=[
+            alter_client_quotas.EntityData(
+                entity_type=kind, entity_name=None if name is DEFAULT_NAME else name
+            )
+            for kind, name in named.items()
+            if name is not None
+        ],
+        ops=[
+            alter_client_quotas.OpData(
+                key=key, value=_REMOVED if value is None else value, remove=value is None
+            )
+            for key, value in quotas.items()
+        ],
+    )
+
+
+def _entity(parts: Iterable[describe_client_quotas.EntityData]) -> QuotaEntity:
+    named: dict[str, QuotaName] = {}
+    for part in parts:
+        if part.entity_type not in _TYPES:
+            raise NotSupported(
+                f"expected quotas of {', '.join(_TYPES)}, found an entity of type "
+                f"{part.entity_type!r}"
+            )
+        name = part.entity_name
+        named[_TYPES[part.entity_type]] = DEFAULT_NAME if name is None else name
+    return QuotaEntity(**named)
+
+
+def _shown(part: alter_client_quotas.EntityData) -> str:
+    return "default" if part.entity_name is None else repr(part.entity_name)

@@ -1,0 +1,176 @@
+"""Delegation tokens: secrets that stand in for a user's password until they expire (KIP-48).
+
+Brokers give them only to clients that have logged in, and only where `delegation.token.secret.key`
+is set. Changes are not repeated once they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from raylog.client.admin.answers import check
+from raylog.client.core import Core
+from raylog.client.errors import InvalidSetting, NotSupported
+from raylog.wire.api import ApiKey
+from raylog.wire.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from raylog.wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from raylog.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from raylog.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+_BROKERS_CHOICE = -1
+_OWNER_SINCE = 3
+"""CreateDelegationToken version that may name an owner (KIP-373)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token. Times are Unix times in ms; principals are type and name: "User:ann"."""
+
+    token_id: str
+    """The user name to log in with."""
+    hmac: bytes = field(repr=False)
+    """The secret. In base64 it is the password to log in with."""
+    owner: str
+    requester: str | None
+    """Who asked for the token; None from brokers too old to tell (before Kafka 3.3)."""
+    renewers: tuple[str, ...]
+    """Who may renew it besides the owner."""
+    issued_ms: int
+    expires_ms: int
+    """Unless it is renewed before."""
+    max_ms: int
+    """It cannot be renewed beyond this time."""
+
+
+class TokenAdmin:
+    """The operations on tokens; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def create_delegation_token(
+        self,
+        *,
+        owner: str | None = None,
+        renewers: Iterable[str] = (),
+        max_lifetime_ms: int | None = None,
+    ) -> DelegationToken:
+        """Create a token for this client's user, or for another owner (KIP-373).
+
+        Without `max_lifetime_ms` it lives for the broker's `delegation.token.max.lifetime.ms`.
+        Raises DelegationTokenAuthDisabled, DelegationTokenRequestNotAllowed.
+        """
+        renewers = tuple(renewers)
+        request = CreateDelegationTokenRequest(
+            renewers=[
+                CreatableRenewers(principal_type=kind, principal_name=name)
+                for kind, name in map(_split, renewers)
+            ],
+            max_lifetime_ms=_BROKERS_CHOICE if max_lifetime_ms is None else max_lifetime_ms,
+        )
+        if owner is not None:
+            node_id = await self._core.repeat(self._core.controller)
+            key = ApiKey.CREATE_DELEGATION_TOKEN
+            if await self._core.version_on(node_id, key) < _OWNER_SINCE:
+                raise NotSupported("the broker is too old to create tokens for another owner")
+            request.owner_principal_type, request.owner_principal_name = _split(owner)
+        response = await self._core.ask_controller(request, CreateDelegationTokenResponse)
+        check(response.error_code, "delegation token")
+        return DelegationToken(
+            response.token_id,
+            bytes(response.hmac),
+            f"{response.principal_type}:{response.principal_name}",
+            _requester(
+                response.token_requester_principal_type, response.token_requester_principal_name
+            ),
+            renewers,
+            response.issue_timestamp_ms,
+            response.expiry_timestamp_ms,
+            response.max_timestamp_ms,
+        )
+
+    async def describe_delegation_tokens(
+        self, owners: Iterable[str] | None = None
+    ) -> list[DelegationToken]:
+        """Tokens that this client's user may see: of some owners or renewers, or of all (None)."""
+        request = DescribeDelegationTokenRequest(
+            owners=None
+            if owners is None
+            else [
+                DescribeDelegationTokenOwner(principal_type=kind, principal_name=name)
+                for kind, name in map(_split, owners)
+            ]
+        )
+
+        async def attempt() -> DescribeDelegationTokenResponse:
+            node_id = await self._core.any_node()
+            return await self._core.ask(node_id, request, DescribeDelegationTokenResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "delegation tokens")
+        return [
+            DelegationToken(
+                token.token_id,
+                bytes(token.hmac),
+                f"{token.principal_type}:{token.principal_name}",
+                _requester(
+                    token.token_requester_principal_type, token.token_requester_principal_name
+                ),
+                tuple(f"{one.principal_type}:{one.principal_name}" for one in token.renewers),
+                token.issue_timestamp,
+                token.expiry_timestamp,
+                token.max_timestamp,
+            )
+            for token in response.tokens
+        ]
+
+    async def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
+        """Let a token live for `period_ms` from now (None: as the broker is set).
+
+        Returns when it expires, as Unix time in ms.
+        """
+        request = RenewDelegationTokenRequest(
+            hmac=hmac, renew_period_ms=_BROKERS_CHOICE if period_ms is None else period_ms
+        )
+        response = await self._core.ask_controller(request, RenewDelegationTokenResponse)
+        check(response.error_code, "delegation token")
+        return response.expiry_timestamp_ms
+
+    async def expire_delegation_token(self, hmac: bytes, after_ms: int | None = None) -> int:
+        """Let a token expire in `after_ms` from now (None: at once).
+
+        Returns when it expires, as Unix time in ms.
+        """
+        request = ExpireDelegationTokenRequest(
+            hmac=hmac, expiry_time_period_ms=_BROKERS_CHOICE if after_ms is None else after_ms
+        )
+        response = await self._core.ask_controller(request, ExpireDelegationTokenResponse)
+        check(response.error_code, "delegation token")
+        return response.expiry_timestamp_ms
+
+
+def _split(principal: str) -> tuple[str, str]:
+    """Type and name."""
+    kind, colon, name = principal.partition(":")
+    if not (kind and colon and name):
+        raise InvalidSetting(f"expected a principal such as 'User:ann', found {principal!r}")
+    return kind, name
+
+
+def _requester(kind: str, name: str) -> str | None:
+    return f"{kind}:{name}" if name else None

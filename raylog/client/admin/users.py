@@ -1,0 +1,152 @@
+"""Users that log in with SCRAM: their credentials, never their passwords (KIP-554).
+
+The client salts and hashes passwords itself: brokers get and keep nothing from which a password can
+be read. Changes are not repeated once they were sent.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from raylog.client.admin.answers import check, member_of
+from raylog.client.core import Core
+from raylog.client.errors import InvalidSetting
+from raylog.client.security.scram import ITERATIONS_MIN, salted_password
+from raylog.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from raylog.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    UserName,
+)
+
+ITERATIONS_STORED_MAX = 16_384
+"""Brokers store no credential with more."""
+_SALT_BYTES = 32
+
+
+class ScramMechanism(IntEnum):
+    """A hash function for SCRAM. A user has at most one credential for each."""
+
+    UNKNOWN = 0
+    """In answers: a mechanism that this client does not know."""
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """The value of `sasl.mechanism`: SCRAM-SHA-256."""
+        return self.name.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredential:
+    """What a broker tells about a credential."""
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """A credential to set, in place of the one that the user has for this mechanism."""
+
+    user: str
+    mechanism: ScramMechanism
+    password: str = field(repr=False)
+    iterations: int = ITERATIONS_MIN
+    """How often the password is hashed, 4,096 to 16,384 times; more makes guessing it slower."""
+    salt: bytes | None = field(default=None, repr=False)
+    """None, as a rule: 32 random bytes."""
+
+    def __post_init__(self) -> None:
+        if not self.password:
+            raise InvalidSetting(f"expected a password for user {self.user!r}, found none")
+        if self.mechanism is ScramMechanism.UNKNOWN:
+            raise InvalidSetting("expected mechanism SCRAM_SHA_256 or SCRAM_SHA_512, found UNKNOWN")
+        if not ITERATIONS_MIN <= self.iterations <= ITERATIONS_STORED_MAX:
+            raise InvalidSetting(
+                f"expected {ITERATIONS_MIN} to {ITERATIONS_STORED_MAX} iterations, found "
+                f"{self.iterations}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ScramDeletion:
+    """A credential to delete: the user can no longer log in with this mechanism."""
+
+    user: str
+    mechanism: ScramMechanism
+
+
+class UserAdmin:
+    """The operations on SCRAM users; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, list[ScramCredential]]:
+        """Credentials by user (None: of all users); raises ResourceNotFound for one without any."""
+        if users is not None and not (users := list(users)):
+            return {}  # to a broker, an empty list means all users
+        request = DescribeUserScramCredentialsRequest(
+            users=None if users is None else [UserName(name=name) for name in users]
+        )
+
+        async def attempt() -> DescribeUserScramCredentialsResponse:
+            node_id = await self._core.any_node()
+            return await self._core.ask(node_id, request, DescribeUserScramCredentialsResponse)
+
+        response = await self._core.look(attempt)
+        check(response.error_code, "SCRAM credentials", response.error_message)
+        found = {}
+        for result in response.results:
+            check(result.error_code, f"user {result.user!r}", result.error_message)
+            found[result.user] = [
+                ScramCredential(
+                    member_of(ScramMechanism, one.mechanism, ScramMechanism.UNKNOWN),
+                    one.iterations,
+                )
+                for one in sorted(result.credential_infos, key=lambda one: one.mechanism)
+            ]
+        return found
+
+    async def alter_user_scram_credentials(
+        self, alterations: Iterable[ScramUpsertion | ScramDeletion]
+    ) -> None:
+        """Set and delete credentials, at most one for each user in one call.
+
+        Raises the first refusal; what was asked for the other users is done all the same.
+        """
+        request = AlterUserScramCredentialsRequest()
+        for one in alterations:
+            if isinstance(one, ScramDeletion):
+                deletion = ScramCredentialDeletion(name=one.user, mechanism=one.mechanism)
+                request.deletions.append(deletion)
+            else:
+                request.upsertions.append(_upsertion(one))
+        response = await self._core.ask_controller(request, AlterUserScramCredentialsResponse)
+        for result in response.results:
+            check(result.error_code, f"user {result.user!r}", result.error_message)
+
+
+def _upsertion(one: ScramUpsertion) -> ScramCredentialUpsertion:
+    salt = secrets.token_bytes(_SALT_BYTES) if one.salt is None else one.salt
+    return ScramCredentialUpsertion(
+        name=one.user,
+        mechanism=one.mechanism,
+        iterations=one.iterations,
+        salt=salt,
+        salted_password=salted_password(
+            one.mechanism.sasl_name, one.password, salt, one.iterations
+        ),
+    )
