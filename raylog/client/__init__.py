@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         parse_bootstrap,
     )
     from raylog.wire.compression import Codec
+    from raylog.wire.errors import ErrorCode, KafkaError
     from raylog.wire.records import Record
 
 _HOMES = {
@@ -200,6 +201,7 @@ _HOMES = {
         "TransactionListing",
     ),
     "raylog.wire.compression": ("Codec",),
+    "raylog.wire.errors": ("ErrorCode", "KafkaError"),
     "raylog.wire.records": ("Record",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -247,6 +249,7 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "DeserializationFailed",
+    "ErrorCode",
     "Features",
     "FoundOffset",
     "GroupDescription",
@@ -255,6 +258,7 @@ __all__ = [
     "GroupMetadata",
     "HangingTransaction",
     "InvalidSetting",
+    "KafkaError",
     "LogDir",
     "LogTruncated",
     "NewTopic",

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import KafkaError
 from tests.support import fake_registry
 from tests.support.doc_examples import PAGES, REGISTRY, ROOT, Example, examples_of, is_like
 
@@ -25,8 +27,9 @@ PUBLIC = (
     "raylog.client.serializers",
     "raylog.eos",
     "raylog.testing",
+    "raylog.wire.errors",
 )
-"""What a program may import. A module's names are those of its `__all__`."""
+"""What a program may import. A module's names are those of its `__all__`, or its exceptions."""
 
 MYPY_SETTINGS = """\
 [mypy]
@@ -139,5 +142,15 @@ def _check_imports(example: Example) -> None:
             assert node.module in PUBLIC, f"{example.where}: {node.module} is not public"
             names = {one.name for one in node.names}
             modules = {one.rpartition(".")[2] for one in PUBLIC if one.startswith(node.module)}
-            public = set(importlib.import_module(node.module).__all__) | modules
+            public = _public_names(importlib.import_module(node.module)) | modules
             assert names <= public, f"{example.where}: {names - public} of {node.module}"
+
+
+def _public_names(module: ModuleType) -> set[str]:
+    if hasattr(module, "__all__"):
+        return set(module.__all__)
+    return {name for name, one in vars(module).items() if _is_kafka_error(one)}
+
+
+def _is_kafka_error(one: object) -> bool:
+    return isinstance(one, type) and issubclass(one, KafkaError)

@@ -1,4 +1,4 @@
-"""Every public method of kafka-python and aiokafka is in the tables: ours, or why there is none."""
+"""Every public method of other clients is in the tables: ours, or why there is none."""
 
 import re
 import warnings
@@ -15,6 +15,9 @@ with warnings.catch_warnings():
     import kafka
     from aiokafka.admin import AIOKafkaAdminClient
 
+import confluent_kafka
+from confluent_kafka.admin import AdminClient
+
 CLIENT = Path(__file__).parents[3] / "docs" / "client"
 THEIRS = [
     (kafka.KafkaProducer, "from-kafka-python.md"),
@@ -23,11 +26,18 @@ THEIRS = [
     (aiokafka.AIOKafkaProducer, "from-aiokafka.md"),
     (aiokafka.AIOKafkaConsumer, "from-aiokafka.md"),
     (AIOKafkaAdminClient, "from-aiokafka.md"),
+    (confluent_kafka.Producer, "from-confluent-kafka.md"),
+    (confluent_kafka.Consumer, "from-confluent-kafka.md"),
+    (AdminClient, "from-confluent-kafka.md"),
 ]
 _ROW = re.compile(r"^\| `(\w+)\.(\w+)` \| (?:`(\w+)\.(\w+)`|—) \| (.*) \|$", re.MULTILINE)
 
 
-@pytest.mark.parametrize(("kind", "page"), THEIRS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    THEIRS,
+    ids=lambda one: f"{one.__module__}.{one.__name__}" if isinstance(one, type) else "",
+)
 def test_every_method_is_there_or_the_reason_why_not(kind: type, page: str) -> None:
     public = {name for name in dir(kind) if not name.startswith("_") and name.islower()}
     rows = [row for row in _ROW.findall((CLIENT / page).read_text()) if row[0] == kind.__name__]
