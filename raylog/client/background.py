@@ -19,6 +19,8 @@ from raylog.client.errors import ClientError
 from raylog.client.greenlets import new_event_loop
 
 T = TypeVar("T")
+OF_THE_PARENT = "this client belongs to the parent process: make one after the fork"
+"""Why a client takes no calls in a child of `fork`."""
 _STOP_TIMEOUT_S = 5.0
 """A callback that hangs does not keep a client from being closed."""
 _alive: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
@@ -71,7 +73,7 @@ class BackgroundLoop:
 
     def forked(self) -> None:
         """In a child process: the thread has stayed with the parent."""
-        self.unusable = "this client belongs to the parent process: make one after the fork"
+        self.unusable = OF_THE_PARENT
         if self._end is not None:
             self._end.detach()
 

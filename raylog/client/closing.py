@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
+
+
+class OfOneProcess:
+    """A client: its connections and threads cannot be copied."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied: make one in each process"
+        )
 
 
 class Closing(ABC):

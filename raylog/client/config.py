@@ -31,8 +31,9 @@ _STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _DNS = "client.dns.lookup"
 _PARTITIONER = "partitioner.class"
 _NOT_WITH_PARTITIONER = (_PARTITIONER, "partitioner.ignore.keys")
+_SERVERS = "bootstrap.servers"
 _SPECIAL = (
-    "bootstrap.servers",
+    _SERVERS,
     _DNS,
     "sasl.jaas.config",
     *_STORE_TYPES,
@@ -137,7 +138,7 @@ class _Given:
         if isinstance(config, Mapping):
             given.add(config)
         elif config is not None:
-            given.add({"bootstrap.servers": config})
+            given.add({_SERVERS: config})
         given.add(settings)
         return given
 
@@ -146,7 +147,8 @@ class _Given:
         for spelled, value in settings.items():
             name = self._known(spelled)
             if name in self.values:
-                raise InvalidSetting(f"{name} was given twice")
+                where = ": as the first argument and by its name" if name == _SERVERS else ""
+                raise InvalidSetting(f"{name} was given twice{where}")
             self.values[name] = value
 
     def says(self, name: str) -> bool:
@@ -155,10 +157,10 @@ class _Given:
 
     def client(self) -> ClientSettings:
         """What all clients have."""
-        servers = self.values.get("bootstrap.servers")
+        servers = self.values.get(_SERVERS)
         if servers is None:
             raise InvalidSetting("bootstrap.servers is required: expected host:port, found none")
-        names = read(NAMES, "bootstrap.servers", servers)
+        names = read(NAMES, _SERVERS, servers)
         assert isinstance(names, tuple), "NAMES reads a tuple"
         self._check_dns()
         return self.build(

@@ -68,6 +68,7 @@ class Core:
         self._metadata_at_ms: dict[str, float] = {}
         self._features: dict[str, int] = {}
         self._features_epoch = -1
+        self._is_closed = False
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -205,6 +206,7 @@ class Core:
         for channel in self._channels.values():
             channel.end(ConnectionLost("the client was closed"))
         self._channels.clear()
+        self._is_closed = True
 
     # -- whom to ask ---------------------------------------------------------------------------
 
@@ -465,6 +467,8 @@ class Core:
 
     async def _connect(self, node_id: int) -> Channel:
         """Open a connection; after a failure only when its pause is over."""
+        if self._is_closed:
+            raise ClientError("the client is closed")
         stale = self._channels.pop(node_id, None)
         if stale is not None:
             stale.transport.close()

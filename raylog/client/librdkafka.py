@@ -111,6 +111,11 @@ _RESETS = {
 }
 
 
+def knows(name: str) -> bool:
+    """Whether librdkafka has a setting of this name, or had one, that Kafka has not."""
+    return name in _RENAMED or name in _NO_EFFECT or name in _UNSUPPORTED or name in _SPECIAL
+
+
 def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
     """A mapping for a client's first argument; raises InvalidSetting.
 

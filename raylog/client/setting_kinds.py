@@ -109,7 +109,7 @@ def _read_reset(value: object) -> str:
 BOOLEAN = Kind("true or false", _read_bool)
 TEXT = Kind("text", _read_text)
 OPTIONAL_TEXT = Kind("text", _read_optional_text)
-NAMES = Kind("names, a sequence or separated by commas", _read_names)
+NAMES = Kind("names separated by commas, or a list of names", _read_names)
 RESET = Kind("'earliest', 'latest', 'by_duration:PT1H' or 'none'", _read_reset)
 SSL_CONTEXT = Kind("ssl.SSLContext", _read_context)
 

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from enum import Enum
 
 from raylog.client.consumer.settings import CONSUMER, ConsumerSettings
+from raylog.client.foreign_names import advice_on
 from raylog.client.security.settings import SecuritySettings
 from raylog.client.setting_kinds import Setting
 from raylog.client.setting_table import CLIENT, PRODUCER, SECURITY
@@ -73,7 +74,10 @@ def why_unknown(spelled: str, names: Sequence[str]) -> str:
         if setting.field == spelled and setting.name in names:
             name = setting.name.replace(".", "_")
             return f"unknown setting {spelled!r}: Kafka's name is {name!r}"
-    nearest = difflib.get_close_matches(name, names, 1, 0.5)
+    advice = advice_on(name)
+    if advice is not None:
+        return f"unknown setting {spelled!r}: {advice}"
+    nearest = difflib.get_close_matches(name, names, 1, 0.6)
     hint = f": the nearest is {_as_spelled(nearest[0], spelled)!r}" if nearest else ""
     return f"unknown setting {spelled!r}{hint}"
 

@@ -171,7 +171,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]
     parts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = tuple(_address(part.strip()) for part in parts if part.strip())
     if not addresses:
-        raise InvalidSetting(f"expected host:port, found no address in {servers!r}")
+        raise InvalidSetting("bootstrap.servers: expected host:port, found no address")
     return addresses
 
 
@@ -181,6 +181,6 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
-        raise InvalidSetting(f"expected host:port, found {text!r}")
+    if not host or "/" in host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+        raise InvalidSetting(f"bootstrap.servers: expected host:port, found {text!r}")
     return host, int(port)

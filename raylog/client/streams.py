@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import cast
 
 from raylog.client.connection import Buffer, Connection
-from raylog.client.errors import ConnectionLost, NotConnected
+from raylog.client.errors import ClientError, ConnectionLost, NotConnected
 from raylog.client.security.tls import lost_reason, tls_failure
 from raylog.client.unsent import Unsent
 
@@ -135,6 +135,8 @@ class AsyncIo:
         self._unfinished: set[StreamProtocol] = set()
         """Connections whose sockets are open."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of the first wait: no other loop can wait for its connections."""
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -226,6 +228,10 @@ class AsyncIo:
     async def _progress(self, timeout_s: float) -> None:
         """Wait for the next answer on any connection."""
         loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                raise ClientError("this client belongs to another event loop: make one in each")
+            self._loop = loop
         waiter: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(min(timeout_s, _WAIT_S_MAX), _wake, waiter)
         self._waiters.add(waiter)

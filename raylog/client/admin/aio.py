@@ -15,6 +15,7 @@ from raylog.client.admin.tokens import TokenAdmin
 from raylog.client.admin.topics import TopicAdmin
 from raylog.client.admin.transactions import TransactionAdmin
 from raylog.client.admin.users import UserAdmin
+from raylog.client.closing import OfOneProcess
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.core import ConsumerCore
@@ -28,6 +29,7 @@ from raylog.client.streams import AsyncIo
 
 
 class AsyncAdmin(
+    OfOneProcess,
     TopicAdmin,
     GroupAdmin,
     ReplicaAdmin,

@@ -33,3 +33,10 @@ def paired(asked: Sequence[A], answers: Sequence[R]) -> Iterable[tuple[A, R]]:
     if len(asked) != len(answers):
         raise NotKafka(f"expected {len(asked)} answers, found {len(answers)}")
     return zip(asked, answers, strict=True)
+
+
+def names_in(given: Iterable[str], what: str) -> list[str]:
+    """Names as a list. One name alone is refused: it would be taken for a list of letters."""
+    if isinstance(given, str):
+        raise TypeError(f"expected a list of {what}, found {given!r} alone")
+    return list(given)

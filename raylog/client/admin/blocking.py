@@ -6,6 +6,7 @@ beside the callers': records leave though nobody calls.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
@@ -41,8 +42,8 @@ from raylog.client.admin.transactions import (
     TransactionListing,
 )
 from raylog.client.admin.users import ScramCredential, ScramDeletion, ScramUpsertion, UserAdmin
-from raylog.client.background import BackgroundLoop
-from raylog.client.closing import Closing
+from raylog.client.background import OF_THE_PARENT, BackgroundLoop
+from raylog.client.closing import Closing, OfOneProcess
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.config import Config, settings_of
 from raylog.client.consumer.blocking import Consumer
@@ -60,7 +61,7 @@ from raylog.client.streams import AsyncIo
 T = TypeVar("T")
 
 
-class Admin(Closing):
+class Admin(OfOneProcess, Closing):
     """Topics, settings, groups, transactions, ACLs, quotas, users and brokers of one cluster.
 
     `with Admin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in a mapping
@@ -80,6 +81,7 @@ class Admin(Closing):
         self._opened: list[tuple[Core, BlockingIo]] = []
         self._consumers: weakref.WeakSet[Consumer[bytes, bytes]] = weakref.WeakSet()
         self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._is_closed = False
         core = self._new_core()
         self._admin = TopicAdmin(core)
@@ -403,7 +405,12 @@ class Admin(Closing):
         )
 
     def close(self) -> None:
-        """End all connections; flush producers before. Consumers are closed."""
+        """End all connections; flush producers before. Consumers are closed.
+
+        Harmless where all has ended, or is the parent process'.
+        """
+        if self._pid != os.getpid():
+            return
         for consumer in tuple(self._consumers):
             consumer.close()
         with self._lock:
@@ -420,6 +427,9 @@ class Admin(Closing):
             if self._is_closed:
                 coroutine.close()
                 raise ClientError("the client is closed")
+            if self._pid != os.getpid():
+                coroutine.close()
+                raise ClientError(OF_THE_PARENT)
             return run_blocking(coroutine)
 
     def _new_core(self) -> Core:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from raylog.client.admin.answers import names_in
 from raylog.client.admin.group_descriptions import (
     GroupDescription,
     classic_description,
@@ -98,7 +99,7 @@ class GroupAdmin:
 
     async def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
         """The broker that coordinates each group, whether or not the group exists; asked anew."""
-        group_ids = list(group_ids)
+        group_ids = names_in(group_ids, "groups")
         self._coordinators.forget(*group_ids)
         found = await self._core.repeat(lambda: self._coordinators.find(group_ids))
         return {group_id: self._core.cluster.nodes[node] for group_id, node in found.items()}
@@ -121,7 +122,7 @@ class GroupAdmin:
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State and members of groups of either protocol; raises GroupIdNotFound."""
-        wanted = list(dict.fromkeys(group_ids))
+        wanted = list(dict.fromkeys(names_in(group_ids, "groups")))
         found: dict[str, GroupDescription | KafkaError] = {}
         if wanted and await self._knows_consumer_groups(wanted):
             found = await self._describe_consumer(wanted)
@@ -243,7 +244,7 @@ class GroupAdmin:
 
         Those are NonEmptyGroup and GroupIdNotFound; the other groups are deleted all the same.
         """
-        wanted = list(dict.fromkeys(group_ids))
+        wanted = list(dict.fromkeys(names_in(group_ids, "groups")))
 
         def answers(response: DeleteGroupsResponse) -> GroupAnswers[None]:
             for result in response.results:
@@ -282,7 +283,7 @@ class GroupAdmin:
         else:
             members = [
                 MemberIdentity(group_instance_id=instance_id, reason=reason)
-                for instance_id in instance_ids
+                for instance_id in names_in(instance_ids, "group.instance.ids")
             ]
         if not members:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raylog.client.admin.answers import check
+from raylog.client.admin.answers import check, names_in
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
@@ -147,7 +147,7 @@ class ReplicaAdmin:
 
         Brokers that do not know the request (before Kafka 3.7) tell all but eligible leaders.
         """
-        names = None if topics is None else list(topics)
+        names = None if topics is None else names_in(topics, "topics")
         if names == []:
             return {}
         try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, member_of
+from raylog.client.admin.answers import check, member_of, names_in
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
@@ -178,7 +178,8 @@ class TopicAdmin:
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """Brokers and topics (None: all topics), asked anew."""
-        await self._core.repeat(lambda: self._core.refresh(topics))
+        names = None if topics is None else names_in(topics, "topics")
+        await self._core.repeat(lambda: self._core.refresh(names))
         return self._core.cluster
 
     async def describe_topic(self, topic: str) -> TopicView:
@@ -203,9 +204,10 @@ class TopicAdmin:
 
     async def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete topics by name; raises the first refusal."""
+        topics = names_in(topics, "topics")
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name) for name in topics],
-            topic_names=list(topics),
+            topic_names=topics,
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, DeleteTopicsResponse)
@@ -442,6 +444,8 @@ _ALL_RESOURCES_SINCE = 1
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
+    if not isinstance(topic, NewTopic):
+        raise TypeError(f"expected NewTopic, found {topic!r}")
     return CreatableTopic(
         name=topic.name,
         num_partitions=DEFAULT if topic.assignments else topic.partitions,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, member_of
+from raylog.client.admin.answers import check, member_of, names_in
 from raylog.client.core import Core
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.scram import ITERATIONS_MIN, salted_password
@@ -96,7 +96,7 @@ class UserAdmin:
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
         """Credentials by user (None: of all users); raises ResourceNotFound for one without any."""
-        if users is not None and not (users := list(users)):
+        if users is not None and not (users := names_in(users, "users")):
             return {}  # to a broker, an empty list means all users
         request = DescribeUserScramCredentialsRequest(
             users=None if users is None else [UserName(name=name) for name in users]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES
+from raylog.client.closing import OfOneProcess
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.commits import Done
@@ -38,7 +39,7 @@ CLOSE_TIMEOUT_MS = 30_000
 _ITERATION_POLL_MS = 60_000.0
 
 
-class AsyncConsumer(Generic[K, V]):
+class AsyncConsumer(OfOneProcess, Generic[K, V]):
     """Reads topics as a member of a group, or assigned partitions. For one task at a time.
 
     `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`; settings are given by

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES
 from raylog.client.background import BackgroundLoop
+from raylog.client.closing import OfOneProcess
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.aio import (
@@ -50,7 +51,7 @@ T = TypeVar("T")
 _ITERATION_POLL_MS = 60_000.0
 
 
-class Consumer(Generic[K, V]):
+class Consumer(OfOneProcess, Generic[K, V]):
     """Reads topics as a member of a group, or assigned partitions.
 
     `with Consumer("localhost:9092", group_id="g") as consumer:`; settings are given by Kafka's

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from raylog.client.closing import OfOneProcess
 from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncProducer(Generic[K, V]):
+class AsyncProducer(OfOneProcess, Generic[K, V]):
     """Sends records; a task of its own sends batches that are full or lingered.
 
     `AsyncProducer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as

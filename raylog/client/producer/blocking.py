@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from raylog.client.background import BackgroundLoop
+from raylog.client.closing import OfOneProcess
 from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from raylog.client.producer.rows import Row
 
 
-class Producer(Generic[K, V]):
+class Producer(OfOneProcess, Generic[K, V]):
     """Sends records; batches leave when they are full or have lingered, everything at `flush`.
 
     `Producer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as
@@ -92,7 +93,7 @@ class Producer(Generic[K, V]):
         """Typed by the serializers, which nobody but the pipeline knows."""
         self._pipeline = pipeline
         self._background = background
-        self._background.at_end.add(producer.close)
+        self._background.at_end.add(producer.abandon)
         self._task = SenderTask(producer, io)
         self._is_own = False
         self._is_poking = False
@@ -314,7 +315,7 @@ class Producer(Generic[K, V]):
                 self._background.call(self._task.finish(timeout_s))
         finally:
             self._background.call(self._task.stop())
-            self._background.at_end.discard(self._producer.close)
+            self._background.at_end.discard(self._producer.abandon)
             if self._is_own:
                 self._background.stop()
             if self._pipeline is not None:

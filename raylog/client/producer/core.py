@@ -234,6 +234,8 @@ class ProducerCore:
 
     async def prepare(self, topic: str) -> None:
         """Learn a topic's partitions; the broker may create it."""
+        if not isinstance(topic, str):
+            raise TypeError(f"expected topic to be str, found {type(topic).__name__}")
 
         async def attempt() -> None:
             await self._core.refresh([topic], create=True)
@@ -344,6 +346,17 @@ class ProducerCore:
         """End the producer's connections; what is not flushed is lost, and its listeners told."""
         self._sender.abandon(ClientError("the producer was closed"), for_good=True)
         self._core.close()
+
+    def abandon(self) -> None:
+        """End a producer that the program has not closed, with a warning if records are lost."""
+        if not self._accumulator.is_empty:
+            import logging  # most producers are closed
+
+            logging.getLogger(__name__).warning(
+                "a producer was not closed, and its last records are lost: call close() or "
+                "flush(), or use it in a with block"
+            )
+        self.close()
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -533,6 +546,10 @@ def _bytes_of(what: str, data: object) -> bytes:
 
 def _headers_of(headers: Headers) -> Headers:
     """The headers as records have them; TypeError for what no record has."""
+    if isinstance(headers, Mapping):
+        raise TypeError(
+            "expected headers as pairs (name, value), found a mapping: give its items()"
+        )
     checked = []
     for name, value in headers:
         if not isinstance(name, str):

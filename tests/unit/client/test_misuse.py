@@ -1,0 +1,204 @@
+"""What a new user gets wrong, and what the clients say then."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import logging
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from raylog.client import (
+    Admin,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    ClientError,
+    Consumer,
+    InvalidSetting,
+    NewTopic,
+    Producer,
+)
+from raylog.testing import EmbeddedBroker
+
+ANYWHERE = "localhost:9092"
+PATIENCE_S = 30.0
+ADDRESS = {"bootstrap_servers": ANYWHERE}
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bootstrap_servers": ""}, "bootstrap.servers: expected host:port, found no address"),
+        (
+            {"bootstrap_servers": "http://localhost:9092"},
+            r"bootstrap.servers: expected host:port, found 'http://localhost:9092'",
+        ),
+        (
+            {"bootstrap_servers": "localhost:port"},
+            r"bootstrap.servers: expected host:port, found 'localhost:port'",
+        ),
+        ({"bootstrap_servers": 9092}, "names separated by commas, or a list of names, found 9092"),
+        (
+            {"queue.buffering.max.ms": 5},
+            r"'queue.buffering.max.ms': this is a name of librdkafka: .* from_confluent\(...\)",
+        ),
+        (
+            {"ssl_cafile": "/x"},
+            "'ssl_cafile': the name here is 'ssl.truststore.location', or 'ssl_trust",
+        ),
+        ({"sasl_plain_username": "x"}, "the name here is 'sasl.username', or 'sasl_username'"),
+        ({"api_version": (2, 0)}, "'api_version': leave it out"),
+        ({"linger": 5}, "'linger': the nearest is 'linger_ms'"),
+        ({"zzz": 5}, "unknown setting 'zzz'$"),
+    ],
+)
+def test_settings_of_other_clients_and_wrong_addresses(
+    settings: Mapping[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        Producer(settings if "bootstrap_servers" in settings else {**settings, **ADDRESS})
+
+
+def test_a_topic_in_place_of_the_address() -> None:
+    """As kafka-python's consumers have it."""
+    with pytest.raises(InvalidSetting, match="given twice: as the first argument and by its name"):
+        Consumer("topic", bootstrap_servers=ANYWHERE)
+
+
+def test_what_is_no_name_of_a_topic(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
+        for wrong in (None, 5, b"topic"):
+            with pytest.raises(TypeError, match="expected topic to be str, found"):
+                producer.send(wrong, b"value")  # type: ignore[arg-type]  # what is tested
+
+
+def test_headers_in_a_mapping(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer:
+        producer.partitions_for("headers")
+        with pytest.raises(TypeError, match=r"pairs \(name, value\), found a mapping: give its"):
+            producer.send("headers", b"value", headers={"name": b"value"})  # type: ignore[arg-type]  # what is tested
+
+
+def test_one_name_in_place_of_a_list(bootstrap: str) -> None:
+    """It would be taken for its letters, and topics of these names would be deleted."""
+    with Admin(bootstrap) as admin:
+        calls: list[Callable[[str], object]] = [
+            admin.metadata,
+            admin.delete_topics,
+            admin.describe_partitions,
+            admin.find_coordinators,
+            admin.describe_groups,
+            admin.delete_groups,
+            admin.describe_user_scram_credentials,
+            lambda name: admin.remove_group_members("group", name),
+        ]
+        for call in calls:
+            with pytest.raises(TypeError, match=r"expected a list of [\w.]+, found 'abc' alone"):
+                call("abc")
+        with pytest.raises(TypeError, match="expected NewTopic, found 'abc'"):
+            admin.create_topics(["abc"])  # type: ignore[list-item]  # what is tested
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "kind", [Producer, Consumer, Admin, AsyncProducer, AsyncConsumer, AsyncAdmin]
+)
+def test_clients_cannot_be_copied(kind: type, copied: Callable[[object], object]) -> None:
+    client = kind(ANYWHERE)
+    with pytest.raises(TypeError, match=f"^{kind.__name__} cannot be pickled or copied: make one"):
+        copied(client)
+    if not kind.__name__.startswith("Async"):
+        client.close()
+
+
+def test_a_client_that_was_closed(bootstrap: str) -> None:
+    admin, producer, consumer = Admin(bootstrap), Producer(bootstrap), Consumer(bootstrap)
+    calls: list[Callable[[], object]] = [
+        lambda: admin.metadata([]),
+        lambda: producer.send("closed", b"value"),
+        producer.flush,
+        lambda: consumer.poll_records(timeout_ms=0),
+    ]
+    for client in (admin, producer, consumer):
+        client.close()
+        client.close()
+    for call in calls:
+        with pytest.raises(ClientError, match="the client is closed"):
+            call()
+
+
+def test_an_asyncio_admin_that_was_closed(bootstrap: str) -> None:
+    async def scenario() -> None:
+        async with AsyncAdmin(bootstrap) as admin:
+            await admin.metadata([])
+        with pytest.raises(ClientError, match="the client is closed"):
+            await admin.metadata([])
+
+    asyncio.run(scenario())
+
+
+def test_a_client_in_a_second_event_loop(bootstrap: str) -> None:
+    async def scenario() -> None:
+        async with AsyncAdmin(bootstrap) as admin:
+            await admin.metadata([])
+            with ThreadPoolExecutor(1) as elsewhere:
+                called = elsewhere.submit(asyncio.run, admin.describe_cluster())
+                # This waits without letting its own loop run, so that no answer is taken.
+                failure = called.exception(PATIENCE_S)
+            assert isinstance(failure, ClientError)
+            assert "another event loop: make one in each" in str(failure)
+
+    asyncio.run(scenario())
+
+
+def _use(admin: Admin, told: multiprocessing.SimpleQueue[str]) -> None:
+    try:
+        admin.metadata([])
+    except ClientError as error:
+        told.put(str(error))
+    admin.close()
+
+
+def test_an_admin_after_a_fork(bootstrap: str) -> None:
+    """Both processes would write to the same sockets."""
+    context = multiprocessing.get_context("fork")
+    told: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
+    with Admin(bootstrap) as admin:
+        admin.metadata([])
+        child = context.Process(target=_use, args=(admin, told))
+        child.start()
+        child.join()
+        assert told.get() == "this client belongs to the parent process: make one after the fork"
+        admin.create_topics([NewTopic("forked")])  # the parent's connections still serve
+        assert "forked" in admin.metadata(["forked"]).topics
+
+
+def test_records_of_a_producer_that_was_not_closed(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000)
+    producer.send("unclosed", b"value")
+    with caplog.at_level(logging.WARNING):
+        del producer
+        gc.collect()
+    assert "a producer was not closed, and its last records are lost" in caplog.text
+
+
+def test_a_closed_producer_has_lost_nothing(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), Producer(bootstrap) as producer:
+        producer.send("closed", b"value")
+    assert not caplog.text
