@@ -202,11 +202,15 @@ class Core:
         return len(channel.connection.pending) if channel is not None else 0
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections; the next request makes a new one."""
         for channel in self._channels.values():
             channel.end(ConnectionLost("the client was closed"))
         self._channels.clear()
+
+    def close_for_good(self) -> None:
+        """End all connections; whoever asks for one after that gets ClientError."""
         self._is_closed = True
+        self.close()
 
     # -- whom to ask ---------------------------------------------------------------------------
 

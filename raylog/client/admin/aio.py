@@ -86,7 +86,7 @@ class AsyncAdmin(
         for consumer in tuple(self._consumers):
             await consumer.core.abandon()
         for core in self._cores:
-            core.close()
+            core.close_for_good()
         await self._io.finish()
 
     async def __aenter__(self) -> Self:
