@@ -1,4 +1,10 @@
 """Which build of the code a process runs."""
 
-BUILD = "0.1.0"
+from __future__ import annotations
+
+from typing import Final
+
+from raylog import __version__
+
+BUILD: Final[str] = __version__
 """The package's version: a Broker ends children that run another."""

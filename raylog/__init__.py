@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raylog.testing import EmbeddedBroker
 
 __version__ = "0.1.0"
+"""The only place that states the version: the build and the client's requests read it here."""
 
 __all__ = [
     "AsyncClient",

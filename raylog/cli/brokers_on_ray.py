@@ -182,7 +182,7 @@ def drain(
             "-b",
             envvar="RAYLOG_BOOTSTRAP",
             metavar="HOST:PORT",
-            help="Brokers to ask first.",
+            help="Bootstrap servers, separated by commas.",
         ),
     ] = "127.0.0.1:9092",
     throttle: Annotated[

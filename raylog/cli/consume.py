@@ -41,7 +41,7 @@ Formatted = Callable[[str, int, "Record"], bytes]
 
 def consume(
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete_topics)
+        str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete_topics)
     ],
     start: Annotated[
         str | None,
@@ -49,8 +49,9 @@ def consume(
             "--from",
             "-f",
             metavar="earliest|latest|OFFSET|TIME",
-            help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS. "
-            "Default: latest, that is only what is written from now on.",
+            help="Where to start: at the earliest record, at the end (latest: only new records), "
+            "at an offset, or at a time such as 2026-01-31T12:00 (local time) or @MILLISECONDS "
+            "(Unix time). Default: latest.",
         ),
     ] = None,
     group: Annotated[
@@ -59,23 +60,32 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Read as a member of this group and commit what was printed. --from earliest or "
-            "latest counts only where the group has not committed.",
+            help="Read as a member of this group, and commit the offsets of printed records. "
+            "--from applies only to partitions without a committed offset.",
             autocompletion=complete_groups,
         ),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Default: all; may be repeated.")
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Read only this partition; repeatable."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after that many records.")
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this many records.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="Stop at the end, as it was at the start.")
+        bool,
+        typer.Option(
+            "--exit", "-e", help="Stop after the last record that exists when the command starts."
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a record.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each record as a JSON object.")
+    ] = False,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="Print keys, and this after them.")
+        str | None,
+        typer.Option(
+            "--key-separator", "-K", help="Print the key and this text before each value."
+        ),
     ] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Leave out aborted transactions.")
@@ -85,10 +95,9 @@ def consume(
     registry: Registry = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print a topic's records, one a line, until Ctrl-C, the end (-e) or a count (-n).
+    """Print a topic's records, one per line, until Ctrl-C, the end (-e) or a count (-n).
 
-    Begins at the end: only new records are printed. Use --from earliest for those
-    that are there already.
+    By default it prints only new records. Use --from earliest to print existing ones too.
     """
     from raylog.client import BlockingClient, TopicPartition
 
@@ -115,8 +124,10 @@ def consume(
         if start is None and group is None:
             print_done(
                 f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
-                "Read those that are there already with: --from earliest"
+                "To read existing records too, add: --from earliest"
             )
+        if group is not None:
+            print_done(f"Joining the group {group}")
         is_quiet = until_end or (start is None and group is None)
         tell_end = None if is_quiet else _end_teller(client, consumer, topic, keys)
         try:

@@ -36,20 +36,16 @@ class Format(StrEnum):
 
 _OF_REGISTRY = (Format.AVRO, Format.JSON_SCHEMA, Format.PROTOBUF)
 
-KeyFormat = Annotated[
-    Format, typer.Option("--key-format", help="What keys are; default: as they are.")
-]
-ValueFormat = Annotated[
-    Format, typer.Option("--value-format", help="What values are; default: as they are.")
-]
+KeyFormat = Annotated[Format, typer.Option("--key-format", help="Format of the keys.")]
+ValueFormat = Annotated[Format, typer.Option("--value-format", help="Format of the values.")]
 Registry = Annotated[
     str | None,
     typer.Option(
         "--registry",
         envvar="RAYLOG_REGISTRY",
         metavar="URL",
-        help="Schema registry, for avro, json-schema and protobuf; http://USER:PASSWORD@HOST:PORT "
-        "where it asks for them.",
+        help="Schema registry for avro, json-schema and protobuf, as http://HOST:PORT; with a "
+        "login http://USER:PASSWORD@HOST:PORT.",
     ),
 ]
 SchemaFile = Annotated[
@@ -58,16 +54,22 @@ SchemaFile = Annotated[
         "--schema",
         exists=True,
         dir_okay=False,
-        help="Schema of the values: it is registered. Default: the topic's latest.",
+        help="File with the schema of the values, which is registered. Default: the latest schema "
+        "of the topic.",
     ),
 ]
 KeySchemaFile = Annotated[
     Path | None,
-    typer.Option("--key-schema", exists=True, dir_okay=False, help="Schema of the keys."),
+    typer.Option(
+        "--key-schema", exists=True, dir_okay=False, help="File with the schema of the keys."
+    ),
 ]
 Message = Annotated[
     str | None,
-    typer.Option("--message", help="Message of a .proto schema for values; default: its first."),
+    typer.Option(
+        "--message",
+        help="Message type of a .proto schema for values. Default: the first one in it.",
+    ),
 ]
 
 

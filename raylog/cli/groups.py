@@ -104,7 +104,7 @@ def list_groups(
 def describe(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="GROUP", help="Ids of groups.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=complete_groups),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     watch: Annotated[
@@ -202,7 +202,7 @@ def _looks(
 def delete(
     groups: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP", help="Ids of groups.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Group ids.", autocompletion=complete_groups),
     ],
     topics: Annotated[
         list[str] | None,
@@ -210,11 +210,11 @@ def delete(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="Delete only the committed offsets of this; repeatable.",
+            help="Delete only the committed offsets of this topic; repeatable.",
             autocompletion=complete_topics,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete groups without members and their committed offsets, or only some of the offsets."""

@@ -18,7 +18,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="RAYLOG_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Brokers to ask first.",
+        help="Bootstrap servers, separated by commas.",
     ),
 ]
 Data = Annotated[

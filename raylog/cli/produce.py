@@ -84,35 +84,45 @@ class Line(NamedTuple):
 
 Topic = Annotated[
     str,
-    typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=complete_topics),
+    typer.Argument(metavar="TOPIC", help="Topic to write to.", autocompletion=complete_topics),
 ]
 File = Annotated[
     Path | None,
     typer.Argument(
         metavar="FILE",
-        help="Read from here instead of standard input.",
+        help="File to read instead of standard input.",
         exists=True,
         dir_okay=False,
     ),
 ]
 KeySeparator = Annotated[
-    str | None, typer.Option("--key-separator", "-K", help="What ends the key on each line.")
+    str | None,
+    typer.Option("--key-separator", "-K", help="Each line is a key, this text, and a value."),
 ]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
 Header = Annotated[
-    list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE on every record.")
+    list[str] | None,
+    typer.Option("--header", "-H", help="Header of every record, as NAME=VALUE; repeatable."),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Default: by key, else in turn.")
+    int | None,
+    typer.Option(
+        "--partition", "-p", min=0, help="Partition of every record. Default: chosen by the key."
+    ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Lines are records as `raylog consume --json` prints.")
+    bool, typer.Option("--json", help="Each line is a record as `raylog consume --json` prints it.")
 ]
-Null = Annotated[bool, typer.Option("--null", "-Z", help="Empty values are null.")]
-Compression = Annotated[CodecName, typer.Option("--codec", "-z", help="Compression.")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="Write empty values as null.")]
+Compression = Annotated[CodecName, typer.Option("--codec", "-z", help="Compression codec.")]
 Acknowledged = Annotated[
     Acks,
-    typer.Option("--acks", "-a", help="Who must have a record before it counts as written."),
+    typer.Option(
+        "--acks",
+        "-a",
+        help="Replicas that must have a record before it counts as written: none (0), the leader "
+        "(1), all in-sync ones (all).",
+    ),
 ]
 
 
@@ -135,7 +145,7 @@ def produce(
     message: Message = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write records: one a line, from standard input or a file."""
+    """Write records, one per line, from standard input or a file."""
     from raylog.client import BlockingClient, Codec, ProducerSettings
 
     if as_json and (key_separator or key):

@@ -31,8 +31,8 @@ Server = Annotated[
         "-b",
         envvar="RAYLOG_BOOTSTRAP",
         metavar="HOST:PORT",
-        help="Brokers to ask first. Default: those of the cluster on --data, else "
-        f"{DEFAULT_BOOTSTRAP}.",
+        help="Bootstrap servers, separated by commas. Default: those of the cluster on --data, "
+        f"else {DEFAULT_BOOTSTRAP}.",
     ),
 ]
 Status = Annotated[

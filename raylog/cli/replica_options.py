@@ -22,7 +22,7 @@ TopicsOrPartitions = Annotated[
         "--topic",
         "-t",
         metavar="TOPIC[:0,1]",
-        help="Which partitions; repeatable.",
+        help="Topic, or some of its partitions; repeatable.",
         autocompletion=complete_topics,
     ),
 ]

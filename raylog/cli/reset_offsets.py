@@ -25,37 +25,42 @@ _STOP_FIRST = "Stop its consumers first, or wait until their sessions end"
 
 Group = Annotated[
     str,
-    typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_groups),
+    typer.Argument(metavar="GROUP", help="Group id.", autocompletion=complete_groups),
 ]
 AllTopics = Annotated[
     bool, typer.Option("--all-topics", help="All partitions with a committed offset.")
 ]
-ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
 ToLatest = Annotated[
-    bool, typer.Option("--to-latest", help="To the end: only what comes from now on.")
+    bool, typer.Option("--to-latest", help="To the end: only new records are read.")
 ]
 ToCurrent = Annotated[
     bool, typer.Option("--to-current", help="Keep the current offsets (useful with --export).")
 ]
 ToOneOffset = Annotated[
     int | None,
-    typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this one everywhere."),
+    typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this offset in every partition."),
 ]
 ToDatetime = Annotated[
     str | None,
     typer.Option(
         "--to-datetime",
         metavar="TIME",
-        help="To the first record not older: 2026-01-31T12:00 (local), …Z, or milliseconds.",
+        help="To the first record at or after this time: 2026-01-31T12:00 (local time), …Z (UTC), "
+        "or Unix time in ms.",
     ),
 ]
 ByDuration = Annotated[
     str | None,
-    typer.Option("--by-duration", metavar="DURATION", help="That long back: PT30M, P1DT12H."),
+    typer.Option(
+        "--by-duration",
+        metavar="DURATION",
+        help="To the first record of this last period: PT30M, P1DT12H.",
+    ),
 ]
 ByCount = Annotated[
     int | None,
-    typer.Option("--shift-by", metavar="N", help="N records on; back if negative."),
+    typer.Option("--shift-by", metavar="N", help="Forward by N records, or back if negative."),
 ]
 OffsetsFile = Annotated[
     Path | None,
@@ -63,17 +68,19 @@ OffsetsFile = Annotated[
         "--from-file",
         exists=True,
         dir_okay=False,
-        help="CSV of \\[group,]topic,partition,offset, or .json.",
+        help="To the offsets in this file: CSV of \\[group,]topic,partition,offset, or .json.",
     ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show what would change: the default.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Change the offsets.")]
 Export = Annotated[
     Path | None,
     typer.Option(
-        "--export", metavar="FILE", help="Write the new offsets for --from-file; - is stdout."
+        "--export",
+        metavar="FILE",
+        help="Write the new offsets to a file for --from-file; - is standard output.",
     ),
 ]
 
@@ -96,7 +103,9 @@ def reset_offsets(
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set where a group without active members goes on; shows the plan unless --execute.
+    """Set the committed offsets of a group without active members.
+
+    Without --execute, only shows what would change.
 
     Offsets outside a partition's log are moved to its nearer end.
     """

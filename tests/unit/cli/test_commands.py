@@ -1,5 +1,6 @@
 """The commands as people run them, against an embedded broker."""
 
+import importlib.metadata
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import raylog
 from raylog.cli.app import app
 from raylog.cli.failures import Failure, explain
 from raylog.cli.output import print_failure
@@ -189,4 +191,5 @@ def test_a_failure_is_told_without_raw_bytes(capsys: pytest.CaptureFixture[str])
 
 
 def test_version(shell: Shell) -> None:
-    assert shell.run("--version") == "0.1.0\n"
+    assert shell.run("--version") == f"{raylog.__version__}\n"
+    assert importlib.metadata.version("raylog") == raylog.__version__

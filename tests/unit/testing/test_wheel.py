@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import raylog
+
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("actors", "assignors", "loadtest", "raydp_jobs", "storage", "wire")
 SCRIPT = """
@@ -83,7 +85,7 @@ def test_the_wheel_runs_beside_folders_of_the_same_names(wheel: Path, tmp_path: 
         assert result.stdout == "from the wheel\n", result.stderr
     command = [str(python.parent / "raylog"), "--version"]
     version = subprocess.run(command, cwd=here, env=environment, capture_output=True, check=True)
-    assert version.stdout == b"0.1.0\n"
+    assert version.stdout.decode() == f"{raylog.__version__}\n"
 
 
 def install(wheel: Path, environment: Path) -> Path:
