@@ -1,72 +1,72 @@
-"""Failures of the client itself; what a broker answers comes as `raylog.wire.errors.KafkaError`."""
+"""Failures of the client itself. Error codes of brokers are `raylog.wire.errors.KafkaError`."""
 
 
 class ClientError(Exception):
-    """Something outside the protocol's own error codes went wrong."""
+    """A failure of the client, as opposed to an error code from a broker (KafkaError)."""
 
 
 class NotConnected(ClientError):
-    """A broker could not be reached; nothing was sent to it."""
+    """No connection to a broker; nothing was sent."""
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came; whether the request took effect is unknown."""
+    """The connection ended before the answer. It is unknown whether the request took effect."""
 
 
 class RequestTimedOut(ClientError):
-    """No answer within the request's time; whether it took effect is unknown."""
+    """No answer in time. It is unknown whether the request took effect."""
 
 
 class NotKafka(ClientError):
-    """The other side sent what no Kafka broker sends."""
+    """The other side sent something that a Kafka broker does not send."""
 
 
 class TlsFailed(ClientError):
-    """No TLS connection: a certificate that is not valid, or a listener without TLS."""
+    """TLS failed: the certificate is not valid, or the listener does not use TLS."""
 
 
 class AuthenticationFailed(ClientError):
-    """No login: the broker did not keep to the mechanism, or does not know the password."""
+    """SASL failed: the broker broke the rules of the mechanism, or does not know the password."""
 
 
 class NotSupported(ClientError):
-    """Broker and client have no version of a request in common."""
+    """The broker does not support a request, or no version of it that the client supports."""
 
 
 class InvalidSetting(ClientError):
-    """A setting of the client that makes no sense; the message names what would."""
+    """A setting or argument with a wrong value; the message says what is expected."""
 
 
 class DeliveryFailed(ClientError):
-    """Records were not acknowledged; the message counts them and gives the first reason."""
+    """Records were not acknowledged. The message says how many, and the first reason."""
 
 
 class BufferExhausted(ClientError):
-    """The producer's buffer stayed full for as long as a caller may be held."""
+    """The producer's buffer stayed full for `max.block.ms`."""
 
 
 class RecordTooLarge(ClientError):
-    """A record that no request may hold; it was not taken, all others are as they were."""
+    """A record that is too large to be sent. It was rejected; other records are not affected."""
 
 
 class WrongTransactionState(ClientError):
-    """A transactional call out of turn; the message says which, and where the producer stands."""
+    """A transactional call in the wrong order; the message names the call and the state."""
 
 
 class AbortRequired(ClientError):
     """The open transaction cannot be committed: abort it, then begin another.
 
-    `__cause__` is what made it so.
+    `__cause__` is the reason.
     """
 
 
 class ProducerUnusable(ClientError):
-    """The transactional producer can only be closed; what it has open will be aborted.
+    """The transactional producer can only be closed; its open transaction will be aborted.
 
-    `__cause__` says why: `ProducerFenced` or `InvalidProducerEpoch` if another producer has its
-    transactional id now.
+    `__cause__` is the reason: `ProducerFenced` or `InvalidProducerEpoch` if another producer uses
+    its transactional id now.
     """
 
 
 class InvalidTable(ClientError):
-    """A table whose columns cannot become records; nothing of it was sent."""
+    """A table whose columns cannot be converted to records. Nothing of it was sent."""

@@ -1,1 +1,1 @@
-"""Looking at a cluster and changing it."""
+"""Administration of a cluster."""

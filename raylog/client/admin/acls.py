@@ -180,7 +180,7 @@ class AclAdmin:
         ]
 
     async def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Create ACLs; raises the first refusal, after which the others are created all the same.
+        """Create ACLs; raises the first error; the other ACLs are created nevertheless.
 
         Creating an ACL that exists changes nothing.
         """
@@ -195,7 +195,7 @@ class AclAdmin:
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
         """Delete the ACLs that match any of the filters; returns those that were deleted.
 
-        Raises the first refusal; what the other filters match is deleted all the same.
+        Raises the first error; what the other filters match is deleted nevertheless.
         """
         filters = list(filters)
         for which in filters:

@@ -40,16 +40,16 @@ class AsyncAdmin(
     TokenAdmin,
     FeatureAdmin,
 ):
-    """Topics, settings, groups, transactions, ACLs, quotas, users and brokers of one cluster.
+    """Manages topics, settings, groups, transactions, ACLs, quotas, users and brokers of a cluster.
 
-    `async with AsyncAdmin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in
-    a mapping or as keyword arguments.
+    `async with AsyncAdmin("localhost:9092") as admin: ...`; settings have Kafka's names, in a
+    mapping or as keyword arguments.
     """
 
     def __init__(
         self, config: Config = None, client: ClientSettings | None = None, /, **settings: object
     ) -> None:
-        """`client`, if given, replaces all other settings."""
+        """`client` replaces all other settings."""
         self._io = AsyncIo()
         self._settings = settings_of(config, client, settings)
         self._cores: list[Core] = []
@@ -68,12 +68,12 @@ class AsyncAdmin(
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
     ) -> AsyncProducer[bytes, bytes]:
-        """A producer; `on_delivery` is called at the end of each batch."""
+        """A producer. `on_delivery` is called when a batch is acknowledged or has failed."""
         producer = ProducerCore(self._new_core(), settings or ProducerSettings(), on_delivery)
         return AsyncProducer.over(producer, self._io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer[bytes, bytes]:
-        """A consumer of these brokers; close it before this."""
+        """A consumer with the same connection settings; close it before the admin."""
         own = settings or ConsumerSettings()
         chain = Chain(own.interceptors)
         core = ConsumerCore(self._io, self._settings, own, interceptors=chain)
@@ -82,7 +82,7 @@ class AsyncAdmin(
         return consumer
 
     async def close(self) -> None:
-        """End all connections; flush producers and close consumers before."""
+        """Close all connections. Flush producers and close consumers before."""
         for consumer in tuple(self._consumers):
             await consumer.core.abandon()
         for core in self._cores:

@@ -1,7 +1,7 @@
 """The blocking admin of one cluster: for scripts, the command line and executors.
 
-It may be shared by threads, which wait for one another. Producers that it makes have a thread
-beside the callers': records leave though nobody calls.
+Threads can share it; their calls run one after another. Producers that it makes send records in a
+background thread.
 """
 
 from __future__ import annotations
@@ -62,18 +62,19 @@ T = TypeVar("T")
 
 
 class Admin(OfOneProcess, Closing):
-    """Topics, settings, groups, transactions, ACLs, quotas, users and brokers of one cluster.
+    """Manages topics, settings, groups, transactions, ACLs, quotas, users and brokers of a cluster.
 
-    `with Admin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in a mapping
-    or as keyword arguments: `Admin("localhost:9092", request_timeout_ms=5_000)`.
+    `with Admin("localhost:9092") as admin: ...`; settings have Kafka's names, in a mapping or as
+    keyword arguments: `Admin("localhost:9092", request_timeout_ms=5_000)`.
 
-    Make one of its own in each process: what `fork` copies cannot be used by the child.
+    Threads can share an Admin; their calls run one after another. Create one in each process: a
+    child of `fork` cannot use its parent's.
     """
 
     def __init__(
         self, config: Config = None, client: ClientSettings | None = None, /, **settings: object
     ) -> None:
-        """`client`, if given, replaces all other settings."""
+        """`client` replaces all other settings."""
         self._settings = settings_of(config, client, settings)
         self._background = BackgroundLoop()
         self._background_io = AsyncIo()
@@ -97,19 +98,19 @@ class Admin(OfOneProcess, Closing):
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
     ) -> Producer[bytes, bytes]:
-        """A producer; `on_delivery` is called at the end of each batch, by the client's thread."""
+        """A producer. Its thread calls `on_delivery` when a batch is acknowledged or has failed."""
         core = Core(self._background_io, self._settings)
         producer = ProducerCore(core, settings or ProducerSettings(), on_delivery)
         return Producer.over(producer, self._background, self._background_io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> Consumer[bytes, bytes]:
-        """A consumer of these brokers; close it before this."""
+        """A consumer with the same connection settings; close it before the admin."""
         consumer = Consumer.of_settings(self._settings, settings or ConsumerSettings())
         self._consumers.add(consumer)
         return consumer
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Brokers and topics (None: all topics), asked anew."""
+        """Current metadata: brokers and topics (None: all topics)."""
         return self._run(self._admin.metadata(topics))
 
     def describe_topic(self, topic: str) -> TopicView:
@@ -117,15 +118,15 @@ class Admin(OfOneProcess, Closing):
         return self._run(self._admin.describe_topic(topic))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics and wait until they can be written; raises the first refusal."""
+        """Create topics and wait until they have leaders; raises the first error."""
         self._run(self._admin.create_topics(topics, validate_only=validate_only))
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete topics by name; raises the first refusal."""
+        """Delete topics by name; raises the first error."""
         self._run(self._admin.delete_topics(topics))
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Let a topic have `count` partitions in all; there is no way back to fewer."""
+        """Add partitions to a topic, up to `count` in total. They cannot be removed again."""
         self._run(self._admin.create_partitions(topic, count))
 
     def describe_configs(
@@ -135,7 +136,7 @@ class Admin(OfOneProcess, Closing):
         return self._run(self._admin.describe_configs(resource, documentation=documentation))
 
     def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
-        """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
+        """Set values, or reset them to the default by None. Others do not change (KIP-339)."""
         self._run(self._admin.alter_configs(resource, changes))
 
     def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
@@ -149,37 +150,37 @@ class Admin(OfOneProcess, Closing):
         return self._run(self._admin.list_offsets(wanted, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete all below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+        """Delete records below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
         return self._run(self._admin.delete_records(before))
 
     def describe_cluster(self) -> ClusterDescription:
-        """Cluster id, controller and brokers, fenced ones included where the broker tells."""
+        """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
         return self._run(self._admin.describe_cluster())
 
     def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
-        """Data directories and sizes of brokers (None: of all)."""
+        """Data directories of brokers (None: of all) and the sizes of the replicas in them."""
         return self._run(self._admin.describe_log_dirs(brokers))
 
     def describe_partitions(
         self, topics: Iterable[str] | None = None
     ) -> dict[TopicPartition, PartitionReplicas]:
-        """Leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition."""
+        """Leaders and replicas of topics (None: all topics); raises UnknownTopicOrPartition."""
         return self._run(self._replicas.describe_partitions(topics))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Let preferred replicas lead, or, unclean, any live one; None: everywhere."""
+        """Make preferred replicas leaders, or any live ones if `unclean` (None: everywhere)."""
         return self._run(self._replicas.elect_leaders(partitions, unclean=unclean))
 
     def alter_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
-        """Move partitions to other brokers, the preferred leader first; None calls a move off."""
+        """Move partitions to other brokers, the preferred leader first; None cancels a move."""
         return self._run(self._replicas.alter_reassignments(moves))
 
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Partitions that move at present (None: all of them)."""
+        """Which of these partitions (None: of all) are being moved."""
         return self._run(self._replicas.list_reassignments(partitions))
 
     def alter_replica_log_dirs(
@@ -189,7 +190,7 @@ class Admin(OfOneProcess, Closing):
         return self._run(self._replicas.alter_replica_log_dirs(broker_id, moves))
 
     def describe_quorum(self) -> QuorumView:
-        """Who holds the cluster's metadata log, and how far each copy is."""
+        """The metadata quorum: voters, observers, and how far each of them is."""
         return self._run(self._replicas.describe_quorum())
 
     def add_voter(
@@ -198,32 +199,32 @@ class Admin(OfOneProcess, Closing):
         directory_id: str,
         listeners: Mapping[str, tuple[str, int]] | None = None,
     ) -> None:
-        """Let a copy of the metadata log vote; raises DuplicateVoter, RequestTimedOut.
+        """Make a controller a voter of the metadata quorum; raises DuplicateVoter, RequestTimedOut.
 
-        `listeners`, name to host and port, are for Apache Kafka alone.
+        `listeners`, name to host and port, are needed by Apache Kafka only.
         """
         self._run(self._replicas.add_voter(broker_id, directory_id, listeners or {}))
 
     def remove_voter(self, broker_id: int, directory_id: str) -> None:
-        """Let a copy of the metadata log vote no more; raises VoterNotFound."""
+        """Remove a voter from the metadata quorum; raises VoterNotFound."""
         self._run(self._replicas.remove_voter(broker_id, directory_id))
 
     def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
+        """Remove the registration of a broker that is gone; raises BrokerIdNotRegistered."""
         self._run(self._replicas.unregister_broker(broker_id))
 
     def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
-        """The broker that coordinates each group, whether or not the group exists."""
+        """The coordinator of each group, whether or not the group exists."""
         return self._run(self._groups.find_coordinators(group_ids))
 
     def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """Groups of all brokers by name; empty filters let all pass."""
+        """Groups of all brokers, sorted by name. An empty filter matches all."""
         return self._run(self._groups.list_groups(states=states, types=types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State and members of groups of either protocol; raises GroupIdNotFound."""
+        """State and members of groups of both protocols; raises GroupIdNotFound."""
         return self._run(self._groups.describe_groups(group_ids))
 
     def group_offsets(
@@ -233,7 +234,7 @@ class Admin(OfOneProcess, Closing):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets (None: of all partitions); those without one are left out."""
+        """Committed offsets (None: of all partitions), without partitions that have none."""
         return self._run(
             self._groups.group_offsets(group_id, partitions, require_stable=require_stable)
         )
@@ -241,15 +242,15 @@ class Admin(OfOneProcess, Closing):
     def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
     ) -> None:
-        """Set a group's offsets from outside; raises UnknownMemberId if somebody is in it."""
+        """Set the offsets of a group without members; raises UnknownMemberId if it has some."""
         self._run(self._groups.commit_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget committed offsets; raises GroupSubscribedToTopic, GroupIdNotFound."""
+        """Delete committed offsets; raises GroupSubscribedToTopic, GroupIdNotFound."""
         self._run(self._groups.delete_group_offsets(group_id, partitions))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members and their offsets; raises the first refusal."""
+        """Delete groups without members, and their offsets; raises the first error."""
         self._run(self._groups.delete_groups(group_ids))
 
     def remove_group_members(
@@ -265,25 +266,25 @@ class Admin(OfOneProcess, Closing):
     def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
-        """Transactional ids of all brokers by name; an empty filter lets all pass."""
+        """Transactional ids of all brokers, sorted. An empty filter matches all."""
         return self._run(
             self._transactions.list_transactions(states=states, producer_ids=producer_ids)
         )
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """A transactional id and its open transaction; raises TransactionalIdNotFound."""
+        """A transactional id and its open transaction, if any; raises TransactionalIdNotFound."""
         return self._run(self._transactions.describe_transaction(transactional_id))
 
     def describe_producers(
         self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Who writes to partitions, as their leaders know, or one broker that has replicas."""
+        """Producers of partitions, as their leaders know them, or one broker with replicas."""
         return self._run(self._transactions.describe_producers(keys, broker_id=broker_id))
 
     def find_hanging_transactions(
         self, keys: Iterable[TopicPartition], *, max_timeout_ms: int, broker_id: int | None = None
     ) -> list[HangingTransaction]:
-        """Open transactions, silent for longer than any may be, that no coordinator will end."""
+        """Transactions open for longer than `max_timeout_ms` that no coordinator will end."""
         return self._run(
             self._transactions.find_hanging_transactions(
                 keys, max_timeout_ms=max_timeout_ms, broker_id=broker_id
@@ -293,7 +294,7 @@ class Admin(OfOneProcess, Closing):
     def abort_in_partition(
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Have a partition's leader end a producer's transaction there, and nowhere else."""
+        """Abort a producer's transaction in one partition only."""
         self._run(
             self._transactions.abort_in_partition(
                 key, producer_id, producer_epoch, coordinator_epoch
@@ -301,7 +302,7 @@ class Admin(OfOneProcess, Closing):
         )
 
     def fence_transactional_id(self, transactional_id: str) -> None:
-        """Fence the producers of a transactional id and abort what is open, even if prepared."""
+        """Fence the producers of a transactional id and abort its transaction, even if prepared."""
         self._run(self._transactions.fence_transactional_id(transactional_id))
 
     def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
@@ -309,7 +310,7 @@ class Admin(OfOneProcess, Closing):
         return self._run(self._acls.describe_acls(which))
 
     def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Create ACLs; raises the first refusal. Creating one that exists changes nothing."""
+        """Create ACLs; raises the first error. Creating one that exists changes nothing."""
         self._run(self._acls.create_acls(acls))
 
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
@@ -354,7 +355,7 @@ class Admin(OfOneProcess, Closing):
     ) -> None:
         """Set and delete credentials, at most one for each user in one call.
 
-        Raises the first refusal; what was asked for the other users is done all the same.
+        Raises the first error; the changes for the other users are made nevertheless.
         """
         self._run(self._users.alter_user_scram_credentials(alterations))
 
@@ -397,7 +398,7 @@ class Admin(OfOneProcess, Closing):
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Finalize levels of features, 0 to disable one; raises the first refusal."""
+        """Finalize levels of features, 0 to disable one; raises the first error."""
         self._run(
             self._features.update_features(
                 levels, upgrade_type=upgrade_type, validate_only=validate_only
@@ -405,9 +406,9 @@ class Admin(OfOneProcess, Closing):
         )
 
     def close(self) -> None:
-        """End all connections; flush producers before. Consumers are closed.
+        """Close consumers and all connections. Flush producers before.
 
-        Harmless where all has ended, or is the parent process'.
+        Has no effect if it is closed, or belongs to the parent process.
         """
         if self._pid != os.getpid():
             return

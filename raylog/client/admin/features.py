@@ -76,7 +76,7 @@ class FeatureAdmin:
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Finalize levels of features, 0 to disable one; raises the first refusal.
+        """Finalize levels of features, 0 to disable one; raises the first error.
 
         Raises NotSupported if the broker is too old for `validate_only` or UNSAFE_DOWNGRADE.
         """

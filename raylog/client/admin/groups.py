@@ -98,7 +98,7 @@ class GroupAdmin:
         self._coordinators = Coordinators(core)
 
     async def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
-        """The broker that coordinates each group, whether or not the group exists; asked anew."""
+        """The current coordinator of each group, whether or not the group exists."""
         group_ids = names_in(group_ids, "groups")
         self._coordinators.forget(*group_ids)
         found = await self._core.repeat(lambda: self._coordinators.find(group_ids))
@@ -107,7 +107,7 @@ class GroupAdmin:
     async def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """Groups of all brokers by name; empty filters let all pass.
+        """Groups of all brokers, sorted by name. An empty filter matches all.
 
         Raises NotSupported if a broker is too old for a filter.
         """
@@ -121,7 +121,7 @@ class GroupAdmin:
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State and members of groups of either protocol; raises GroupIdNotFound."""
+        """State and members of groups of both protocols; raises GroupIdNotFound."""
         wanted = list(dict.fromkeys(names_in(group_ids, "groups")))
         found: dict[str, GroupDescription | KafkaError] = {}
         if wanted and await self._knows_consumer_groups(wanted):
@@ -142,7 +142,7 @@ class GroupAdmin:
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets (None: of all partitions); those without one are left out.
+        """Committed offsets (None: of all partitions), without partitions that have none.
 
         A group that does not exist has none. `require_stable` waits for open transactions that
         commit offsets (KIP-447).
@@ -174,9 +174,9 @@ class GroupAdmin:
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
     ) -> None:
-        """Set a group's offsets from outside; it needs to have no active members.
+        """Set the offsets of a group without members; raises UnknownMemberId if it has some.
 
-        A group that does not exist is made. Raises UnknownMemberId if somebody is in the group.
+        A group that does not exist is created.
         """
         if not offsets:
             return
@@ -240,9 +240,9 @@ class GroupAdmin:
         _value(found[group_id])
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members and their offsets; raises the first refusal.
+        """Delete groups without members, and their offsets; raises the first error.
 
-        Those are NonEmptyGroup and GroupIdNotFound; the other groups are deleted all the same.
+        Errors are NonEmptyGroup and GroupIdNotFound; the other groups are deleted nevertheless.
         """
         wanted = list(dict.fromkeys(names_in(group_ids, "groups")))
 
@@ -273,7 +273,7 @@ class GroupAdmin:
         """Remove static members by their `group.instance.id` (None: all members) from a group.
 
         A member that still runs joins again. `reason` goes to the broker's log (KIP-800). Raises
-        the first refusal, such as UnknownMemberId; the other members are removed all the same.
+        the first error, such as UnknownMemberId; the other members are removed nevertheless.
         """
         if instance_ids is None:
             members = [

@@ -104,7 +104,7 @@ class QuotaAdmin:
     ) -> None:
         """Set quotas such as `producer_byte_rate`; None removes one. Others stay as they are.
 
-        Raises the first refusal; what the other entities have is changed all the same.
+        Raises the first error; the quotas of the other entities are changed nevertheless.
         """
         request = AlterClientQuotasRequest(
             entries=[_changed(entity, quotas) for entity, quotas in changes.items()],

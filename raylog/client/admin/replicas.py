@@ -63,12 +63,12 @@ from raylog.wire.uuids import ZERO_UUID, from_base64, to_base64
 
 METADATA_LOG = "__cluster_metadata"
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""What became of each partition: None where it was done, else the broker's refusal."""
+"""The result for each partition: None if it was done, otherwise the broker's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReplicas:
-    """Who holds one partition; all are ids of brokers."""
+    """The replicas of one partition, as broker ids."""
 
     topic: str
     partition: int
@@ -97,7 +97,7 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition that moves: all its replicas at present, those that come, those that go."""
+    """A partition that is being moved: its current replicas, and which are added and removed."""
 
     replicas: Sequence[int]
     adding: Sequence[int]
@@ -119,7 +119,7 @@ class QuorumMember:
 
 @dataclass(frozen=True, slots=True)
 class QuorumView:
-    """The metadata log: who leads it, who has copies."""
+    """The metadata quorum."""
 
     leader: int
     epoch: int
@@ -189,10 +189,11 @@ class ReplicaAdmin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Let preferred replicas lead; None: everywhere.
+        """Make the preferred replicas leaders; None: of all partitions.
 
-        `unclean` lets any live replica lead where none does; records that it lacks are lost. What
-        needs no election is ElectionNotNeeded, and left out when it was asked for everywhere.
+        `unclean` makes any live replica the leader of partitions without one; records that it does
+        not have are lost. Partitions that need no election get ElectionNotNeeded, or are left out
+        of the result for None.
         """
         request = ElectLeadersRequest(
             election_type=int(unclean),
@@ -217,9 +218,9 @@ class ReplicaAdmin:
     async def alter_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None]
     ) -> Outcomes:
-        """Move partitions to other brokers, the preferred leader first; None calls a move off.
+        """Move partitions to other brokers, the preferred leader first; None cancels a move.
 
-        The moves go on after the answer: `list_reassignments` tells what is under way.
+        The moves continue after this call: `list_reassignments` lists them.
         """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._core.settings.request_timeout_ms,
@@ -249,7 +250,7 @@ class ReplicaAdmin:
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Partitions that move at present (None: all of them)."""
+        """Which of these partitions (None: of all) are being moved."""
         topics = None
         if partitions is not None:
             topics = [
@@ -281,7 +282,7 @@ class ReplicaAdmin:
     ) -> Outcomes:
         """Move a broker's replicas to other data directories, given by their absolute paths.
 
-        The moves go on after the answer: until one is done, `describe_log_dirs` lists the replica
+        The moves continue after this call: until one is done, `describe_log_dirs` lists the replica
         in the new directory with `is_future`.
         """
         await self._core.repeat(lambda: self._core.refresh([]))
@@ -312,7 +313,7 @@ class ReplicaAdmin:
         }
 
     async def describe_quorum(self) -> QuorumView:
-        """Who holds the cluster's metadata log, and how far each copy is."""
+        """The metadata quorum: voters, observers, and how far each of them is."""
         request = DescribeQuorumRequest(
             topics=[
                 RequestTopicData(
@@ -354,7 +355,7 @@ class ReplicaAdmin:
         check(response.error_code, f"broker {broker_id}", response.error_message)
 
     async def remove_voter(self, broker_id: int, directory_id: str) -> None:
-        """Let a copy of the metadata log vote no more; raises VoterNotFound."""
+        """Remove a voter from the metadata quorum; raises VoterNotFound."""
         request = RemoveRaftVoterRequest(
             cluster_id=None,
             voter_id=broker_id,
@@ -364,7 +365,7 @@ class ReplicaAdmin:
         check(response.error_code, f"broker {broker_id}", response.error_message)
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
+        """Remove the registration of a broker that is gone; raises BrokerIdNotRegistered."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
         response = await self._core.ask_controller(request, UnregisterBrokerResponse)
         check(response.error_code, f"broker {broker_id}", response.error_message)

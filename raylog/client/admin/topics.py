@@ -177,7 +177,7 @@ class TopicAdmin:
     # -- topics --------------------------------------------------------------------------------
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Brokers and topics (None: all topics), asked anew."""
+        """Current metadata: brokers and topics (None: all topics)."""
         names = None if topics is None else names_in(topics, "topics")
         await self._core.repeat(lambda: self._core.refresh(names))
         return self._core.cluster
@@ -190,7 +190,7 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> None:
-        """Create topics and wait until they can be written; raises the first refusal."""
+        """Create topics and wait until they have leaders; raises the first error."""
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in topics],
             timeout_ms=self._core.settings.request_timeout_ms,
@@ -203,7 +203,7 @@ class TopicAdmin:
             await self._led([topic.name for topic in topics])
 
     async def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete topics by name; raises the first refusal."""
+        """Delete topics by name; raises the first error."""
         topics = names_in(topics, "topics")
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name) for name in topics],
@@ -216,7 +216,7 @@ class TopicAdmin:
             check(result.error_code, f"topic {result.name!r}", result.error_message)
 
     async def create_partitions(self, topic: str, count: int) -> None:
-        """Let a topic have `count` partitions in all; there is no way back to fewer."""
+        """Add partitions to a topic, up to `count` in total. They cannot be removed again."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
             timeout_ms=self._core.settings.request_timeout_ms,
@@ -262,7 +262,7 @@ class TopicAdmin:
         return entries
 
     async def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
-        """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
+        """Set values, or reset them to the default by None. Others do not change (KIP-339)."""
         configs = [
             AlterableConfig(name=name, config_operation=int(value is None), value=value)
             for name, value in changes.items()
@@ -318,7 +318,7 @@ class TopicAdmin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete all below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+        """Delete records below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
 
         def request(keys: list[TopicPartition]) -> DeleteRecordsRequest:
             return DeleteRecordsRequest(
@@ -351,7 +351,7 @@ class TopicAdmin:
     # -- cluster -------------------------------------------------------------------------------
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Cluster id, controller and brokers, fenced ones included where the broker tells."""
+        """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
         request = DescribeClusterRequest()
         node_id = await self._core.any_node()
         if await self._core.version_on(node_id, _DESCRIBE_CLUSTER) >= _FENCED_SINCE:
@@ -370,7 +370,7 @@ class TopicAdmin:
         )
 
     async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
-        """Data directories and sizes of brokers (None: of all)."""
+        """Data directories of brokers (None: of all) and the sizes of the replicas in them."""
         if brokers is None:
             brokers = sorted((await self.metadata([])).nodes)
         found = []

@@ -104,7 +104,7 @@ class TransactionAdmin:
     async def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
-        """Transactional ids of all brokers by name; an empty filter lets all pass."""
+        """Transactional ids of all brokers, sorted. An empty filter matches all."""
         found: list[TransactionListing] = []
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -126,7 +126,7 @@ class TransactionAdmin:
     async def describe_producers(
         self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Who writes to partitions, as their leaders know, or one broker that has replicas."""
+        """Producers of partitions, as their leaders know them, or one broker with replicas."""
         keys = sorted(keys)
         if broker_id is None:
             return await ask_leaders(

@@ -125,7 +125,7 @@ class UserAdmin:
     ) -> None:
         """Set and delete credentials, at most one for each user in one call.
 
-        Raises the first refusal; what was asked for the other users is done all the same.
+        Raises the first error; the changes for the other users are made nevertheless.
         """
         request = AlterUserScramCredentialsRequest()
         for one in alterations:
