@@ -589,6 +589,7 @@ class Fetcher(Buffered):
                     self._delay([key for key in self._touched if key.topic in wanted], None)
         else:
             self._stale -= stale
+            self.positions.missing.look(stale)
 
     def next_try_ms(self) -> float:
         """When `step` has something to do though no answer came."""
@@ -597,5 +598,6 @@ class Fetcher(Buffered):
     def metadata_seen(self, topics: Iterable[str]) -> None:
         """Leaders of topics may have moved: look at their partitions."""
         names = set(topics)
+        self.positions.missing.look(names)
         with self.lock:
             self._touched.update((key, None) for key in self._assigned if key.topic in names)

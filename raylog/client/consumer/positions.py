@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition, by_topic
+from raylog.client.consumer.missing import MissingTopics
 from raylog.client.consumer.progress import COMMITTED, Progress
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
@@ -109,6 +110,7 @@ class Positions:
         self._asking: dict[TopicPartition, int] = {}
         """Generations of the positions that somebody looks up now."""
         self._found: dict[TopicPartition, bool] = {}
+        self.missing = MissingTopics(core.cluster, core.io.now_ms)
         self.drop_blocks: Callable[[Progress], None] = _nothing
         """What was fetched of a partition is of no use any more."""
 

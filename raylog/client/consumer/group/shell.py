@@ -288,7 +288,9 @@ class GroupShell:
                 try:
                     is_complete = await self._look()
                 except (KafkaError, ClientError) as error:
-                    if not is_retriable(error):
+                    if not is_retriable(error) and not any(
+                        isinstance(one, Fail) for one in self.queue
+                    ):
                         self.queue.append(Fail(error))
                     is_complete = False
                 if not is_complete:
@@ -309,7 +311,15 @@ class GroupShell:
                 self._resolve(wanted)
                 names |= self.member.topics_to_watch()
         self._see(names)
+        self._refuse_hopeless(wanted.topics)
         return all(name in self._metadata.cluster.topics for name in names)
+
+    def _refuse_hopeless(self, topics: Collection[str]) -> None:
+        """Raise why a topic cannot be read, if waiting for it does not help."""
+        for name in topics:
+            failure = self._metadata.cluster.failures.get(name)
+            if failure is not None and not is_retriable(failure):
+                raise failure
 
     async def _look_up(self, names: Collection[str]) -> None:
         """Ask for metadata of topics."""
