@@ -126,20 +126,20 @@ _TITLES: tuple[tuple[Home, str], ...] = (
 )
 _HEAD = """# Settings of the Python client
 
-This page is made from the tables by which settings are read:
+This page is generated from the client's tables of settings:
 `python -m raylog.client.setting_page`.
 
-Names are Kafka's. In a mapping they have dots or underscores, as keyword arguments underscores:
-`Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})` and
-`Producer("localhost:9092", linger_ms=20)` are the same. Values may be text as in a properties file.
-An unknown name is refused with the nearest known one, a wrong value with what was expected, and
-settings that contradict each other are refused with both.
+Settings have Kafka's names: with dots or underscores in a mapping, with underscores as keyword
+arguments. `Producer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})` and
+`Producer("localhost:9092", linger_ms=20)` mean the same. Values can be text, as in a properties
+file. `InvalidSetting` is raised for an unknown name (it suggests the most similar one), for a wrong
+value (it says what is expected), and for settings that contradict each other.
 
-`bootstrap.servers` is required: `host:port`, several separated by commas; the port is 9092 unless
-given. `client.dns.lookup` is always `use_all_dns_ips`.
+`bootstrap.servers` is required: one or more `host:port`, separated by commas. The default port is
+9092. `client.dns.lookup` is always `use_all_dns_ips`.
 """
 _TAIL = """
-## Names of Kafka's that are refused
+## Settings of Kafka that are rejected
 
 | name | what to do |
 | --- | --- |

@@ -38,9 +38,9 @@ class ClientSettings(Values):
     client_id: str = "raylog"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    """How long one request may stay unanswered."""
+    """Longest time to wait for the answer to a request."""
     operation_timeout_ms: int = 60_000
-    """How long one operation may try, all its requests and pauses together."""
+    """Longest time for one call, including all its requests and retries."""
     retry_backoff_ms: int = 50
     """First pause before a repeat; doubles up to `retry_backoff_max_ms`."""
     retry_backoff_max_ms: int = 1_000
@@ -75,9 +75,9 @@ class ProducerSettings(Values):
     codec: Codec = Codec.NONE
     codec_level: int | None = None
     batch_bytes: int = 128 * 1024
-    """A batch is sent when it holds that much, estimated before compression."""
+    """Size at which a batch is sent, before compression."""
     linger_ms: int = 5
-    """How long a batch may wait for more records."""
+    """Longest time that a batch waits for more records."""
     record_bytes_max: int = 100 * 1024 * 1024
     """A larger record, uncompressed, is refused by `send`: RecordTooLarge.
 
@@ -92,7 +92,7 @@ class ProducerSettings(Values):
     Unlike in Kafka's producer, a batch fails only if it was tried, or what is in front of it: never
     because the process was stopped, or its event loop busy, for so long."""
     in_flight_max: int = 5
-    """Unanswered requests per broker."""
+    """Most unanswered requests per broker."""
     retries: int = 2**31 - 1
     """How often a batch is sent again before it fails, within `delivery_timeout_ms`."""
     idempotent: bool | None = None
@@ -100,11 +100,11 @@ class ProducerSettings(Values):
     transactional_id: str | None = None
     """Whose transactions these are: a second producer of the same id fences the first (KIP-98)."""
     transaction_timeout_ms: int = 60_000
-    """After so long a coordinator aborts an open transaction by itself."""
+    """The coordinator aborts a transaction that is open for longer."""
     partitioner: str = "default"
     """"default": by key as Kafka's clients agree, else sticky (KIP-794); others: PARTITIONERS."""
     partitioner_ignore_keys: bool = False
-    """Place records with a key as if they had none."""
+    """Ignore keys when choosing partitions."""
     partitioner_adaptive: bool = True
     """Give fewer records to partitions whose brokers are slow (KIP-794)."""
     partitioner_availability_timeout_ms: int = 0
