@@ -40,11 +40,11 @@ _ITERATION_POLL_MS = 60_000.0
 
 
 class AsyncConsumer(OfOneProcess, Generic[K, V]):
-    """Reads topics as a member of a group, or assigned partitions. For one task at a time.
+    """Reads topics as a member of a group, or partitions assigned by hand. For one task at a time.
 
-    `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`; settings are given by
-    Kafka's names, in a mapping or as keyword arguments. Fetches, heartbeats and commits go on while
-    the application does something else, as long as it lets the event loop run.
+    `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`; settings have Kafka's
+    names, in a mapping or as keyword arguments. The consumer fetches, commits and sends heartbeats
+    in the background, as long as the application does not block the event loop.
     """
 
     @overload
@@ -133,10 +133,10 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         topics: str | re.Pattern[str] | Iterable[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share topics with the group's other members; replaces what was subscribed to before.
+        """Subscribe to topics, in place of the previous subscription.
 
-        A pattern, compiled or a text that begins with "^", must match whole names. The group is
-        joined by the next poll.
+        `topics` is a topic, several, or a pattern: compiled, or text that starts with "^". A
+        pattern must match whole names. The next poll joins the group.
         """
         on_server = self.core.settings.group_protocol == "consumer"
         wanted = wanted_of(topics, on_server=on_server)
@@ -144,7 +144,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self._listener = listener
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; of a pattern those that it means now, as far as known."""
+        """The subscribed topics; for a pattern, the topics that are known to match it."""
         wanted = self.core.wanted
         if wanted.pattern is None:
             return wanted.topics
@@ -153,24 +153,25 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         return frozenset(known | watched)
 
     async def unsubscribe(self) -> None:
-        """Leave the group, or end the assignment."""
+        """Leave the group, or drop the assignment."""
         await self._give_up(self.core.control.settings.operation_timeout_ms)
         await self.core.unsubscribe("the consumer unsubscribes")
         self._listener = None
 
     def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Read these partitions only, without sharing: each from an offset, EARLIEST or LATEST.
+        """Read exactly these partitions, in place of the previous assignment.
 
-        Those given without start where the group committed, else as auto.offset.reset says.
+        Give each an offset, EARLIEST or LATEST to start at. Partitions without one start at the
+        committed offset, or as `auto.offset.reset` says.
         """
         self.core.assign(starts)
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
+        """The assigned partitions."""
         return self.core.fetcher.assignment()
 
     def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Go on from an offset, EARLIEST or LATEST. A partition that is new is assigned."""
+        """Read on from an offset, EARLIEST or LATEST. Assigns the partition if it is new."""
         self.core.check_open()
         if self.core.group is not None and self.core.fetcher.progress_of(key) is None:
             raise WrongState(f"{key} is not assigned to this consumer")
@@ -182,37 +183,37 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self.core.nudge()
 
     def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Go back to the first records of partitions; none given: of all."""
+        """Read from the first records of partitions (default: all that are assigned)."""
         for key in list(keys) or self.assignment():
             self.seek(key, EARLIEST)
 
     def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Go on with what comes next in partitions; none given: in all."""
+        """Read only new records of partitions (default: all that are assigned)."""
         for key in list(keys) or self.assignment():
             self.seek(key, LATEST)
 
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
+        """Read from the first record at or after a time, or else from the end."""
         self.core.check_open()
         await self.core.fetcher.seek_to_timestamp(keys, timestamp_ms)
         self.core.nudge()
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Return nothing of partitions; what was fetched of them is kept."""
+        """Stop returning records of partitions; fetched records are kept."""
         self.core.fetcher.pause(self._assigned(keys))
         self.core.nudge()
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Return records of paused partitions again."""
         self.core.fetcher.resume(self._assigned(keys))
         self.core.nudge()
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return self.core.fetcher.paused()
 
     async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record; raises WrongState for what is not assigned."""
+        """Offset of the next record; raises WrongState if the partition is not assigned."""
         return await self.core.position(key)
 
     # -- records -----------------------------------------------------------------------------------
@@ -220,17 +221,17 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records by partition, as bytes: those that are here, or the first within a time.
+        """Records by partition, as bytes; waits up to `timeout_ms` for the first ones.
 
-        Batches come whole, so `max_records` may be exceeded by less than one batch. This is the
-        fastest way to records; deserializers and interceptors are those of `poll_records`.
+        Batches are not split, so the result may exceed `max_records` by up to one batch. This is
+        the fastest way to read records. Deserializers and interceptors are not called.
         """
         return await self._poll(timeout_ms, max_records, exactly=False)
 
     async def poll_records(
         self, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> list[ConsumerRecord[K, V]]:
-        """Records, at most `max_records` (None: max.poll.records); maybe none in time."""
+        """At most `max_records` records (None: max.poll.records); none after `timeout_ms`."""
         count = self.core.settings.max_poll_records if max_records is None else max_records
         groups = await self._poll(timeout_ms, count, exactly=True)
         return self._decoding.records(groups, self.core.fetcher.seek) if groups else []
@@ -253,9 +254,10 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """Records as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
+        """Records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`; it may be empty.
 
-        Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
+        Batches are not split, so the table may exceed the limits by up to one batch. Needs
+        raylog[arrow].
         """
         from raylog.extras import check
 
@@ -345,9 +347,9 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
     ) -> None:
-        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError.
+        """Commit offsets (None: the current positions) and wait; raises CommitFailed, KafkaError.
 
-        RebalanceInProgress: nothing was committed; poll first, and see what is still assigned.
+        After RebalanceInProgress, nothing was committed: poll, then see what is still assigned.
         """
         await self.core.commit(offsets)
 
@@ -356,40 +358,40 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None,
         callback: Done | None = None,
     ) -> None:
-        """Commit without waiting; `callback(offsets, failure)` is called in the calls' order.
+        """Commit without waiting. An older commit never overwrites a newer one.
 
-        An older commit never overwrites a newer one.
+        `callback(offsets, failure)` is called in the order of the commits.
         """
         self.core.commit_async(offsets, callback or _ignored)
 
     async def committed(
         self, keys: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without are left out."""
+        """Offsets that the group has committed, without partitions that have none."""
         return await self.core.committed(list(keys))
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        """What `send_offsets_to_transaction` of a producer needs; raises InvalidSetting."""
         return self.core.group_metadata()
 
     def enforce_rebalance(self, reason: str = "") -> None:
-        """Join the group anew."""
+        """Join the group again, which starts a rebalance."""
         self.core.enforce_rebalance(reason)
 
     # -- lookups -----------------------------------------------------------------------------------
 
     async def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of partitions."""
+        """The offset of the first record, by partition."""
         return await self.core.offsets(keys, EARLIEST)
 
     async def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of partitions that may be read."""
+        """The offset after the last readable record, by partition."""
         return await self.core.offsets(keys, LATEST)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """The first record not older than a time: offset and timestamp; None if there is none."""
+        """Offset and timestamp of the first record at or after a time; None if there is none."""
         self.core.check_open()
         found = await list_offsets(self.core.control, times_ms)
         return {
@@ -398,7 +400,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         }
 
     async def lag(self, key: TopicPartition) -> int:
-        """Records between the position and the end, as the last fetch told; else asked."""
+        """Records between the position and the end, as of the last fetch or, if none, of now."""
         position = await self.position(key)
         progress = self.core.fetcher.progress_of(key)
         known = None
@@ -414,30 +416,30 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         return await self.core.control.partitions_of([topic])
 
     async def topics(self) -> dict[str, int]:
-        """All topics with their numbers of partitions."""
+        """All topics and how many partitions they have."""
         return await self.core.topics()
 
     def statistics(self) -> ConsumerStatistics:
-        """Counts since the start, and how far partitions are."""
+        """Counts since the start, and the state of each partition."""
         return statistics_of(self.core)
 
     def metrics(self) -> dict[str, float]:
-        """`statistics` as numbers by name."""
+        """The numbers in `statistics`, by name."""
         return self.statistics().as_metrics()
 
     # -- ends --------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Let a poll in progress, or the next one, raise WokenUp. From this loop's thread."""
+        """Make the current or the next poll raise WokenUp. Call it from the loop's thread."""
         self.core.wakeup()
 
     async def close(
         self, timeout_ms: float = CLOSE_TIMEOUT_MS, leave_group: bool | None = None
     ) -> None:
-        """Commit, give up partitions, leave the group, end all connections.
+        """Commit, leave the group and close the connections.
 
-        A static member (group.instance.id) stays in the group for its session unless `leave_group`
-        is True; a dynamic one leaves unless it is False.
+        A dynamic member leaves unless `leave_group` is False. A static member (group.instance.id)
+        leaves only if it is True; otherwise it stays a member until its session times out.
         """
         if self.core.is_closed:
             return

@@ -52,12 +52,12 @@ _ITERATION_POLL_MS = 60_000.0
 
 
 class Consumer(OfOneProcess, Generic[K, V]):
-    """Reads topics as a member of a group, or assigned partitions.
+    """Reads topics as a member of a group, or partitions assigned by hand.
 
-    `with Consumer("localhost:9092", group_id="g") as consumer:`; settings are given by Kafka's
-    names, in a mapping or as keyword arguments. Threads may share it, and wait for one another;
-    `wakeup` waits for nobody. Make one of its own in each process: what `fork` copies cannot be
-    used by the child.
+    `with Consumer("localhost:9092", group_id="g") as consumer:`; settings have Kafka's names, in a
+    mapping or as keyword arguments. Threads can share a consumer; their calls run one after
+    another, except `wakeup`, which never waits. Create a consumer in each process: a child of
+    `fork` cannot use its parent's.
     """
 
     @overload
@@ -156,10 +156,11 @@ class Consumer(OfOneProcess, Generic[K, V]):
         topics: str | re.Pattern[str] | Iterable[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share topics with the group's other members; replaces what was subscribed to before.
+        """Subscribe to topics, in place of the previous subscription.
 
-        A pattern, compiled or a text that begins with "^", must match whole names. The group is
-        joined by the next poll. The listener is called by the thread that polls.
+        `topics` is a topic, several, or a pattern: compiled, or text that starts with "^". A
+        pattern must match whole names. The next poll joins the group. The listener is called in
+        the thread that polls.
         """
         on_server = self._core.settings.group_protocol == "consumer"
         wanted = wanted_of(topics, on_server=on_server)
@@ -168,58 +169,59 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._listener = listener
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; of a pattern those that it means now, as far as known."""
+        """The subscribed topics; for a pattern, the topics that are known to match it."""
         return self._do(self._inner.subscription)
 
     def unsubscribe(self) -> None:
-        """Leave the group, or end the assignment."""
+        """Leave the group, or drop the assignment."""
         with self._lock:
             self._give_up(self._core.control.settings.operation_timeout_ms)
             self._run(self._core.unsubscribe("the consumer unsubscribes"))
             self._listener = None
 
     def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Read these partitions only, without sharing: each from an offset, EARLIEST or LATEST.
+        """Read exactly these partitions, in place of the previous assignment.
 
-        Those given without start where the group committed, else as auto.offset.reset says.
+        Give each an offset, EARLIEST or LATEST to start at. Partitions without one start at the
+        committed offset, or as `auto.offset.reset` says.
         """
         self._do(lambda: self._core.assign(starts))
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
+        """The assigned partitions."""
         with self._core.fetcher.lock:
             return self._core.fetcher.assignment()
 
     def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Go on from an offset, EARLIEST or LATEST. A partition that is new is assigned."""
+        """Read on from an offset, EARLIEST or LATEST. Assigns the partition if it is new."""
         self._do(lambda: self._inner.seek(key, offset))
 
     def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Go back to the first records of partitions; none given: of all."""
+        """Read from the first records of partitions (default: all that are assigned)."""
         self._do(lambda: self._inner.seek_to_beginning(keys))
 
     def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Go on with what comes next in partitions; none given: in all."""
+        """Read only new records of partitions (default: all that are assigned)."""
         self._do(lambda: self._inner.seek_to_end(keys))
 
     def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
+        """Read from the first record at or after a time, or else from the end."""
         self._run(self._inner.seek_to_timestamp(keys, timestamp_ms))
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Return nothing of partitions; what was fetched of them is kept."""
+        """Stop returning records of partitions; fetched records are kept."""
         self._do(lambda: self._inner.pause(keys))
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Return records of paused partitions again."""
         self._do(lambda: self._inner.resume(keys))
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         return self._do(self._inner.paused)
 
     def position(self, key: TopicPartition) -> int:
-        """Offset of the next record; raises WrongState for what is not assigned."""
+        """Offset of the next record; raises WrongState if the partition is not assigned."""
         progress = self._core.fetcher.progress_of(key)
         if progress is not None and (position := progress.position) is not None:
             return position
@@ -230,10 +232,10 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records by partition, as bytes: those that are here, or the first within a time.
+        """Records by partition, as bytes; waits up to `timeout_ms` for the first ones.
 
-        Batches come whole, so `max_records` may be exceeded by less than one batch. This is the
-        fastest way to records; deserializers and interceptors are those of `poll_records`.
+        Batches are not split, so the result may exceed `max_records` by up to one batch. This is
+        the fastest way to read records. Deserializers and interceptors are not called.
         """
         fetcher = self._core.fetcher
         with self._lock:
@@ -242,7 +244,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def poll_records(
         self, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> list[ConsumerRecord[K, V]]:
-        """Records, at most `max_records` (None: max.poll.records); maybe none in time."""
+        """At most `max_records` records (None: max.poll.records); none after `timeout_ms`."""
         fetcher = self._core.fetcher
         count = self._core.settings.max_poll_records if max_records is None else max_records
         with self._lock:
@@ -255,9 +257,10 @@ class Consumer(OfOneProcess, Generic[K, V]):
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """Records as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
+        """Records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`; it may be empty.
 
-        Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
+        Batches are not split, so the table may exceed the limits by up to one batch. Needs
+        raylog[arrow].
         """
         from raylog.extras import check
 
@@ -338,9 +341,9 @@ class Consumer(OfOneProcess, Generic[K, V]):
     # -- commits -----------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None) -> None:
-        """Commit offsets (None: the positions), and wait; raises CommitFailed, KafkaError.
+        """Commit offsets (None: the current positions) and wait; raises CommitFailed, KafkaError.
 
-        RebalanceInProgress: nothing was committed; poll first, and see what is still assigned.
+        After RebalanceInProgress, nothing was committed: poll, then see what is still assigned.
         """
         self._run(self._core.commit(offsets))
         self._call_back()
@@ -350,10 +353,10 @@ class Consumer(OfOneProcess, Generic[K, V]):
         offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None,
         callback: Done | None = None,
     ) -> None:
-        """Commit without waiting; an older commit never overwrites a newer one.
+        """Commit without waiting. An older commit never overwrites a newer one.
 
-        `callback(offsets, failure)` is called in the calls' order, by the next call of `poll`,
-        `commit` or `close`.
+        The next call of `poll`, `commit` or `close` calls `callback(offsets, failure)`, in the
+        order of the commits.
         """
 
         def done(committed: Offsets, failure: Exception | None) -> None:
@@ -368,35 +371,35 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._callbacks.popleft()()
 
     def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without are left out."""
+        """Offsets that the group has committed, without partitions that have none."""
         return self._run(self._inner.committed(keys))
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        """What `send_offsets_to_transaction` of a producer needs; raises InvalidSetting."""
         return self._do(self._core.group_metadata)
 
     def enforce_rebalance(self, reason: str = "") -> None:
-        """Join the group anew."""
+        """Join the group again, which starts a rebalance."""
         self._do(lambda: self._core.enforce_rebalance(reason))
 
     # -- lookups -----------------------------------------------------------------------------------
 
     def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of partitions."""
+        """The offset of the first record, by partition."""
         return self._run(self._inner.beginning_offsets(keys))
 
     def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of partitions that may be read."""
+        """The offset after the last readable record, by partition."""
         return self._run(self._inner.end_offsets(keys))
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """The first record not older than a time: offset and timestamp; None if there is none."""
+        """Offset and timestamp of the first record at or after a time; None if there is none."""
         return self._run(self._inner.offsets_for_times(times_ms))
 
     def lag(self, key: TopicPartition) -> int:
-        """Records between the position and the end, as the last fetch told; else asked."""
+        """Records between the position and the end, as of the last fetch or, if none, of now."""
         return self._run(self._inner.lag(key))
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
@@ -404,28 +407,28 @@ class Consumer(OfOneProcess, Generic[K, V]):
         return self._run(self._inner.partitions_for(topic))
 
     def topics(self) -> dict[str, int]:
-        """All topics with their numbers of partitions."""
+        """All topics and how many partitions they have."""
         return self._run(self._core.topics())
 
     def statistics(self) -> ConsumerStatistics:
-        """Counts since the start, and how far partitions are."""
+        """Counts since the start, and the state of each partition."""
         return self._do(self._inner.statistics)
 
     def metrics(self) -> dict[str, float]:
-        """`statistics` as numbers by name."""
+        """The numbers in `statistics`, by name."""
         return self.statistics().as_metrics()
 
     # -- ends --------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
-        """Let a poll in progress, or the next one, raise WokenUp. From any thread."""
+        """Make the current or the next poll raise WokenUp. Can be called from any thread."""
         self._background.post(self._core.wakeup)
 
     def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS, leave_group: bool | None = None) -> None:
-        """Commit, give up partitions, leave the group, end all connections; harmless when closed.
+        """Commit, leave the group and close the connections. Has no effect if it is closed.
 
-        A static member (group.instance.id) stays in the group for its session unless `leave_group`
-        is True; a dynamic one leaves unless it is False.
+        A dynamic member leaves unless `leave_group` is False. A static member (group.instance.id)
+        leaves only if it is True; otherwise it stays a member until its session times out.
         """
         with self._lock:
             if self._background.unusable is not None:

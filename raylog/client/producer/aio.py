@@ -32,13 +32,14 @@ T = TypeVar("T")
 
 
 class AsyncProducer(OfOneProcess, Generic[K, V]):
-    """Sends records; a task of its own sends batches that are full or lingered.
+    """Sends records in batches, each when it is full or has waited for `linger.ms`.
 
-    `AsyncProducer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as
-    keyword arguments. Keys and values are bytes unless there are serializers.
+    `AsyncProducer("localhost:9092", linger_ms=20)`: settings have Kafka's names, in a mapping or as
+    keyword arguments. Keys and values are bytes, unless you pass serializers.
 
-    Several tasks may share it; one of them makes the calls about transactions. Used with
-    `async with`: leaving it normally flushes, and aborts a transaction that is still open.
+    The producer sends in its own task. Several tasks can share a producer, but only one of them may
+    call the methods for transactions. Use it in an `async with` block: at its end the producer
+    flushes, or aborts an open transaction, and closes.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
 
     @property
     def delivered_count(self) -> int:
-        """Records acknowledged so far."""
+        """Number of records acknowledged so far."""
         return self._producer.delivered_count
 
     # -- records -------------------------------------------------------------------------------
@@ -104,12 +105,12 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> None:
-        """Take a record; waits while the buffer is full.
+        """Add a record to the buffer, to be sent in the background; waits while it is full.
 
-        The partition is the key's unless given. `on_delivery` is called with the record's metadata
-        and its failure, or None, when it has met its end; in order within a partition.
-        Failures of earlier records that have neither that nor a future are raised here or at
-        `flush` as DeliveryFailed.
+        Without `partition`, the key selects the partition. `on_delivery` is called with the
+        metadata and the failure, or None, when the record is acknowledged or has failed, in order
+        within a partition. If an earlier record without callback and future has failed, this call
+        or `flush` raises DeliveryFailed.
         """
         if self._must_wait:
             await self._wait_for_room()
@@ -135,7 +136,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Take a record as `send` does; returns what will be its metadata, or raise its failure."""
+        """Send a record as `send` does; returns a future of its metadata."""
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
         def ended(metadata: RecordMetadata, failure: Exception | None) -> None:
@@ -159,7 +160,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send a record, wait for its end; raises its failure. It lingers like all others."""
+        """Send a record, wait until it is acknowledged, and raise its failure if it has failed."""
         return await (await self.submit(topic, value, key, headers, timestamp_ms, partition))
 
     async def send_rows(
@@ -170,10 +171,10 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> int:
-        """Take many records, each a value or a tuple of key and value; returns how many.
+        """Send many records, each a value or a tuple of key and value; returns their number.
 
-        All have the same headers and time. What a serializer raises comes out of here once all rows
-        before that one are taken.
+        All records get the same headers and timestamp. If a serializer raises an exception, the
+        rows before it are sent and the exception is raised here.
         """
         if isinstance(rows, AsyncIterable):
             return await self._send_each(topic, rows, headers, timestamp_ms, partition)
@@ -205,12 +206,12 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         timestamp: str | None = None,
         partition: str | int | None = None,
     ) -> int:
-        """Take the rows of an Arrow table, columns at once; returns how many. Needs raylog[arrow].
+        """Send the rows of an Arrow table; returns their number. Needs raylog[arrow].
 
-        The arguments name columns; docs/client/arrow.md says which types these may have. Without
-        `key` it is the column `key`, if there is one. Keys and values are bytes or strings already:
-        neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
-        UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
+        The arguments are names of columns; docs/client/arrow.md lists their types. Keys are taken
+        from the column `key`, if the table has one and no other is named. Serializers and
+        interceptors are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are
+        raised before anything is sent; other errors are raised as by `send`.
         """
         from raylog.extras import check
 
@@ -233,15 +234,15 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
             await self._attend()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send all and wait until every record has met its end.
+        """Wait until every record is acknowledged or has failed.
 
-        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
-        when time is up: then records go on being sent.
+        Raises DeliveryFailed if a record without callback and future has failed, RequestTimedOut
+        after `timeout_s`; the producer then goes on sending.
         """
         await self._task.flush(timeout_s)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """A topic's partitions; the broker may create the topic."""
+        """The partitions of a topic, which the broker may create."""
         try:
             return list(self._producer.partitions(topic))
         except UnknownTopicOrPartition:
@@ -249,51 +250,53 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
             return list(self._producer.partitions(topic))
 
     def statistics(self) -> ProducerStatistics:
-        """What was done so far, and how it stands."""
+        """Counts since the start, and the current state."""
         return self._producer.statistics()
 
     # -- transactions --------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
-        """Take the transactional id over, once, before all else.
+        """Register the transactional id. Call it once, before all other calls.
 
-        Other producers of the same id are fenced, and what they left open is aborted.
+        Fences other producers with the same id and aborts their open transaction.
         """
         await self._producer.init_transactions()
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: records and offsets from now on are part of it."""
+        """Begin a transaction: records and offsets sent from now on belong to it."""
         self._producer.begin_transaction()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit a group's offsets, the next ones to read, if the transaction is committed.
+        """Commit a group's offsets (of the next records to read) with the transaction.
 
-        Raises AbortRequired, such as when the member is not in the group any more.
+        Raises AbortRequired, for example when the member has left the group.
         """
         await self._producer.send_offsets_to_transaction(offsets, group)
 
     async def commit_transaction(self) -> None:
-        """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
+        """Flush and commit.
 
-        Whatever else is raised leaves the outcome open: call this again.
+        After AbortRequired, call `abort_transaction`; after ProducerUnusable, close the producer.
+        After any other error the outcome is unknown: call `commit_transaction` again.
         """
         await self._task.end_transaction(commit=True)
 
     async def abort_transaction(self) -> None:
-        """Abort the transaction; records that were not sent yet never will be."""
+        """Abort the transaction. Records that are not sent yet are dropped."""
         await self._task.end_transaction(commit=False)
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether there is a transaction that can be aborted."""
+        """Whether a transaction is open that can be aborted."""
         return self._producer.has_open_transaction
 
     # -- the end -------------------------------------------------------------------------------
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, or abort the open transaction, then end the connections.
+        """Flush, or abort the open transaction, and close the connections.
 
-        After `timeout_s`, 0 for at once, what is not acknowledged fails. Raises as `flush`.
+        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises as
+        `flush`.
         """
         try:
             if timeout_s is None or timeout_s > 0:

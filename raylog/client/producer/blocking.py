@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class Producer(OfOneProcess, Generic[K, V]):
-    """Sends records; batches leave when they are full or have lingered, everything at `flush`.
+    """Sends records in batches, each when it is full or has waited for `linger.ms`.
 
-    `Producer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as
-    keyword arguments. Keys and values are bytes unless there are serializers.
+    `Producer("localhost:9092", linger_ms=20)`: settings have Kafka's names, in a mapping or as
+    keyword arguments. Keys and values are bytes, unless you pass serializers.
 
-    A thread of the producer's own sends them, and calls `on_delivery`. Several threads may share a
-    producer; one of them makes the calls about transactions. Used with `with`: leaving it normally
-    flushes, and aborts a transaction that is still open. Make one of its own in each process: what
-    `fork` copies cannot be used by the child.
+    The producer sends in its own thread, which also calls `on_delivery`. Several threads can share
+    a producer, but only one of them may call the methods for transactions. Use it in a `with`
+    block: at its end the producer flushes, or aborts an open transaction, and closes. Create a
+    producer in each process: a child of `fork` cannot use its parent's.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Producer(OfOneProcess, Generic[K, V]):
 
     @property
     def delivered_count(self) -> int:
-        """Records acknowledged so far."""
+        """Number of records acknowledged so far."""
         return self._producer.delivered_count
 
     @property
     def refusal(self) -> str | None:
-        """Why what is unacknowledged is sent again; None if that is not known."""
+        """Why unacknowledged records are being sent again; None if not known."""
         return self._producer.refusal
 
     # -- records -------------------------------------------------------------------------------
@@ -121,13 +121,14 @@ class Producer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> None:
-        """Take a record; blocks while the buffer is full, and raises BufferExhausted in the end.
+        """Add a record to the buffer, to be sent in the background.
 
-        The partition is the key's unless given. `on_delivery` is called with the record's metadata
-        and its failure, or None, when it has met its end; in order within a partition, by the
-        producer's thread, which sends nothing meanwhile. It may send, but cannot wait for room.
-        Failures of earlier records that have neither that nor a future are raised here or at
-        `flush` as DeliveryFailed.
+        Blocks while the buffer is full, and raises BufferExhausted after `max.block.ms`. Without
+        `partition`, the key selects the partition. `on_delivery` is called with the metadata and
+        the failure, or None, when the record is acknowledged or has failed: in order within a
+        partition, in the producer's thread, which sends nothing until the call returns. The
+        callback may send records, but not when the buffer is full. If an earlier record without
+        callback and future has failed, this call or `flush` raises DeliveryFailed.
         """
         if self._must_wait or self._background.unusable is not None:
             self._wait_for_room()
@@ -153,7 +154,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> Future[RecordMetadata]:
-        """Take a record as `send` does; returns what will be its metadata, or raise its failure."""
+        """Send a record as `send` does; returns a future of its metadata."""
         future = RecordFuture(on_delivery)
         self.send(topic, value, key, headers, timestamp_ms, partition, future.ended)
         return future
@@ -167,7 +168,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Send a record, wait for its end; raises its failure. It lingers like all others."""
+        """Send a record, wait until it is acknowledged, and raise its failure if it has failed."""
         return self.submit(topic, value, key, headers, timestamp_ms, partition).result()
 
     def send_rows(
@@ -178,10 +179,10 @@ class Producer(OfOneProcess, Generic[K, V]):
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> int:
-        """Take many records, each a value or a tuple of key and value; returns how many.
+        """Send many records, each a value or a tuple of key and value; returns their number.
 
-        All have the same headers and time. What `rows` or a serializer raises comes out of here
-        once all rows before that one are taken.
+        All records get the same headers and timestamp. If `rows` or a serializer raises an
+        exception, the rows before it are sent and the exception is raised here.
         """
         if self._pipeline is not None and self._pipeline.is_per_record:
             count = 0
@@ -216,12 +217,12 @@ class Producer(OfOneProcess, Generic[K, V]):
         timestamp: str | None = None,
         partition: str | int | None = None,
     ) -> int:
-        """Take the rows of an Arrow table, columns at once; returns how many. Needs raylog[arrow].
+        """Send the rows of an Arrow table; returns their number. Needs raylog[arrow].
 
-        The arguments name columns; docs/client/arrow.md says which types these may have. Without
-        `key` it is the column `key`, if there is one. Keys and values are bytes or strings already:
-        neither serializers nor interceptors see them. InvalidTable, RecordTooLarge and
-        UnknownTopicOrPartition are raised before anything is taken, all else as by `send`.
+        The arguments are names of columns; docs/client/arrow.md lists their types. Keys are taken
+        from the column `key`, if the table has one and no other is named. Serializers and
+        interceptors are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are
+        raised before anything is sent; other errors are raised as by `send`.
         """
         from raylog.extras import check
 
@@ -244,15 +245,15 @@ class Producer(OfOneProcess, Generic[K, V]):
             self._attend()
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send all and wait until every record has met its end.
+        """Wait until every record is acknowledged or has failed.
 
-        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
-        when time is up: then records go on being sent.
+        Raises DeliveryFailed if a record without callback and future has failed, RequestTimedOut
+        after `timeout_s`; the producer then goes on sending.
         """
         self._background.call(self._task.flush(timeout_s))
 
     def partitions_for(self, topic: str) -> list[int]:
-        """A topic's partitions; the broker may create the topic."""
+        """The partitions of a topic, which the broker may create."""
         try:
             return list(self._producer.partitions(topic))
         except UnknownTopicOrPartition:
@@ -260,53 +261,54 @@ class Producer(OfOneProcess, Generic[K, V]):
             return list(self._producer.partitions(topic))
 
     def statistics(self) -> ProducerStatistics:
-        """What was done so far, and how it stands."""
+        """Counts since the start, and the current state."""
         return self._producer.statistics()
 
     # -- transactions --------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
-        """Take the transactional id over, once, before all else.
+        """Register the transactional id. Call it once, before all other calls.
 
-        Other producers of the same id are fenced, and what they left open is aborted.
+        Fences other producers with the same id and aborts their open transaction.
         """
         self._background.call(self._producer.init_transactions())
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: records and offsets from now on are part of it."""
+        """Begin a transaction: records and offsets sent from now on belong to it."""
         self._background.check()
         self._producer.begin_transaction()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit a group's offsets, the next ones to read, if the transaction is committed.
+        """Commit a group's offsets (of the next records to read) with the transaction.
 
-        Raises AbortRequired, such as when the member is not in the group any more.
+        Raises AbortRequired, for example when the member has left the group.
         """
         self._background.call(self._producer.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
-        """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
+        """Flush and commit.
 
-        Whatever else is raised leaves the outcome open: call this again.
+        After AbortRequired, call `abort_transaction`; after ProducerUnusable, close the producer.
+        After any other error the outcome is unknown: call `commit_transaction` again.
         """
         self._background.call(self._task.end_transaction(commit=True))
 
     def abort_transaction(self) -> None:
-        """Abort the transaction; records that were not sent yet never will be."""
+        """Abort the transaction. Records that are not sent yet are dropped."""
         self._background.call(self._task.end_transaction(commit=False))
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether there is a transaction that can be aborted."""
+        """Whether a transaction is open that can be aborted."""
         return self._producer.has_open_transaction
 
     # -- the end -------------------------------------------------------------------------------
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, or abort the open transaction, then end the connections.
+        """Flush, or abort the open transaction, and close the connections.
 
-        After `timeout_s`, 0 for at once, what is not acknowledged fails. Raises as `flush`.
-        Harmless where all has ended, or is the parent process'.
+        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises as
+        `flush`. Has no effect if the producer is closed, or belongs to the parent process.
         """
         if self._background.unusable is not None:
             return
