@@ -42,6 +42,7 @@ from raylog.client.security.scram import ITERATIONS_MIN
 from raylog.wire.errors import (
     DelegationTokenRequestNotAllowed,
     DuplicateResource,
+    InvalidConfig,
     InvalidRequest,
     InvalidUpdateVersion,
     LogDirNotFound,
@@ -336,6 +337,28 @@ class TestWithoutAnAuthorizer:
         with Admin(cluster) as admin:
             brokers = [Resource(ResourceType.BROKER, str(one)) for one in admin.metadata([]).nodes]
             assert sorted(admin.list_config_resources([ResourceType.BROKER]), key=str) == brokers
+
+    def test_settings_that_are_lists(self, cluster: str, topic: str) -> None:
+        resource = Resource(ResourceType.TOPIC, topic)
+        with Admin(cluster) as admin:
+            admin.create_topics([NewTopic(topic, 1, 1)])
+
+            def policy() -> object:
+                (value,) = (
+                    entry.value
+                    for entry in admin.describe_configs(resource)
+                    if entry.name == "cleanup.policy"
+                )
+                return value
+
+            admin.alter_configs(resource, append={"cleanup.policy": "compact"}, validate_only=True)
+            assert policy() == "delete"
+            admin.alter_configs(resource, append={"cleanup.policy": "compact"})
+            until(policy, "delete,compact")
+            admin.alter_configs(resource, subtract={"cleanup.policy": "delete"})
+            until(policy, "compact")
+            with pytest.raises(InvalidConfig):
+                admin.alter_configs(resource, append={"retention.ms": "1"})
 
     @pytest.mark.parametrize("protocol", ["classic", "consumer"])
     def test_a_static_member_is_removed(self, cluster: str, topic: str, protocol: str) -> None:

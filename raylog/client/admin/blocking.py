@@ -135,9 +135,29 @@ class Admin(OfOneProcess, Closing):
         """All settings of a resource."""
         return self._run(self._admin.describe_configs(resource, documentation=documentation))
 
-    def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
-        """Set values, or reset them to the default by None. Others do not change (KIP-339)."""
-        self._run(self._admin.alter_configs(resource, changes))
+    def alter_configs(
+        self,
+        resource: Resource,
+        changes: Mapping[str, str | None] | None = None,
+        *,
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Set values, or reset them to the default by None. Others do not change (KIP-339).
+
+        `append` adds values, separated by commas, to settings that are lists; `subtract` removes
+        them.
+        """
+        self._run(
+            self._admin.alter_configs(
+                resource,
+                changes,
+                append=append,
+                subtract=subtract,
+                validate_only=validate_only,
+            )
+        )
 
     def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
         """Resources that can have settings, of some types (none: of all)."""

@@ -261,18 +261,37 @@ class TopicAdmin:
             )
         return entries
 
-    async def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
-        """Set values, or reset them to the default by None. Others do not change (KIP-339)."""
+    async def alter_configs(
+        self,
+        resource: Resource,
+        changes: Mapping[str, str | None] | None = None,
+        *,
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Set values, or reset them to the default by None. Others do not change (KIP-339).
+
+        `append` adds values, separated by commas, to settings that are lists; `subtract` removes
+        them.
+        """
+        asked = [
+            (name, _DELETE if value is None else _SET, value)
+            for name, value in (changes or {}).items()
+        ]
+        asked += [(name, _APPEND, value) for name, value in (append or {}).items()]
+        asked += [(name, _SUBTRACT, value) for name, value in (subtract or {}).items()]
         configs = [
-            AlterableConfig(name=name, config_operation=int(value is None), value=value)
-            for name, value in changes.items()
+            AlterableConfig(name=name, config_operation=operation, value=value)
+            for name, operation, value in asked
         ]
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
                     resource_type=resource.type, resource_name=resource.name, configs=configs
                 )
-            ]
+            ],
+            validate_only=validate_only,
         )
         response = await self._core.ask(
             await self._node_of(resource), request, IncrementalAlterConfigsResponse
@@ -436,6 +455,8 @@ class TopicAdmin:
         return known[resource.name]
 
 
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+"""Kafka's `AlterConfigOp.OpType`."""
 _DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 _FENCED_SINCE = 2
 """DescribeCluster version that can tell of fenced brokers (KIP-1073)."""
