@@ -11,8 +11,8 @@ from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.commits import Offsets
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.listener import RebalanceListener
+from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.interceptors import ConsumerRecord
-from raylog.client.settings import ConsumerSettings
 from raylog.simulation.history import KIP_848, GroupHistory
 from raylog.simulation.scene import Scene
 from raylog.simulation.seats import EXPECTED, Life, check_sound
