@@ -97,7 +97,7 @@ def consume(
 ) -> None:
     """Print a topic's records, one per line, until Ctrl-C, the end (-e) or a count (-n).
 
-    By default it prints only new records; --from earliest prints existing ones too.
+    By default it prints only new records; --from earliest prints all of them.
     """
     from raylog.client import BlockingClient, TopicPartition
 
