@@ -23,7 +23,9 @@ from raylog.wire.record import Record, decode_records, encode_records
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BLOBS = st.none() | st.binary(max_size=70) | st.sampled_from([b"k" * 8_192, b"v" * 63, b"v" * 64])
 KEYS = st.none() | st.binary(max_size=9) | st.sampled_from([b"k" * 130, b"k" * 131])
-HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=70)), max_size=3)
+HEADERS = st.lists(
+    st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=70)), max_size=3
+).map(lambda headers: headers or ())
 TIMES = st.integers(0, 2**45) | st.sampled_from([2**62, 2**63 - 1])
 RECORDS = st.lists(
     st.builds(Record, st.just(0), TIMES, KEYS, BLOBS, HEADERS), min_size=1, max_size=60
