@@ -110,7 +110,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         Without `partition`, the key selects the partition. `on_delivery` is called with the
         metadata and the failure, or None, when the record is acknowledged or has failed, in order
         within a partition. If an earlier record without callback and future has failed, this call
-        or `flush` raises DeliveryFailed.
+        or `flush` raises DeliveryFailed; then this record is not sent.
         """
         if self._must_wait:
             await self._wait_for_room()
@@ -323,12 +323,12 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
     async def _attend(self) -> None:
         """See to what a record has begun: a batch to be sent, a full buffer."""
         self._task.poke()
-        self._must_wait = self._producer.is_full
-        self._producer.raise_failures()
+        self._must_wait = self._producer.is_full or self._producer.has_failures
         await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
 
     async def _wait_for_room(self) -> None:
-        """Before a record: wait while the buffer is full."""
+        """Before a record: raise what has failed, wait while the buffer is full."""
+        self._producer.raise_failures()
         if self._producer.is_full:
             await self._task.make_room()
         self._must_wait = False

@@ -128,7 +128,8 @@ class Producer(OfOneProcess, Generic[K, V]):
         the failure, or None, when the record is acknowledged or has failed: in order within a
         partition, in the producer's thread, which sends nothing until the call returns. The
         callback may send records, but not when the buffer is full. If an earlier record without
-        callback and future has failed, this call or `flush` raises DeliveryFailed.
+        callback and future has failed, `flush` or this call raises DeliveryFailed; then this record is
+        not sent.
         """
         if self._must_wait or self._background.unusable is not None:
             self._wait_for_room()
@@ -357,12 +358,12 @@ class Producer(OfOneProcess, Generic[K, V]):
         if not self._is_poking:
             self._is_poking = True
             self._background.post(self._poke)
-        self._must_wait = self._producer.is_full
-        self._producer.raise_failures()
+        self._must_wait = self._producer.is_full or self._producer.has_failures
 
     def _wait_for_room(self) -> None:
         """Before a record: wait while the buffer is full, raise where nothing is taken at all."""
         self._background.check()
+        self._producer.raise_failures()
         if self._producer.is_full:
             if self._background.is_current:
                 raise BufferExhausted(

@@ -287,6 +287,13 @@ class ProducerCore:
             if not self._accumulator.is_empty:
                 await self._sender.wait(float("inf"), everything=True)
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether `raise_failures` would raise."""
+        if self._transactions is not None:
+            return self._transactions.state.error is not None
+        return self.reports.has_failures
+
     def raise_failures(self) -> None:
         """Raise DeliveryFailed if records failed that have no listener, since last asked.
 

@@ -103,6 +103,11 @@ class Reports:
                     self._first_failure = _delivery(batch, _UNKNOWN_OFFSET, failure)
         self._tell(batch, _UNKNOWN_OFFSET, -1, failure)
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether records failed since this was last asked that nobody watches."""
+        return self._first_failure is not None
+
     def raise_failures(self) -> None:
         """Raise DeliveryFailed if records failed since this was last asked that nobody watches."""
         if self._first_failure is None:

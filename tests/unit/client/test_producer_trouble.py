@@ -7,7 +7,15 @@ from uuid import uuid4
 
 import pytest
 
-from raylog.client import Admin, AsyncProducer, NewTopic, Producer
+from raylog.client import (
+    EARLIEST,
+    Admin,
+    AsyncProducer,
+    Consumer,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
 from raylog.client.connection import Connection
 from raylog.client.errors import (
     AbortRequired,
@@ -379,3 +387,24 @@ def test_flush_waits_for_what_was_sent_before_it(brokers: EmbeddedBroker, topic:
         flushed = True
         assert before.done()
         assert sent < 10_000
+
+
+def test_failures_of_earlier_records_are_raised_before_another_is_taken(
+    brokers: EmbeddedBroker, topic: str
+) -> None:
+    """Whoever sends a record again because `send` raised must not double it."""
+    with Producer(brokers.bootstrap, max_request_size=2_000_000) as producer:
+        producer.send(topic, bytes(1_900_000), partition=0)
+        while not producer.statistics().errors:
+            producer.partitions_for(topic)
+        producer.send(topic, b"due", partition=1, on_delivery=lambda metadata, failure: None)
+        with pytest.raises(DeliveryFailed, match="1 records were not delivered"):
+            producer.submit(topic, b"refused", partition=1)
+        producer.send_and_wait(topic, b"taken", partition=1)
+    with Consumer(brokers.bootstrap) as consumer:
+        key = TopicPartition(topic, 1)
+        consumer.assign({key: EARLIEST})
+        found: list[bytes | None] = []
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll_records()]
+    assert found == [b"due", b"taken"]
