@@ -58,6 +58,7 @@ class Buffered:
         self._assigned: dict[TopicPartition, Progress] = {}
         self._ready: OrderedDict[TopicPartition, Progress] = OrderedDict()
         """With fetched blocks, and not paused."""
+        self._paused: dict[TopicPartition, Progress] = {}
         self._touched: dict[TopicPartition, None] = {}
         """To be looked at: something of them has changed."""
         self._failures: dict[object, Exception] = {}
@@ -201,6 +202,15 @@ class Buffered:
             self._forget_block(block)
         progress.blocks.clear()
         self._ready.pop(progress.key, None)
+
+    def _evict_paused(self) -> bool:
+        """Drop what is here of paused partitions, to be fetched again; whether there was any."""
+        with self.lock:
+            evicted = [progress for progress in self._paused.values() if progress.blocks]
+            for progress in evicted:
+                self._drop_blocks(progress)
+                progress.refetch()
+        return bool(evicted)
 
     def _forget_block(self, block: FetchedBatches) -> None:
         self.buffered_bytes -= block.size

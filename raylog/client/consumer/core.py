@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from raylog.assignors.api import Assignor, PluginError, load
+from raylog.assignors.api import Assignor
 from raylog.client.cluster import CommittedOffset, TopicPartition
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
-from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
-from raylog.client.consumer.group.consumer import ConsumerMember, MemberSettings
 from raylog.client.consumer.group.events import (
     Fail,
     RejoinAsked,
@@ -30,7 +27,8 @@ from raylog.client.consumer.group.events import (
     Take,
     Taken,
 )
-from raylog.client.consumer.group.shell import GroupShell, Membership
+from raylog.client.consumer.group.members import load_assignors, new_member
+from raylog.client.consumer.group.shell import GroupShell
 from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
@@ -552,12 +550,13 @@ class ConsumerCore:
 
     def _new_group(self) -> GroupShell:
         """A member of the group, not joined yet."""
-        assignors = self._load_assignors()
+        assignors = self._assignors or load_assignors(self.settings)
+        backoff_ms = self.control.settings.retry_backoff_ms
         shell = GroupShell(
             self._joins,
             self.control,
             self._coordinators,
-            self._new_member(assignors),
+            new_member(self.settings, assignors, backoff_ms, self.io.chance),
             assignors,
             create_topics=self.settings.allow_auto_create_topics,
             internal_topics=not self.settings.exclude_internal_topics,
@@ -568,47 +567,6 @@ class ConsumerCore:
     def _topics_seen(self, topics: Collection[str]) -> None:
         self.fetcher.metadata_seen(topics)
         self.nudge()
-
-    def _new_member(self, assignors: Collection[Assignor]) -> Membership:
-        settings = self.settings
-        assert settings.group_id is not None, "members have a group"
-        if settings.group_protocol == "consumer":
-            return ConsumerMember(
-                MemberSettings(
-                    settings.group_id,
-                    self._member_id(),
-                    max_poll_interval_ms=settings.max_poll_interval_ms,
-                    retry_backoff_ms=self.control.settings.retry_backoff_ms,
-                    group_instance_id=settings.group_instance_id,
-                    rack=settings.client_rack or None,
-                    remote_assignor=settings.group_remote_assignor,
-                )
-            )
-        return ClassicMember(
-            ClassicSettings(
-                settings.group_id,
-                session_timeout_ms=settings.session_timeout_ms,
-                heartbeat_interval_ms=settings.heartbeat_interval_ms,
-                max_poll_interval_ms=settings.max_poll_interval_ms,
-                retry_backoff_ms=self.control.settings.retry_backoff_ms,
-                group_instance_id=settings.group_instance_id,
-                rack=settings.client_rack or None,
-            ),
-            list(assignors),
-        )
-
-    def _member_id(self) -> str:
-        """A random UUID, the same in a simulation that repeats."""
-        high, low = (int(self.io.chance() * 2**53) for _ in range(2))
-        return str(uuid.UUID(int=high << 75 | low, version=4))
-
-    def _load_assignors(self) -> tuple[Assignor, ...]:
-        if self._assignors or self.settings.group_protocol != "classic":
-            return self._assignors
-        try:
-            return tuple(map(load, self.settings.partition_assignment_strategy))
-        except PluginError as error:
-            raise InvalidSetting(f"partition.assignment.strategy: {error}") from error
 
 
 def as_committed(

@@ -57,7 +57,6 @@ class Fetcher(Buffered):
         self._core = core
         self._cluster = self.positions.core.cluster
         self._sources: dict[int, Source] = {}
-        self._paused: dict[TopicPartition, Progress] = {}
         self._again = Agenda()
         self._stale: set[str] = set()
         """Topics whose leaders may have moved."""
@@ -392,15 +391,6 @@ class Fetcher(Buffered):
         """Bytes that may be fetched besides those that are here or on their way."""
         taken = sum(source.max_bytes for source in self._sources.values())
         return self.settings.prefetch_bytes - self.buffered_bytes - taken
-
-    def _evict_paused(self) -> bool:
-        """Drop what is here of paused partitions, to be fetched again; whether there was any."""
-        with self.lock:
-            evicted = [progress for progress in self._paused.values() if progress.blocks]
-            for progress in evicted:
-                self._drop_blocks(progress)
-                progress.refetch()
-        return bool(evicted)
 
     @property
     def any_pending(self) -> bool:

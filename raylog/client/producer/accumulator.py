@@ -44,6 +44,7 @@ from raylog.client.producer.batch import (
     ProducerIdentity,
     headers_size,
 )
+from raylog.client.producer.queue import PartitionQueue
 from raylog.wire.records import BATCH_OVERHEAD, NO_SEQUENCE
 
 __all__ = [
@@ -81,48 +82,6 @@ ELSEWHERE = Appended.ELSEWHERE
 """Looked at for every record: an attribute of an enumeration takes 30 ns."""
 
 
-class _Queue:
-    """One partition's batches."""
-
-    def __init__(self, key: TopicPartition, *, is_ordered: bool = False) -> None:
-        self.key = key
-        self.is_ordered = is_ordered
-        """Whether nothing leaves while something is in flight: only sequences order repeats."""
-        self.open: Batch | None = None
-        """The batch that takes records; the last of `batches`."""
-        self.batches: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
-        self.refused: list[Batch] = []
-        self.next_sequence = 0
-        self.not_before_ms = 0.0
-        """0: nothing keeps it from sending."""
-        self.taken_bytes = 0
-        """Of batches that are not open any more, since the partition was chosen for records."""
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether the first batch takes no more records."""
-        return self.batches[0] is not self.open
-
-    @property
-    def may_send(self) -> bool:
-        """Whether the first batch may leave as far as the partition is concerned."""
-        if not self.batches or self.refused or self.not_before_ms:
-            return False
-        return not (self.is_ordered and self.in_flight)
-
-    @property
-    def lingers_since_ms(self) -> float | None:
-        """When the first batch was begun, if that takes more records and may leave one day."""
-        return self.batches[0].created_ms if self.may_send and not self.is_sealed else None
-
-    def seal(self) -> None:
-        """Let the open batch take no more records."""
-        if self.open is not None:
-            self.taken_bytes += self.open.size
-            self.open = None
-
-
 class Accumulator:
     """All partitions' batches of one producer."""
 
@@ -149,7 +108,7 @@ class Accumulator:
         self.held_bytes = 0
         """Of all batches, waiting or in flight: their bytes and what objects take beside them."""
         self._lock = threading.Lock()
-        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._is_closed = False
         self._batch_count = 0
         self._in_flight = 0
@@ -157,13 +116,13 @@ class Accumulator:
         self._one_at_a_time = one_at_a_time
         self._awaited: list[set[Batch]] = []
         """Of each flush, the batches that it waits for."""
-        self._ready: dict[_Queue, None] = {}
+        self._ready: dict[PartitionQueue, None] = {}
         """May send now; who sent goes to the end, so that all have their turn."""
-        self._lingering: list[tuple[float, int, _Queue]] = []
+        self._lingering: list[tuple[float, int, PartitionQueue]] = []
         """By creation, partitions whose first batch is open; entries may be out of date."""
-        self._delayed: list[tuple[float, int, _Queue]] = []
+        self._delayed: list[tuple[float, int, PartitionQueue]] = []
         """By time, partitions that wait for it; entries may be out of date."""
-        self._held_up: dict[_Queue, None] = {}
+        self._held_up: dict[PartitionQueue, None] = {}
         """The last try to send there failed: what waits behind that is as good as tried."""
         self._order = itertools.count()
 
@@ -262,7 +221,7 @@ class Accumulator:
         with self._lock:
             if self._is_closed:
                 raise ClientError("the producer is closed")
-            self._queues.setdefault(key, _Queue(key, is_ordered=self._one_at_a_time))
+            self._queues.setdefault(key, PartitionQueue(key, is_ordered=self._one_at_a_time))
 
     def choose(self, key: tuple[str, int]) -> None:
         """A partition was chosen for the records to come: it has taken nothing of them yet."""
@@ -289,14 +248,14 @@ class Accumulator:
             "a request above their socket.request.max.bytes"
         )
 
-    def _new_batch(self, queue: _Queue) -> Batch:
+    def _new_batch(self, queue: PartitionQueue) -> Batch:
         """Seal the open batch and begin another."""
         queue.seal()
         queue.open = batch = Batch(queue.key, self._now_ms())
         self._put(queue, batch)
         return batch
 
-    def _put(self, queue: _Queue, batch: Batch) -> None:
+    def _put(self, queue: PartitionQueue, batch: Batch) -> None:
         """Add a batch behind the others of its partition."""
         queue.batches.append(batch)
         self._batch_count += 1
@@ -351,7 +310,7 @@ class Accumulator:
                 self._lingering[0][0] + linger_ms if self._lingering else float("inf"),
             )
 
-    def _schedule(self, queue: _Queue) -> None:
+    def _schedule(self, queue: PartitionQueue) -> None:
         """Note when a partition may send next; to be called when that may have changed."""
         if not queue.may_send:
             self._ready.pop(queue, None)
@@ -365,7 +324,7 @@ class Accumulator:
             created_ms = queue.batches[0].created_ms
             heapq.heappush(self._lingering, (created_ms, next(self._order), queue))
 
-    def _delay(self, queue: _Queue, not_before_ms: float) -> None:
+    def _delay(self, queue: PartitionQueue, not_before_ms: float) -> None:
         """Let a partition send nothing for a while."""
         if not_before_ms > queue.not_before_ms:
             queue.not_before_ms = not_before_ms
@@ -408,7 +367,7 @@ class Accumulator:
             self._in_flight += len(taken)
             return taken
 
-    def _take_first(self, queue: _Queue) -> Batch:
+    def _take_first(self, queue: PartitionQueue) -> Batch:
         batch = queue.batches.popleft()
         if batch is queue.open:
             queue.seal()
@@ -588,7 +547,7 @@ class Accumulator:
             self.needs_identity = False
             return given_up
 
-    def _settle(self, queue: _Queue, batch: Batch) -> None:
+    def _settle(self, queue: PartitionQueue, batch: Batch) -> None:
         """Take an answered batch out of flight; the last one lets the repeats go."""
         queue.in_flight.remove(batch)
         self._in_flight -= 1
@@ -613,7 +572,7 @@ class Accumulator:
             awaited.discard(batch)
 
 
-def _is_current(lingering: tuple[float, int, _Queue]) -> bool:
+def _is_current(lingering: tuple[float, int, PartitionQueue]) -> bool:
     """Whether an entry of `Accumulator._lingering` is not out of date."""
     return lingering[2].lingers_since_ms == lingering[0]
 

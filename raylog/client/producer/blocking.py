@@ -128,8 +128,8 @@ class Producer(OfOneProcess, Generic[K, V]):
         the failure, or None, when the record is acknowledged or has failed: in order within a
         partition, in the producer's thread, which sends nothing until the call returns. The
         callback may send records, but not when the buffer is full. If an earlier record without
-        callback and future has failed, `flush` or this call raises DeliveryFailed; then this record is
-        not sent.
+        callback and future has failed, `flush` or this call raises DeliveryFailed; then this
+        record is not sent.
         """
         if self._must_wait or self._background.unusable is not None:
             self._wait_for_room()

@@ -1,0 +1,50 @@
+"""One partition's batches in the accumulator."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.producer.batch import Batch
+
+
+class PartitionQueue:
+    """One partition's batches."""
+
+    def __init__(self, key: TopicPartition, *, is_ordered: bool = False) -> None:
+        self.key = key
+        self.is_ordered = is_ordered
+        """Whether nothing leaves while something is in flight: only sequences order repeats."""
+        self.open: Batch | None = None
+        """The batch that takes records; the last of `batches`."""
+        self.batches: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.refused: list[Batch] = []
+        self.next_sequence = 0
+        self.not_before_ms = 0.0
+        """0: nothing keeps it from sending."""
+        self.taken_bytes = 0
+        """Of batches that are not open any more, since the partition was chosen for records."""
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the first batch takes no more records."""
+        return self.batches[0] is not self.open
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the first batch may leave as far as the partition is concerned."""
+        if not self.batches or self.refused or self.not_before_ms:
+            return False
+        return not (self.is_ordered and self.in_flight)
+
+    @property
+    def lingers_since_ms(self) -> float | None:
+        """When the first batch was begun, if that takes more records and may leave one day."""
+        return self.batches[0].created_ms if self.may_send and not self.is_sealed else None
+
+    def seal(self) -> None:
+        """Let the open batch take no more records."""
+        if self.open is not None:
+            self.taken_bytes += self.open.size
+            self.open = None
