@@ -41,6 +41,7 @@ from raylog.client.interception import Chain
 from raylog.client.io import Io
 from raylog.client.offsets import list_offsets
 from raylog.client.settings import ClientSettings
+from raylog.wire.uuids import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 _WAIT_MS_MAX = 3_600_000.0
@@ -311,11 +312,17 @@ class ConsumerCore:
     # -- commits ---------------------------------------------------------------------------------
 
     def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Where the application is in partitions, to be committed."""
+        """Where the application is in partitions, to be committed.
+
+        A position in a topic that was deleted says nothing about the one that has its name now.
+        """
         found = {}
         for key in keys:
             progress = self.fetcher.progress_of(key)
-            if progress is not None and progress.position is not None:
+            if progress is None or progress.position is None:
+                continue
+            topic = self.control.cluster.topics.get(key.topic)
+            if topic is None or progress.topic_id in (ZERO_UUID, topic.topic_id):
                 found[key] = CommittedOffset(progress.position, progress.epoch)
         return found
 

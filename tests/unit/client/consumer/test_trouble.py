@@ -280,3 +280,21 @@ def test_poll_keeps_to_its_time_though_a_revocation_waits_for_a_commit(
         while reader.statistics().rebalances < 2:
             reader.poll_records(100)
     assert committed(broker, key, key.topic) == 100
+
+
+def test_a_position_in_a_deleted_topic_is_not_committed_for_its_namesake(
+    broker: EmbeddedBroker, key: TopicPartition
+) -> None:
+    with consumer(broker, key.topic, auto_commit=False) as reader, Admin(broker.bootstrap) as admin:
+        reader.assign([key])
+        while not reader.poll_records(1_000):
+            pass
+        assert reader._core.positions([key])
+        reader._core.fetcher.pause([key])  # so that only the commit looks at the topic
+        admin.delete_topics([key.topic])
+        admin.create_topics([NewTopic(key.topic, 1)])
+        before = reader._core.fetcher.progress_of(key)
+        reader._run(reader._core.control.refresh([key.topic]))
+        assert reader._core.fetcher.progress_of(key) is before
+        reader.commit()
+        assert key not in admin.group_offsets(key.topic)
