@@ -43,7 +43,7 @@ class BackgroundLoop:
         """Run a coroutine to its end; whatever interrupts the caller cancels it."""
         try:
             loop = self._started()
-            self._require_another_thread()
+            self.require_another_thread()
         except ClientError:
             coroutine.close()
             raise
@@ -82,9 +82,13 @@ class BackgroundLoop:
         """Whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
-    def _require_another_thread(self) -> None:
+    def require_another_thread(self) -> None:
+        """Raise ClientError in this thread, which cannot wait for itself."""
         if self.is_current:
-            raise ClientError("on_delivery runs in the thread that it would wait for here")
+            raise ClientError(
+                "on_delivery runs in the client's own thread, so it cannot wait for that thread: "
+                "use send or submit in it, and wait in another thread"
+            )
 
     def _started(self) -> asyncio.AbstractEventLoop:
         self.check()

@@ -34,6 +34,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def require_partitions(keys: Iterable[object]) -> None:
+    """Raise TypeError unless all of them are partitions."""
+    for key in keys:
+        if not isinstance(key, TopicPartition):
+            raise TypeError(f"expected partitions as TopicPartition(topic, number), found {key!r}")
+
+
 class Node(NamedTuple):
     """A broker as metadata names it."""
 
@@ -133,7 +140,7 @@ class ClusterView:
         if view is None:
             raise UnknownTopicOrPartition(
                 f"expected a partition of {key.topic!r} below {len(topic.partitions)}, "
-                f"found {key.partition}"
+                f"found {key.partition!r}"
             )
         return view
 

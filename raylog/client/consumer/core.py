@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raylog.assignors.api import Assignor
-from raylog.client.cluster import CommittedOffset, TopicPartition
+from raylog.client.cluster import CommittedOffset, TopicPartition, require_partitions
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
@@ -126,7 +126,7 @@ class ConsumerCore:
         """Be a member of the group, and read what it assigns."""
         self.check_open()
         if self.settings.group_id is None:
-            raise InvalidSetting("subscribe needs a group_id, found none: or assign partitions")
+            raise InvalidSetting("subscribe needs a group_id, found none: set one, or use assign")
         if self.group is None:
             if self.fetcher.assignment():
                 raise WrongState("partitions are assigned: unsubscribe before you subscribe")
@@ -147,10 +147,12 @@ class ConsumerCore:
         if self.group is not None:
             raise WrongState("topics are subscribed to: unsubscribe before you assign")
         self.start()
+        keys = list(starts)
+        require_partitions(keys)
         if isinstance(starts, Mapping):
             self.fetcher.assign(starts)
         else:
-            self._assign_committed(list(starts))
+            self._assign_committed(keys)
         self.nudge()
 
     def _assign_committed(self, keys: list[TopicPartition]) -> None:
@@ -169,7 +171,7 @@ class ConsumerCore:
     def check_open(self) -> None:
         """Raise unless the consumer is open and sound."""
         if self._broken is not None:
-            raise ClientError("the consumer has failed") from self._broken
+            raise ClientError(f"the consumer has failed: {self._broken!r}") from self._broken
         if self.is_closed:
             raise WrongState("the consumer is closed")
 
@@ -584,6 +586,7 @@ def as_committed(
         key: CommittedOffset(offset) if isinstance(offset, int) else offset
         for key, offset in offsets.items()
     }
+    require_partitions(found)
     for key, one in found.items():
         if not 0 <= one.offset <= _OFFSET_MAX:
             raise ValueError(f"{key}: expected an offset from 0 to 2**63 - 1, found {one.offset}")

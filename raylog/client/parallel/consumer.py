@@ -112,6 +112,7 @@ class ParallelConsumer:
         self._client, self._consumer = _settings(config, settings)
         self._kind = _choice(WorkerKind, "worker_kind", worker_kind)
         retry = retry or RetryPolicy()
+        _check_types(workers, retry, dead_letter)
         assert self._consumer.group_id is not None
         self._window_settings = WindowSettings(
             group=self._consumer.group_id,
@@ -282,8 +283,23 @@ def _choice(kinds: type[E], name: str, given: str) -> E:
         raise InvalidSetting(f"expected {name} to be one of {known}; found {given!r}") from None
 
 
+def _check_types(workers: object, retry: object, dead_letter: object) -> None:
+    """Refuse what is often given instead of the arguments' types."""
+    if not isinstance(workers, int) or workers < 1:
+        raise InvalidSetting(f"expected workers to be a number of 1 or more, found {workers!r}")
+    if not isinstance(retry, RetryPolicy):
+        raise InvalidSetting(f"expected retry to be a RetryPolicy(attempts=...), found {retry!r}")
+    if dead_letter is not None and not isinstance(dead_letter, DeadLetter):
+        raise InvalidSetting(
+            f"expected dead_letter to be None or a DeadLetter(topic_name=...), "
+            f"found {dead_letter!r}"
+        )
+
+
 def _check_function(fn: Callable[..., object], kind: WorkerKind, job: Job) -> None:
     """Refuse a function that the workers cannot run."""
+    if not callable(fn):
+        raise InvalidSetting(f"expected a function to call on records, found {fn!r}")
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(fn, "__call__", None)  # noqa: B004  # of a callable object
     )

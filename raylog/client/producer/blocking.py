@@ -170,6 +170,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
     ) -> RecordMetadata:
         """Send a record, wait until it is acknowledged, and raise its failure if it has failed."""
+        self._background.require_another_thread()
         return self.submit(topic, value, key, headers, timestamp_ms, partition).result()
 
     def send_rows(

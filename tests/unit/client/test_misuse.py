@@ -8,8 +8,9 @@ import gc
 import logging
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,10 @@ from raylog.client import (
     InvalidSetting,
     NewTopic,
     Producer,
+    RecordMetadata,
+    TopicPartition,
 )
+from raylog.client.parallel import ParallelConsumer
 from raylog.testing import EmbeddedBroker
 
 ANYWHERE = "localhost:9092"
@@ -202,3 +206,42 @@ def test_a_closed_producer_has_lost_nothing(
     with caplog.at_level(logging.WARNING), Producer(bootstrap) as producer:
         producer.send("closed", b"value")
     assert not caplog.text
+
+
+@pytest.mark.parametrize("wrong", [["pages"], [("pages", 0)], TopicPartition("pages", 0)])
+def test_partitions_of_other_types(bootstrap: str, wrong: Iterable[TopicPartition]) -> None:
+    message = r"expected partitions as TopicPartition\(topic, number\), found"
+    with Consumer(bootstrap, group_id="typed") as consumer:
+        with pytest.raises(TypeError, match=message):
+            consumer.assign(wrong)
+        with pytest.raises(TypeError, match=message):
+            consumer.commit(dict.fromkeys(wrong, 1))
+        consumer.assign([TopicPartition("pages", 0)])
+
+
+def test_a_callback_that_waits_for_its_own_thread(bootstrap: str) -> None:
+    raised: Future[ClientError] = Future()
+
+    def send_again(metadata: RecordMetadata | None, failure: Exception | None) -> None:
+        with pytest.raises(ClientError, match="use send or submit in it") as refused:
+            producer.send_and_wait("pages", b"two")
+        raised.set_result(refused.value)
+
+    with Producer(bootstrap) as producer:
+        producer.send("pages", b"one", on_delivery=send_again)
+    assert raised.done()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": "8"}, "expected workers to be a number of 1 or more, found '8'"),
+        ({"retry": 3}, r"expected retry to be a RetryPolicy\(attempts=...\), found 3"),
+        ({"dead_letter": "dlq"}, "expected dead_letter to be None or a DeadLetter.*found 'dlq'"),
+        ({"fn": None}, "expected a function to call on records, found None"),
+    ],
+)
+def test_arguments_of_a_parallel_consumer(settings: dict[str, Any], message: str) -> None:
+    arguments = {"topics": ["pages"], "fn": print, "group_id": "typed", **settings}
+    with pytest.raises(InvalidSetting, match=message):
+        ParallelConsumer(ANYWHERE, **arguments)

@@ -396,7 +396,7 @@ def test_results_that_no_topic_takes_fail_their_records_and_hold_up_no_others(
         ({"worker_kind": "process"}, "can be pickled"),
         ({"worker_kind": "fibre"}, "thread, process, asyncio, ray"),
         ({"order": "topic"}, "partition, key, none"),
-        ({"workers": 0}, "cells of 1 or more"),
+        ({"workers": 0}, "workers to be a number of 1 or more"),
         ({"drain_timeout_ms": 1e9}, "half of max_poll_interval_ms"),
     ],
 )
