@@ -271,6 +271,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """One record after another, without an end; the position is behind what was yielded."""
         while True:
+            self.core.check_reads()
             for record in await self.poll_records(_ITERATION_POLL_MS, 1):
                 yield record
 

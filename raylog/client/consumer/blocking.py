@@ -275,6 +275,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
         """One record after another, without an end; the position is behind what was yielded."""
         while True:
+            self._core.check_reads()
             yield from self.poll_records(_ITERATION_POLL_MS, 1)
 
     def _until(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:

@@ -21,7 +21,6 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotKafka
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
-    EncodeError,
     ErrorCode,
     KafkaError,
     error_of,
@@ -165,7 +164,7 @@ class Commits:
             try:
                 if merged:
                     await self._commit(merged, holds)
-            except (KafkaError, ClientError, EncodeError) as error:
+            except Exception as error:  # noqa: BLE001 - whoever asked is told; others go on
                 failure = error
             for lost in failures:
                 commit = self._queue.popleft()

@@ -175,6 +175,11 @@ class ConsumerCore:
         if self.is_closed:
             raise WrongState("the consumer is closed")
 
+    def check_reads(self) -> None:
+        """Raise WrongState for whoever waits for records though none can ever come."""
+        if self.group is None and not self.fetcher.assignment():
+            raise WrongState("there is nothing to read: subscribe to topics or assign partitions")
+
     @property
     def has_auto_commit(self) -> bool:
         """Whether positions are committed without a word."""

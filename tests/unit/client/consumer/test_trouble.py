@@ -298,3 +298,20 @@ def test_a_position_in_a_deleted_topic_is_not_committed_for_its_namesake(
         assert reader._core.fetcher.progress_of(key) is before
         reader.commit()
         assert key not in admin.group_offsets(key.topic)
+
+
+def test_iteration_over_nothing_is_refused(broker: EmbeddedBroker) -> None:
+    async def first(reader: AsyncConsumer[bytes, bytes]) -> object:
+        return await anext(aiter(reader))
+
+    async def main() -> None:
+        async with AsyncConsumer(broker.bootstrap, group_id="g") as reader:
+            with pytest.raises(WrongState, match="subscribe to topics or assign partitions"):
+                await first(reader)
+
+    asyncio.run(main())
+    with (
+        consumer(broker, "g") as reader,
+        pytest.raises(WrongState, match="subscribe to topics or assign partitions"),
+    ):
+        next(iter(reader))
