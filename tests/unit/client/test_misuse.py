@@ -194,9 +194,12 @@ def test_records_of_a_producer_that_was_not_closed(
 ) -> None:
     producer = Producer(bootstrap, linger_ms=60_000, delivery_timeout_ms=120_000)
     producer.send("unclosed", b"value")
+    thread = producer._background._thread
+    assert thread is not None
     with caplog.at_level(logging.WARNING):
         del producer
         gc.collect()
+        thread.join(30)  # it may hold the producer for a moment, and ends it then
     assert "a producer was not closed, and its last records are lost" in caplog.text
 
 
