@@ -179,7 +179,14 @@ def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Repor
 def _coordinate(address: str, topic: str) -> None:
     """Have the group coordinator started, as a frame may do too: it is there from the beginning."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "early", "log_level": 0})
-    consumer.committed([TopicPartition(topic, 0)], timeout=60)
+    deadline = monotonic() + 60
+    while True:
+        try:
+            consumer.committed([TopicPartition(topic, 0)], timeout=60)
+            break
+        except KafkaException as error:  # librdkafka hands on what a starting coordinator says
+            if error.args[0].code() != KafkaError.NOT_COORDINATOR or monotonic() > deadline:
+                raise
     consumer.close()
 
 
