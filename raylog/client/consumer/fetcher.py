@@ -208,7 +208,7 @@ class Fetcher(Buffered):
 
     def any_done(self) -> bool:
         """Whether a fetch was answered."""
-        return any(source.is_done for source in self._sources.values())
+        return any(source.is_done for source in tuple(self._sources.values()))  # for any thread
 
     @property
     def has_work(self) -> bool:

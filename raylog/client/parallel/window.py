@@ -153,6 +153,7 @@ class Window:
             partition = self._partitions[key] = Partition(key, self.settings.order)
         elif partition.progress is not None:
             self._detach(partition)
+            self._partitions[key] = partition
         progress = Progress(key, committed, finished, note_bytes_max=self.settings.note_bytes_max)
         partition.progress, partition.last_commit = progress, progress.commit_point()
         self._flow.shares(len(self.assignment()))

@@ -133,6 +133,8 @@ class Sender:
         if for_good:
             given_up += self._accumulator.close()
             self._routes.close()
+        if given_up and self._transactions is not None:
+            self._transactions.state.batch_failed(reason)
         for batch in given_up:
             self._reports.failed(batch, reason)
 
