@@ -10,6 +10,7 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.progress import COMMITTED
 from raylog.client.consumer.settings import ConsumerSettings
+from raylog.client.consumer.sources import Source
 from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST
@@ -277,3 +278,17 @@ def test_a_block_gives_batches_or_the_records_in_them() -> None:
     assert taken is not None
     assert (taken[0].base_offset, len(decode_batch(taken[1]))) == (10, 10)
     assert [record.offset for record in block.take()] == list(range(20, 30))
+
+
+def test_a_thread_that_polls_may_look_at_fetches_while_another_sends_them() -> None:
+    """The one that sends may add a broker meanwhile."""
+
+    class Asked(Source):
+        @property
+        def is_done(self) -> bool:
+            fetcher._sources[self.node_id + 3] = Source(self.node_id + 3)
+            return False
+
+    fetcher = Fetcher(core_of(FakeCluster()), ConsumerSettings())
+    fetcher._sources.update({node_id: Asked(node_id) for node_id in range(3)})
+    assert not fetcher.has_work

@@ -265,6 +265,17 @@ def test_cancelled_while_a_group_is_added_the_transaction_gets_its_end() -> None
     assert len(test.cluster.requests(EndTxnRequest)) == 1
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_whose_records_were_given_up_is_not_committed(version: int) -> None:
+    """As by a sender whose task has failed."""
+    test = TransactionalRig(version).started()
+    test.send(b"lost")
+    test.producer.give_up(ClientError("the sender has failed"))
+    with pytest.raises(AbortRequired, match="the sender has failed"):
+        run_blocking(test.producer.commit_transaction())
+    run_blocking(test.producer.abort_transaction())
+
+
 def cancel_at(test: TransactionalRig, kind: type[object]) -> None:
     """The caller is cancelled while it waits for the answer to such a request."""
     io = test.producer._core.io
