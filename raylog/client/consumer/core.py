@@ -265,10 +265,9 @@ class ConsumerCore:
         if self._settling is not step:
             self._settling = step
             self._settle_until_ms = now_ms + self.control.settings.operation_timeout_ms
-            keys = [key for key in step.partitions if self.fetcher.progress_of(key)]
-            self.fetcher.pause(keys)
+            self.fetcher.pause(key for key in step.partitions if self.fetcher.progress_of(key))
             if self.has_auto_commit:
-                self.commit_moved(keys)
+                self.commit_moved(step.partitions)
         if leaving:
             self._settle_until_ms = min(self._settle_until_ms, now_ms + timeout_ms)
         await self.commits.drain(max(0.0, min(timeout_ms, self._settle_until_ms - now_ms)))
