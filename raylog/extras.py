@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 _PACKAGES = {
     "arrow": ("numpy", "pyarrow"),
-    "cli": ("rich", "typer"),
-    "loadtest": ("confluent_kafka", "gevent", "locust"),
+    "cli": ("rich", "textual", "typer"),
+    "loadtest": ("gevent", "hdrh", "locust", "plotly"),
     "opentelemetry": ("opentelemetry",),
     "protoc": ("grpc_tools",),
     "ray": ("ray",),

@@ -1,6 +1,7 @@
 """A broker whose directory is destroyed comes back empty, votes again, and another one may go."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -27,7 +28,8 @@ def end_children(cluster: RayCluster, broker_id: int) -> None:
     """End all processes of a broker but its own."""
     begins = tuple(f"{cluster.cluster_id}/{role}/{broker_id}/" for role in ("gateway", "replica"))
     for pid in {actor.pid for actor in cluster.actors() if actor.name.startswith(begins)} - {0}:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # the death of one ends others
+            os.kill(pid, signal.SIGKILL)
 
 
 def destroy(cluster: RayCluster, broker_id: int) -> None:

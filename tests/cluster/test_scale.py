@@ -98,7 +98,7 @@ def write_and_read(cluster: RayCluster, partitions: Sequence[tuple[str, int]]) -
 
 
 def assert_affordable(before: Holdings, after: Holdings, partitions: int, note: Note) -> None:
-    each_bytes = (after.pss_bytes - before.pss_bytes) / partitions
+    each_bytes = (after.anonymous_bytes - before.anonymous_bytes) / partitions
     each_descriptors = (after.descriptors - before.descriptors) / partitions
     note("bytes_each", round(each_bytes))
     note("descriptors_each", round(each_descriptors, 2))

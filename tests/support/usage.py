@@ -9,22 +9,22 @@ from typing import NamedTuple
 class Holdings(NamedTuple):
     """What a set of processes holds."""
 
-    pss_bytes: int
-    """Memory; what several share counts in parts."""
+    anonymous_bytes: int
+    """Memory of their own. Pages of files are left out: whoever else maps them changes the share."""
     descriptors: int
 
 
 def holdings(pids: Iterable[int]) -> Holdings:
     """Sum over processes that all run."""
     processes = [Path("/proc") / str(pid) for pid in pids]
-    return Holdings(sum(map(_pss_bytes, processes)), sum(map(_descriptors, processes)))
+    return Holdings(sum(map(_anonymous_bytes, processes)), sum(map(_descriptors, processes)))
 
 
-def _pss_bytes(process: Path) -> int:
+def _anonymous_bytes(process: Path) -> int:
     fields = dict(
         line.split(":", 1) for line in (process / "smaps_rollup").read_text().splitlines()[1:]
     )
-    return int(fields["Pss"].split()[0]) * 1024
+    return int(fields["Pss_Anon"].split()[0]) * 1024
 
 
 def _descriptors(process: Path) -> int:
