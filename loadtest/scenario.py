@@ -1,0 +1,355 @@
+"""What a scenario file says, as models: strict, and unknown fields are refused.
+
+A file is TOML; `docs/load-tests/scenarios.md` tells of each field. Times are in s unless a name
+says otherwise, sizes in bytes, rates in records/s over all users of an entry.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Percentile = Literal["p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms"]
+
+
+class BadScenario(ValueError):
+    """A scenario that makes no sense; the message names the field."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Topic(_Model):
+    """A topic that the run makes, and removes when it ends."""
+
+    partitions: Count = 6
+    replication: Count | None = None
+    """None for as many as the cluster's default."""
+    settings: dict[str, str] = {}
+    """The topic's, by Kafka's names."""
+
+
+class FixedSize(_Model):
+    """All values have one size."""
+
+    distribution: Literal["fixed"] = "fixed"
+    bytes: Annotated[int, Field(ge=32, le=16_777_216)] = 100
+
+
+class LognormalSize(_Model):
+    """Many small values and some large ones."""
+
+    distribution: Literal["lognormal"]
+    median: Annotated[int, Field(ge=32)]
+    sigma: Positive = 1.0
+    """Of the logarithm: with 1.0, one in 100 is ten times the median."""
+    max: Annotated[int, Field(le=16_777_216)] = 262_144
+
+
+class NoKeys(_Model):
+    """Records without keys: the producer's sticky partitioner spreads them."""
+
+    distribution: Literal["none"] = "none"
+
+
+class UniformKeys(_Model):
+    """Keys that are equally likely."""
+
+    distribution: Literal["uniform"]
+    count: Count = 10_000
+
+
+class ZipfKeys(_Model):
+    """Keys of which a few are much more likely than the others."""
+
+    distribution: Literal["zipf"]
+    count: Count = 10_000
+    exponent: Positive = 1.0
+
+
+class HotPartition(_Model):
+    """No keys; one partition takes a share of all records, the others the rest in turn."""
+
+    distribution: Literal["hot-partition"]
+    partition: Annotated[int, Field(ge=0)] = 0
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+
+
+def _tag(default: str) -> Discriminator:
+    """By the field `distribution`, which may be left out."""
+
+    def tag(found: Any) -> Any:
+        if isinstance(found, Mapping):
+            return found.get("distribution", default)
+        return getattr(found, "distribution", None)
+
+    return Discriminator(tag)
+
+
+Size = Annotated[
+    Annotated[FixedSize, Tag("fixed")] | Annotated[LognormalSize, Tag("lognormal")],
+    _tag("fixed"),
+]
+Keys = Annotated[
+    Annotated[NoKeys, Tag("none")]
+    | Annotated[UniformKeys, Tag("uniform")]
+    | Annotated[ZipfKeys, Tag("zipf")]
+    | Annotated[HotPartition, Tag("hot-partition")],
+    _tag("none"),
+]
+Settings = dict[str, str | int | float | bool]
+"""Of `raylog.client`, by Kafka's names."""
+
+
+class _Users(_Model):
+    count: Count = 1
+    """Users of this entry over all processes."""
+    client: Settings = {}
+
+
+class _Writing(_Users):
+    topic: Name
+    rate: Positive
+    """Records/s of all users together, where the shape is at 1."""
+    size: Size = FixedSize()
+    keys: Keys = NoKeys()
+
+
+class ProducerUsers(_Writing):
+    """Send at a rate, whatever the answers take: latency counts from the intended time."""
+
+    kind: Literal["producer"]
+
+
+class TransactionalUsers(_Writing):
+    """Send in transactions, of which some are aborted."""
+
+    kind: Literal["transactional"]
+    records: Count = 100
+    """In a transaction."""
+    aborted: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """The share of transactions that are aborted on purpose."""
+
+
+class ConsumerUsers(_Users):
+    """Read partitions as they grow; each user has its share of the topic's."""
+
+    kind: Literal["consumer"]
+    topic: Name
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
+
+
+class GroupUsers(_Users):
+    """Members of one group."""
+
+    kind: Literal["group"]
+    topic: Name
+    group: Name
+    protocol: Literal["classic", "consumer"] = "classic"
+    static: bool = False
+    """Whether members have a group.instance.id (KIP-345)."""
+    stays_s: Positive | None = None
+    """After how long a member leaves and another comes; None for never."""
+    processing_ms: NotNegative = 0.0
+    """How long a member takes for one record."""
+
+
+class CatchUpUsers(_Users):
+    """Read the whole topic from the beginning, and then again."""
+
+    kind: Literal["catch-up"]
+    topic: Name
+    starts_s: NotNegative = 0.0
+    """When the first reading begins."""
+
+
+class AdminUsers(_Users):
+    """Create, describe and delete topics of their own; look at groups and offsets."""
+
+    kind: Literal["admin"]
+    rate: Positive = 1.0
+    """Requests/s of all users together."""
+
+
+class ConnectionUsers(_Users):
+    """Connect, ask for metadata, close."""
+
+    kind: Literal["connection-churn"]
+    rate: Positive = 10.0
+    """Connections/s of all users together."""
+
+
+Users = Annotated[
+    ProducerUsers
+    | TransactionalUsers
+    | ConsumerUsers
+    | GroupUsers
+    | CatchUpUsers
+    | AdminUsers
+    | ConnectionUsers,
+    Field(discriminator="kind"),
+]
+
+
+class Steady(_Model):
+    """The rates as they stand, for the whole run."""
+
+    kind: Literal["steady"] = "steady"
+
+
+class Ramp(_Model):
+    """From one share of the rates to another, in a straight line over the run."""
+
+    kind: Literal["ramp"]
+    start: NotNegative = 0.0
+    end: NotNegative = 1.0
+
+
+class Stairs(_Model):
+    """Step by step up until a threshold breaks; the last step that held is the answer."""
+
+    kind: Literal["stairs"]
+    start: Positive = 0.2
+    step: Positive = 0.2
+    hold_s: Positive = 20.0
+    """How long a step lasts; its first quarter is not judged."""
+
+
+class Spike(_Model):
+    """Steady, but for one time at a multiple."""
+
+    kind: Literal["spike"]
+    at_s: NotNegative
+    lasts_s: Positive
+    factor: Positive
+
+
+class Daily(_Model):
+    """A day's curve: a sine from `low` to 1 and back in `period_s`."""
+
+    kind: Literal["daily"]
+    low: NotNegative = 0.2
+    period_s: Positive = 600.0
+
+
+class Sawtooth(_Model):
+    """Rises from `low` to 1 in a straight line and falls back at once, over and over."""
+
+    kind: Literal["sawtooth"]
+    low: NotNegative = 0.2
+    period_s: Positive = 60.0
+
+
+Shape = Annotated[Steady | Ramp | Stairs | Spike | Daily | Sawtooth, Field(discriminator="kind")]
+
+
+class Fault(_Model):
+    """Something that happens to the cluster, where it is a Raylog of this machine's."""
+
+    kind: Literal["kill-leader", "kill-coordinator", "kill-controller", "pause-broker", "roll"]
+    at_s: NotNegative
+    topic: Name | None = None
+    """Whose partition 0 has the leader."""
+    lasts_s: Positive | None = None
+    """Of a pause."""
+
+
+class Threshold(_Model):
+    """What must hold; one that does not makes the exit code 1.
+
+    Exactly one of the limits is there. Those of latency and errors need the operation.
+    """
+
+    operation: Name | None = None
+    percentile: Percentile | None = None
+    max_ms: NotNegative | None = None
+    """Of the percentile."""
+    errors_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Failures of all requests of the operation."""
+    lag_records: Annotated[int, Field(ge=0)] | None = None
+    """Of all groups together, at the end."""
+    throughput_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Of the records that were meant to be sent, those that were acknowledged."""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        limits = [self.max_ms, self.errors_share, self.lag_records, self.throughput_share]
+        if sum(limit is not None for limit in limits) != 1:
+            raise ValueError(
+                "expected one of max_ms (with percentile), errors_share, lag_records, "
+                "throughput_share"
+            )
+        if (self.max_ms is None) != (self.percentile is None):
+            raise ValueError("expected percentile and max_ms together")
+        if (self.max_ms is not None or self.errors_share is not None) and self.operation is None:
+            raise ValueError("expected operation")
+        return self
+
+
+class Scenario(_Model):
+    """A load test: who does what for how long, what happens meanwhile, and what must hold.
+
+    Lost, doubled, reordered and torn records fail every run; no threshold says so.
+    """
+
+    name: Name
+    question: str
+    """What a run answers, as a user would ask it."""
+    duration_s: Positive
+    warmup_s: NotNegative = 5.0
+    """The first seconds, which no threshold judges; they belong to the duration."""
+    audit: Literal["after", "during"] = "after"
+    """When records are read back and compared with what was acknowledged."""
+    topics: dict[Name, Topic]
+    users: Annotated[list[Users], Field(min_length=1)]
+    shape: Shape = Steady()
+    faults: list[Fault] = []
+    thresholds: list[Threshold] = []
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        for entry in (*self.users, *self.faults):
+            topic = getattr(entry, "topic", None)
+            if topic is not None and topic not in self.topics:
+                known = ", ".join(self.topics) or "none"
+                raise ValueError(f"expected a topic of the scenario ({known}), found {topic}")
+        if self.warmup_s >= self.duration_s:
+            raise ValueError(
+                f"expected warmup_s below duration_s, found {self.warmup_s:g} and "
+                f"{self.duration_s:g}"
+            )
+        return self
+
+
+def load(path: Path) -> Scenario:
+    """Read a file; BadScenario names each field that is wrong, OSError if there is none."""
+    try:
+        return Scenario.model_validate(tomllib.loads(path.read_text()))
+    except tomllib.TOMLDecodeError as failure:
+        raise BadScenario(f"{path}: not TOML: {failure}") from None
+    except ValidationError as failure:
+        raise BadScenario(f"{path}: {_told(failure)}") from None
+
+
+def _told(failure: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, error['loc'])) or 'the scenario'}: {error['msg']}"
+        for error in failure.errors()
+    )
