@@ -151,6 +151,12 @@ class ClusterView:
             raise LeaderNotAvailable(f"{key} has no leader at the moment")
         return view.leader
 
+    def leader_epoch_of(self, key: TopicPartition) -> int | None:
+        """A partition's leader epoch, if the partition is known."""
+        topic = self.topics.get(key.topic)
+        known = topic.partitions.get(key.partition) if topic is not None else None
+        return None if known is None else known.leader_epoch
+
     def moved(self, key: TopicPartition, leader: int, leader_epoch: int) -> bool:
         """Take a newer leader from a refusal; False if it says nothing new."""
         topic = self.topics.get(key.topic)

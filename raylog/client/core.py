@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-_end_ms: ContextVar[float] = ContextVar("_end_ms", default=float("inf"))
-"""When the operation that is under way must end, on the clock of `Io`: it waits no longer."""
+_NEVER_MS = float("inf")
+_ends: ContextVar[tuple[float, object]] = ContextVar("_ends", default=(_NEVER_MS, None))
+"""When an operation must end, on the clock of `Io`, and the task whose operation it is."""
 _IDLE_MS = 100.0
 """A connection that was used less long ago is taken without a look."""
 
@@ -49,6 +51,23 @@ class _Failed:
         self.failure = failure
         self.until_ms = 0.0
         """When to try again."""
+
+
+def _task() -> object:
+    """The task that runs; None outside of asyncio."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _end_ms() -> float:
+    """When the operation that is under way must end: it waits no longer.
+
+    A task inherits the context of whoever starts it, but not its operation.
+    """
+    end_ms, task = _ends.get()
+    return end_ms if end_ms == _NEVER_MS or task is _task() else _NEVER_MS
 
 
 class Core:
@@ -142,7 +161,7 @@ class Core:
 
     async def answer(self, pending: Pending[R]) -> R:
         """Wait for one answer."""
-        await self.wait_for(lambda: pending.done, min(pending.deadline_ms, _end_ms.get()))
+        await self.wait_for(lambda: pending.done, min(pending.deadline_ms, _end_ms()))
         return self.finished(pending)
 
     def finished(self, pending: Pending[R]) -> R:
@@ -155,7 +174,7 @@ class Core:
         """Wait until all are done, each with an answer or a failure, or time is up."""
         deadline_ms = max((pending.deadline_ms for pending in pendings), default=0.0)
         await self.wait_for(
-            lambda: all(pending.done for pending in pendings), min(deadline_ms, _end_ms.get())
+            lambda: all(pending.done for pending in pendings), min(deadline_ms, _end_ms())
         )
 
     async def wait_for(self, ready: Callable[[], bool], deadline_ms: float) -> bool:
@@ -188,6 +207,7 @@ class Core:
             and channel.is_open
             and node_id not in self._connecting
             and not self._has_moved(node_id, channel)
+            and not self._is_worn(channel)
             and self.io.now_ms() < channel.login_again_ms
         )
 
@@ -373,7 +393,7 @@ class Core:
             retriable = is_retriable
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
-        deadline_ms = min(self.io.now_ms() + timeout_ms, _end_ms.get())
+        deadline_ms = min(self.io.now_ms() + timeout_ms, _end_ms())
         backoff = self.backoff()
         while True:
             try:
@@ -390,15 +410,15 @@ class Core:
     @contextmanager
     def _until(self, deadline_ms: float) -> Iterator[None]:
         """Let nothing that is awaited inside wait for longer."""
-        token = _end_ms.set(min(deadline_ms, _end_ms.get()))
+        token = _ends.set((min(deadline_ms, _end_ms()), _task()))
         try:
             yield
         finally:
-            _end_ms.reset(token)
+            _ends.reset(token)
 
     def _within_ms(self, most_ms: float) -> float:
         """So long, or until the operation must end."""
-        return max(0.0, min(most_ms, _end_ms.get() - self.io.now_ms()))
+        return max(0.0, min(most_ms, _end_ms() - self.io.now_ms()))
 
     def backoff(self) -> Backoff:
         """The pauses between repeats of one operation."""
@@ -417,7 +437,7 @@ class Core:
                 lambda: node_id not in self._connecting,
                 self._within_ms(self.settings.connect_timeout_ms),
             )
-            if self.io.now_ms() >= _end_ms.get():
+            if self.io.now_ms() >= _end_ms():
                 raise RequestTimedOut(f"broker {node_id} was not connected to in time")
         return self._channels[node_id]
 
@@ -469,6 +489,11 @@ class Core:
                 channel.end(ConnectionLost("it was idle for long"))
         return channel.is_open and not self._has_moved(node_id, channel)
 
+    def _is_worn(self, channel: Channel) -> bool:
+        """Whether a channel was idle for so long that its broker may end it any moment."""
+        idle_ms = self.io.now_ms() - channel.used_ms
+        return idle_ms > self.settings.connections_max_idle_ms and not channel.connection.pending
+
     async def _connect(self, node_id: int) -> Channel:
         """Open a connection; after a failure only when its pause is over."""
         if self._is_closed:
@@ -482,7 +507,7 @@ class Core:
         try:
             channel = await self._open(*self._address(node_id))
         except (ClientError, KafkaError) as error:
-            if self.io.now_ms() >= _end_ms.get():
+            if self.io.now_ms() >= _end_ms():
                 raise  # it had no time: that says nothing of the broker
             if failed is None:
                 failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), error)

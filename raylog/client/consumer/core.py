@@ -531,7 +531,8 @@ class ConsumerCore:
 
     def disconnect(self) -> None:
         """End all connections."""
-        for core in (self._joins, self._fetches, self.control):
+        self.fetcher.close()
+        for core in (self._joins, self.control):
             core.close()
         self.io.wake()
 

@@ -26,6 +26,7 @@ from raylog.client.consumer.sources import Source
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.offsets import LATEST, list_offsets
+from raylog.client.routes import Routes
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
 from raylog.wire.messages.fetch import FetchResponse, PartitionData
@@ -58,8 +59,9 @@ class Fetcher(Buffered):
         self._cluster = self.positions.core.cluster
         self._sources: dict[int, Source] = {}
         self._again = Agenda()
-        self._stale: set[str] = set()
-        """Topics whose leaders may have moved."""
+        self._routes = Routes(core, self.positions.core, self.positions.missing.look)
+        self._unplaced: dict[TopicPartition, None] = {}
+        """Partitions of topics that are being looked up for the first time."""
 
     # -- what to read --------------------------------------------------------------------------
 
@@ -166,6 +168,7 @@ class Fetcher(Buffered):
 
     def close(self) -> None:
         """End the consumer's connections."""
+        self._routes.close()
         self._core.close()
 
     # -- records out ---------------------------------------------------------------------------
@@ -202,7 +205,7 @@ class Fetcher(Buffered):
             now_ms = self._core.io.now_ms()
             if taken or now_ms >= deadline_ms:
                 return taken
-            await self._core.wait_for(self.any_done, min(deadline_ms, self.next_try_ms()))
+            await self._core.wait_for(lambda: self.has_work, min(deadline_ms, self.next_try_ms()))
 
     # -- fetches -------------------------------------------------------------------------------
 
@@ -213,15 +216,18 @@ class Fetcher(Buffered):
     @property
     def has_work(self) -> bool:
         """Whether `step` would do something at once."""
-        return bool(self._touched) or self.any_done()
+        return bool(self._touched) or self.any_done() or self._routes.has_news
 
     async def step(self, *, look_up: bool = True) -> None:
         """Take all answers that are here and send what is to be sent.
 
+        Leaders are looked up and connected to beside this, so that one that does not answer holds
+        up its own partitions only.
+
         `look_up`: find positions as well, which may take long; another task does it otherwise.
         """
         self._collect()
-        await self._refresh_stale()
+        await self._refresh()
         self._place()
         if look_up and self.positions.is_wanted:
             await self.look_up()
@@ -290,7 +296,10 @@ class Fetcher(Buffered):
             try:
                 home = self._home_of(progress, now_ms)
             except KafkaError as error:
-                self._delay([progress.key], error)
+                if self._routes.is_refreshing and progress.key.topic not in self._cluster.topics:
+                    self._unplaced[progress.key] = None
+                else:
+                    self._delay([progress.key], error)
         if progress.home not in (NOWHERE, home):
             self._leave_source(progress)
         progress.home = home
@@ -323,17 +332,11 @@ class Fetcher(Buffered):
             return False
         if progress.is_at_stop:
             return False
-        view = self._view_of(progress.key)
-        if view is not None and self.positions.needs_check(progress, view):
+        epoch = self._cluster.leader_epoch_of(progress.key)
+        if epoch is not None and self.positions.needs_check(progress, epoch):
             self.positions.want(progress)
             return False
         return True
-
-    def _view_of(self, key: TopicPartition) -> int | None:
-        """The leader epoch that metadata knows."""
-        topic = self._cluster.topics.get(key.topic)
-        partition = topic.partitions.get(key.partition) if topic is not None else None
-        return None if partition is None else partition.leader_epoch
 
     def _home_of(self, progress: Progress, now_ms: float) -> int:
         """The broker to fetch from: the replica that the leader named, for a while, or the leader.
@@ -356,36 +359,43 @@ class Fetcher(Buffered):
         progress.home = NOWHERE
 
     async def _fetch(self, source: Source) -> None:
-        """Send one broker a fetch, if there is room for what it brings."""
+        """Send one broker a fetch, if it is connected and there is room for what it brings."""
+        try:
+            if await self._routes.reach(source.node_id) and self._has_room_for(source):
+                await self._submit(source)
+        except (ClientError, KafkaError) as error:
+            self._lost(source, error)
+
+    def _has_room_for(self, source: Source) -> bool:
+        """Whether a broker may be fetched from now; reserves the room."""
         room = self._room()
         if room < _FETCH_BYTES_MIN and self._evict_paused():
             room = self._room()
         if room < _FETCH_BYTES_MIN and (self.buffered_bytes or self.any_pending):
-            return
+            return False
         brokers = sum(bool(other.session.wanted) for other in self._sources.values())
         share = self.settings.prefetch_bytes // brokers
         source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room, share))
         self._sources[source.node_id] = self._sources.pop(source.node_id)  # others come first now
-        try:
-            version = await self._core.version_on(source.node_id, ApiKey.FETCH)
-            with self.lock:
-                part = source.session.next(with_session=version >= _SESSIONS_SINCE)
-                asked = {key: self._asked(key) for key in part.partitions}
-                request = source.request(self.settings, part, asked)
-            source.pending = await self._core.submit(
-                source.node_id,
-                request,
-                FetchResponse,
-                timeout_ms=max(
-                    self._core.settings.request_timeout_ms,
-                    self.settings.max_wait_ms + _ANSWER_SLACK_MS,
-                ),
-                at_most=_BY_NAME_LAST if source.by_name else None,
-            )
-        except (ClientError, KafkaError) as error:
-            self._lost(source, error)
-        else:
-            self.fetches += 1
+        return True
+
+    async def _submit(self, source: Source) -> None:
+        version = await self._core.version_on(source.node_id, ApiKey.FETCH)
+        with self.lock:
+            part = source.session.next(with_session=version >= _SESSIONS_SINCE)
+            asked = {key: self._asked(key) for key in part.partitions}
+            request = source.request(self.settings, part, asked)
+        source.pending = await self._core.submit(
+            source.node_id,
+            request,
+            FetchResponse,
+            timeout_ms=max(
+                self._core.settings.request_timeout_ms,
+                self.settings.max_wait_ms + _ANSWER_SLACK_MS,
+            ),
+            at_most=_BY_NAME_LAST if source.by_name else None,
+        )
+        self.fetches += 1
 
     def _room(self) -> int:
         """Bytes that may be fetched besides those that are here or on their way."""
@@ -400,7 +410,7 @@ class Fetcher(Buffered):
     def _asked(self, key: TopicPartition) -> Asked:
         progress = self._assigned[key]
         assert progress.fetch_offset is not None, "only what has a position is fetched"
-        epoch = self._view_of(key)
+        epoch = self._cluster.leader_epoch_of(key)
         return Asked(
             key,
             progress.topic_id,
@@ -560,26 +570,20 @@ class Fetcher(Buffered):
                 progress.replica = NOWHERE
                 self._touched[key] = None
                 if error is not None:
-                    self._stale.add(key.topic)
+                    self._routes.mark_stale(key.topic)
 
-    async def _refresh_stale(self) -> None:
-        """Look up topics whose leaders may have moved; a failure is tried again next time."""
+    async def _refresh(self) -> None:
+        """Have topics looked up that are unknown, or whose leaders may have moved."""
         with self.lock:
-            wanted = {key.topic for key in self._touched} - self._cluster.topics.keys()
-            stale = self._stale | wanted
-        if not stale:
-            return
+            if self._routes.has_news:
+                self._routes.has_news = False
+                self._touched.update(self._unplaced)
+                self._unplaced.clear()
+            unknown = {key.topic for key in self._touched} - self._cluster.topics.keys()
         try:
-            await self.positions.core.refresh(stale)
+            await self._routes.refresh(unknown)
         except (ClientError, KafkaError) as error:
-            if not is_retriable(error):
-                self._fail("metadata", error)
-            else:
-                with self.lock:
-                    self._delay([key for key in self._touched if key.topic in wanted], None)
-        else:
-            self._stale -= stale
-            self.positions.missing.look(stale)
+            self._fail("metadata", error)
 
     def next_try_ms(self) -> float:
         """When `step` has something to do though no answer came."""

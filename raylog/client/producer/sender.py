@@ -17,7 +17,7 @@ from raylog.client.errors import ClientError, NotConnected, NotKafka, RequestTim
 from raylog.client.producer.accumulator import Accumulator
 from raylog.client.producer.batch import NO_IDENTITY, Batch, ProducerIdentity
 from raylog.client.producer.reports import Reports, describe
-from raylog.client.producer.routes import Routes
+from raylog.client.routes import Routes
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of

@@ -29,7 +29,7 @@ from raylog.client.io import Io, run_blocking
 from raylog.client.producer.accumulator import Accumulator
 from raylog.client.settings import ProducerSettings
 from raylog.client.sockets import BlockingIo
-from raylog.client.streams import AsyncIo, StreamProtocol
+from raylog.client.streams import AsyncIo
 from raylog.testing import EmbeddedBroker
 from raylog.wire import frame
 from raylog.wire.api import ApiKey
@@ -39,6 +39,7 @@ from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.support.black_hole import Hole
 from tests.support.fake_cluster import NOTHING
 from tests.unit.client.test_accumulator import KEY as A
 from tests.unit.client.test_producer import Rig, rig
@@ -307,41 +308,6 @@ def topic(brokers: EmbeddedBroker) -> str:
     return name
 
 
-class Hole:
-    """Connections to one broker are neither made nor refused, until `open`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.port = -1
-        self.opened = asyncio.Event()
-        self.waiting = 0
-        connect = AsyncIo.connect
-
-        async def connected(
-            io: AsyncIo,
-            host: str,
-            port: int,
-            connection: Connection,
-            timeout_ms: float,
-            tls: ssl.SSLContext | None = None,
-        ) -> StreamProtocol:
-            if port == self.port:
-                self.waiting += 1
-                await self.opened.wait()
-            return await connect(io, host, port, connection, timeout_ms, tls)
-
-        monkeypatch.setattr(AsyncIo, "connect", connected)
-
-    def swallow(self, producer: AsyncProducer[bytes, bytes], topic: str, partition: int) -> None:
-        """The leader of a partition is not reached any more."""
-        core = producer._producer._core
-        leader = core.cluster.topics[topic].partitions[partition].leader
-        self.port = core.cluster.nodes[leader].port
-        for channel in core._channels.values():
-            if channel.address[1] == self.port:
-                channel.end(ConnectionLost("gone"))
-                channel.transport.close()
-
-
 def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
     brokers: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +316,7 @@ def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
         async with AsyncProducer(brokers.bootstrap) as producer:
             for partition in (0, 1):
                 await producer.send_and_wait(topic, b"x", partition=partition)
-            hole.swallow(producer, topic, 0)
+            hole.swallow(producer._producer._core, TopicPartition(topic, 0))
             held = await producer.submit(topic, b"y", partition=0)
             for _ in range(3):
                 await asyncio.wait_for(producer.send_and_wait(topic, b"y", partition=1), 30)
@@ -369,7 +335,7 @@ def test_closing_ends_what_waits_for_a_connection(
         hole = Hole(monkeypatch)
         producer = AsyncProducer(brokers.bootstrap)
         await producer.send_and_wait(topic, b"x", partition=0)
-        hole.swallow(producer, topic, 0)
+        hole.swallow(producer._producer._core, TopicPartition(topic, 0))
         held = await producer.submit(topic, b"y", partition=0)
         await producer.close(timeout_s=0)
         with pytest.raises(ClientError, match="closed"):

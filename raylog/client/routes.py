@@ -1,6 +1,6 @@
-"""Where a sender's batches go: leaders, and connections to them.
+"""Leaders, and connections to them, for a task that sends to many brokers.
 
-Metadata and connections are obtained beside the sender, so that a broker that does not answer holds
+Metadata and connections are obtained beside that task, so that a broker that does not answer holds
 up its own partitions only.
 """
 
@@ -16,12 +16,23 @@ from raylog.wire.errors import KafkaError
 
 
 class Routes:
-    """Leaders and connections of one producer. For one task at a time."""
+    """Leaders and connections of one producer or consumer. For one task at a time."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self,
+        core: Core,
+        metadata: Core | None = None,
+        refreshed: Callable[[Collection[str]], None] | None = None,
+    ) -> None:
+        """`core` connects, and asks for metadata unless `metadata` does.
+
+        `refreshed` is called with the topics that were looked up.
+        """
         self.has_news = False
         """Whether something that was waited for has ended since this was set to False."""
         self._core = core
+        self._metadata = metadata or core
+        self._refreshed = refreshed
         self._stale: set[str] = set()
         """Topics whose leaders may have moved."""
         self._refresh_at_ms = 0.0
@@ -29,8 +40,8 @@ class Routes:
         """Why metadata will never be answered."""
         self._backoffs: dict[TopicPartition, Backoff] = {}
         """Of partitions that could not be sent to."""
-        self._unreached: dict[int, Exception] = {}
-        """Brokers to which the last connection could not be made."""
+        self._unreached: dict[int, tuple[Exception, float]] = {}
+        """Brokers to which the last connection could not be made: why, and when that was."""
         self._under_way: dict[int | None, Callable[[], object]] = {}
         """What ends each attempt: to connect to a broker, or (None) to get metadata."""
 
@@ -38,6 +49,11 @@ class Routes:
     def is_waiting(self) -> bool:
         """Whether something is under way, whose end sets `has_news`."""
         return bool(self._under_way)
+
+    @property
+    def is_refreshing(self) -> bool:
+        """Whether metadata is being asked for."""
+        return None in self._under_way
 
     def mark_stale(self, topic: str) -> None:
         """Its leaders may have moved."""
@@ -64,8 +80,8 @@ class Routes:
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
             raise refusal
-        self._stale.update(topic for topic in topics if self._core.is_aged(topic))
-        if not self._stale or None in self._under_way:
+        self._stale.update(topic for topic in topics if self._metadata.is_aged(topic))
+        if not self._stale or self.is_refreshing:
             return
         if self._core.io.now_ms() >= self._refresh_at_ms:
             stale = set(self._stale)
@@ -78,12 +94,20 @@ class Routes:
         """
         if self._core.is_connected(node_id):
             return True
-        if node_id not in self._under_way and node_id not in self._unreached:
+        if node_id not in self._under_way and not self._has_just_failed(node_id):
             await self._spawn(node_id, lambda: self._connect(node_id))
-        failure = self._unreached.pop(node_id, None)
+        failure, _ = self._unreached.pop(node_id, (None, 0.0))
         if failure is not None:
             raise failure
         return self._core.is_connected(node_id)
+
+    def _has_just_failed(self, node_id: int) -> bool:
+        """Whether there is a failure to raise; one that nobody asked for in time is forgotten."""
+        _, at_ms = self._unreached.get(node_id, (None, float("-inf")))
+        if self._core.io.now_ms() - at_ms <= self._core.settings.retry_backoff_max_ms:
+            return True
+        self._unreached.pop(node_id, None)
+        return False
 
     def close(self) -> None:
         """Give up what is under way."""
@@ -93,7 +117,7 @@ class Routes:
     async def _spawn(
         self, what: int | None, attempt: Callable[[], Coroutine[object, object, None]]
     ) -> None:
-        """Run an attempt beside the sender; what is ended before it began is never made."""
+        """Run an attempt beside the caller; what is ended before it began is never made."""
 
         async def run() -> None:
             try:
@@ -110,20 +134,22 @@ class Routes:
 
     async def _refresh(self, topics: set[str]) -> None:
         try:
-            await self._core.refresh(topics)
+            await self._metadata.refresh(topics)
         except (ClientError, KafkaError) as error:
             if not is_retriable(error):
                 self._refusal = error
             self._refresh_at_ms = self._core.io.now_ms() + self._core.settings.retry_backoff_ms
         else:
             self._stale -= topics
+            if self._refreshed is not None:
+                self._refreshed(topics)
 
     async def _connect(self, node_id: int) -> None:
         try:
             await self._core.api_versions(node_id)
         except (ClientError, KafkaError) as error:
-            self._unreached[node_id] = error
+            self._unreached[node_id] = error, self._core.io.now_ms()
 
 
 def _nothing() -> None:
-    """Ends an attempt whose end the sender waits for itself."""
+    """Ends an attempt whose end the caller waits for itself."""
