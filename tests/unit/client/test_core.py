@@ -1,5 +1,7 @@
 """Connections, versions, repeats."""
 
+import asyncio
+
 import pytest
 
 from raylog.client.admin.replicas import ReplicaAdmin
@@ -182,6 +184,32 @@ def test_an_operation_within_another_ends_with_it() -> None:
     with pytest.raises(LeaderNotAvailable):
         run_blocking(core.repeat(look, timeout_ms=5_000))
     assert 4_000 < core.io.now_ms() - before_ms <= 5_000
+
+
+def test_a_task_that_an_operation_starts_does_not_end_with_it() -> None:
+    """Tasks inherit the context of whoever starts them, deadlines that are kept there included."""
+    cluster = FakeCluster(1, {"t": {0: 1}}, {ApiKey.LIST_OFFSETS: lambda *_: NOTHING})
+    core = core_of(cluster)
+    tasks: list[asyncio.Task[object]] = []
+
+    async def ask() -> object:
+        request = core.ask(1, ListOffsetsRequest(), ListOffsetsResponse, timeout_ms=20_000)
+        with pytest.raises(RequestTimedOut):
+            await request
+        return core.io.now_ms()
+
+    async def start() -> None:
+        await core.refresh([])
+        tasks.append(asyncio.get_running_loop().create_task(ask()))
+
+    async def main() -> None:
+        began_ms = core.io.now_ms()
+        await core.repeat(start, timeout_ms=1_000)
+        ended_ms = await tasks[0]
+        assert isinstance(ended_ms, float)
+        assert ended_ms - began_ms == pytest.approx(20_000, abs=10)
+
+    asyncio.run(main())
 
 
 def test_connecting_takes_no_longer_than_the_operation_may() -> None:
