@@ -15,13 +15,8 @@ from dataclasses import dataclass, field
 
 from raylog.raydp_jobs.sink_state import VERSION, SinkState, StateUnreadable, decode_state
 from raylog.wire.compression import Codec
-from raylog.wire.records import (
-    BatchHeader,
-    Record,
-    decode_batch,
-    decode_end_txn_marker,
-    encode_batch,
-)
+from raylog.wire.control import decode_end_txn_marker
+from raylog.wire.records import BatchHeader, Record, decode_batch, encode_batch
 
 Headers = list[tuple[str, bytes | None]]
 

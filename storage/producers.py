@@ -19,6 +19,7 @@ import msgpack
 from raylog.storage.checkpoint import PRODUCERS_KIND, decode, encode_parts
 from raylog.storage.disk import Writable
 from raylog.storage.index import AbortedTransaction
+from raylog.wire.control import EndTxnMarker, decode_end_txn_marker
 from raylog.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -32,9 +33,7 @@ from raylog.wire.records import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    EndTxnMarker,
     decode_batch,
-    decode_end_txn_marker,
 )
 
 BATCHES_KEPT = 5  # as many as a producer may have in flight

@@ -30,6 +30,7 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.actors.transaction.api import Marker
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import (
     EncodeError,
     ErrorCode,
@@ -42,7 +43,6 @@ from raylog.wire.internal.offsets import OffsetCommitKey
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 log = logging.getLogger(__name__)
 SWEPT_AT_ONCE = 1_000

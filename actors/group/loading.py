@@ -19,9 +19,10 @@ from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.bulk import BulkRecord, batches
 from raylog.wire.collecting import without_collector
+from raylog.wire.control import ControlType, decode_control_key
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.internal.commits import decode_commit_key, decode_commit_value, is_commit_key
-from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, ControlType, decode_control_key
+from raylog.wire.records import NO_PRODUCER_ID, BatchHeader
 
 COMMITS_AT_ONCE = 20_000
 PARTITION_AT = -4

@@ -8,8 +8,8 @@ from typing import Any
 from raylog.actors.replica.api import ProduceAnswer
 from raylog.actors.runtime.base import LinkRequest
 from raylog.actors.transaction.api import Marker
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import ErrorCode
-from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 
 class MarkerCodes:

@@ -7,12 +7,11 @@ import pytest
 
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.records import (
-    EndTxnMarker,
     Record,
     decode_batch,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
     read_header,
 )

@@ -12,14 +12,12 @@ from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.reader import Slice
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, decode_end_txn_marker, encode_end_txn_marker
 from raylog.wire.records import (
     BatchHeader,
-    EndTxnMarker,
     Record,
     decode_batch,
-    decode_end_txn_marker,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
     read_header,
 )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.wire.compression import Codec, compress, decompress
+from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import DecodeError, InvalidRecord, KafkaError
 from raylog.wire.record import encode_records
 from raylog.wire.records import (
@@ -21,7 +22,6 @@ from raylog.wire.records import (
     check_produced,
     compressed,
     decode_batch,
-    decode_end_txn_marker,
     encode_batch,
     encode_like,
     iter_batches,

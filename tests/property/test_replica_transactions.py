@@ -19,14 +19,9 @@ from raylog.actors.replica.api import READ_COMMITTED, FetchedPartition, Interest
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import LinkRequest, PeerLost
 from raylog.actors.transaction.api import AddPartitions, Marker
+from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import ErrorCode
-from raylog.wire.records import (
-    Record,
-    decode_batch,
-    decode_end_txn_marker,
-    encode_batch,
-    iter_batches,
-)
+from raylog.wire.records import Record, decode_batch, encode_batch, iter_batches
 from tests.property.test_replica import REFUSALS, Replicas
 from tests.support.logs import NOW_MS
 from tests.support.played_transactions import PlayedTransactions, ended

@@ -13,16 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.producers import ProducerInfo, ProducerStates
+from raylog.wire.control import EndTxnMarker, decode_end_txn_marker, encode_end_txn_marker
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
-from raylog.wire.records import (
-    EndTxnMarker,
-    Record,
-    decode_batch,
-    decode_end_txn_marker,
-    encode_batch,
-    encode_end_txn_marker,
-    read_header,
-)
+from raylog.wire.records import Record, decode_batch, encode_batch, read_header
 from tests.support.disk import FaultyDisk
 from tests.support.logs import looked_up
 

@@ -18,16 +18,12 @@ from hypothesis import strategies as st
 from raylog.actors.coordination import records
 from raylog.actors.group.offset_store import Topics
 from raylog.actors.replica import api
+from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import ErrorCode, NotEnoughReplicas, NotLeaderOrFollower
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
-from raylog.wire.records import (
-    NO_PRODUCER_ID,
-    decode_batch,
-    decode_end_txn_marker,
-    iter_batches,
-)
+from raylog.wire.records import NO_PRODUCER_ID, decode_batch, iter_batches
 from tests.support.coordinator_world import Asking, CoordinatorWorld
 from tests.support.coordinator_world import run as run_world
 from tests.support.gateway_world import settle

@@ -11,14 +11,9 @@ from raylog.actors.coordination import records
 from raylog.actors.coordination.step import LogRecord
 from raylog.actors.ports import Route, TopicId
 from raylog.actors.replica import api
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.record import Record
-from raylog.wire.records import (
-    EndTxnMarker,
-    assign,
-    encode_batch,
-    encode_end_txn_marker,
-    read_header,
-)
+from raylog.wire.records import assign, encode_batch, read_header
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime
 
 SEGMENT = "log"

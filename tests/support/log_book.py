@@ -10,7 +10,8 @@ from raylog.storage.checkpoint import PRODUCERS_KIND, decode
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log
 from raylog.storage.producers import SNAPSHOT_VERSION, ProducerStates
-from raylog.wire.records import Record, decode_batch, decode_end_txn_marker, read_header
+from raylog.wire.control import decode_end_txn_marker
+from raylog.wire.records import Record, decode_batch, read_header
 from tests.support.disk import FaultyDisk
 from tests.support.logs import looked_up
 

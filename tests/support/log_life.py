@@ -6,13 +6,8 @@ import random
 from collections.abc import Callable
 
 from raylog.storage.log import Log, LogConfig
-from raylog.wire.records import (
-    EndTxnMarker,
-    Record,
-    encode_batch,
-    encode_end_txn_marker,
-    read_header,
-)
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
+from raylog.wire.records import Record, encode_batch, read_header
 from tests.support.disk import FaultyDisk
 from tests.support.log_book import LogBook, producers_of, transactions_of
 from tests.support.logs import DIRECTORY, NOW_MS

@@ -8,12 +8,11 @@ from raylog.storage.log import AppendInfo, Log, LogConfig
 from raylog.storage.lookup import TimestampOffset
 from raylog.storage.segment_work import Pause
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.records import (
-    EndTxnMarker,
     Record,
     decode_batch,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
     read_header,
 )

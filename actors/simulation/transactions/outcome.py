@@ -6,13 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raylog.wire.records import (
-    BatchHeader,
-    Record,
-    decode_batch,
-    decode_end_txn_marker,
-    iter_batches,
-)
+from raylog.wire.control import decode_end_txn_marker
+from raylog.wire.records import BatchHeader, Record, decode_batch, iter_batches
 
 Batch = tuple[BatchHeader, list[Record]]
 

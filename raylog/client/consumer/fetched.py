@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
+from raylog.wire.control import ControlType, decode_control_key
 from raylog.wire.errors import KafkaError, error_of
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     BatchHeader,
-    ControlType,
     Record,
     check_crc,
-    decode_control_key,
     read_header,
     records_of,
 )

@@ -6,8 +6,9 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import CorruptMessage, MessageTooLarge
-from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from raylog.wire.records import Record, encode_batch
 
 KEY = TopicPartition("t", 0)
 

@@ -9,6 +9,7 @@ from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
@@ -22,7 +23,7 @@ from raylog.wire.errors import (
 from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from raylog.wire.records import NO_SEQUENCE, decode_batch, decode_end_txn_marker, iter_batches
+from raylog.wire.records import NO_SEQUENCE, decode_batch, iter_batches
 from tests.support.coordinator_world import CoordinatorWorld, run
 from tests.support.gateway_world import settle
 from tests.support.pending_offsets import PRODUCER_ID, committing_in, marker, outcomes

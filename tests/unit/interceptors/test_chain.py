@@ -10,14 +10,13 @@ import pytest
 from raylog.actors.interceptors.api import Interceptor, Record, Rejected
 from raylog.actors.interceptors.chain import RECORDS_MAX, Chain, InterceptorFailed, encoded
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import ErrorCode, InvalidRecord, MessageTooLarge
 from raylog.wire.records import (
     BatchHeader,
-    EndTxnMarker,
     check_crc,
     decode_batch,
     encode_batch,
-    encode_end_txn_marker,
     iter_batches,
     read_header,
 )

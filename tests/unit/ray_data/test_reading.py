@@ -10,7 +10,8 @@ from raylog.client.consumer.fetched import FetchedBatches
 from raylog.ray_data.columns import SCHEMA
 from raylog.ray_data.planning import OffsetRange
 from raylog.ray_data.reading import ReadSettings, TableCutter, decoded
-from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
+from raylog.wire.records import Record, encode_batch
 
 KEY = TopicPartition("t", 0)
 

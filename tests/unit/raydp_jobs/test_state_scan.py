@@ -6,14 +6,8 @@ import pytest
 
 from raylog.raydp_jobs.sink_state import SinkState, StateUnreadable, WrittenJob, encode_state
 from raylog.raydp_jobs.state_scan import StateScan, registration, state_batches
-from raylog.wire.records import (
-    EndTxnMarker,
-    Record,
-    encode_batch,
-    encode_end_txn_marker,
-    iter_batches,
-    with_producer,
-)
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
+from raylog.wire.records import Record, encode_batch, iter_batches, with_producer
 
 SINK, OTHER = "copy-ü", "other"
 

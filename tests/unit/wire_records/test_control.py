@@ -4,18 +4,15 @@ import struct
 
 import pytest
 
-from raylog.wire.errors import InvalidRecord
-from raylog.wire.records import (
+from raylog.wire.control import (
     ControlType,
     EndTxnMarker,
-    Record,
-    check_produced,
-    decode_batch,
     decode_control_key,
     decode_end_txn_marker,
     encode_end_txn_marker,
-    read_header,
 )
+from raylog.wire.errors import InvalidRecord
+from raylog.wire.records import Record, check_produced, decode_batch, read_header
 from tests.support.batches import NOW_MS
 
 

@@ -3,14 +3,12 @@
 import pytest
 
 from raylog.wire.compression import Codec
+from raylog.wire.control import EndTxnMarker, decode_end_txn_marker, encode_end_txn_marker
 from raylog.wire.records import (
-    EndTxnMarker,
     Record,
     check_crc,
     check_produced,
     decode_batch,
-    decode_end_txn_marker,
-    encode_end_txn_marker,
     encode_like,
     iter_batches,
     read_header,

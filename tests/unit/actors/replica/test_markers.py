@@ -21,8 +21,9 @@ from raylog.actors.replica.api import (
 )
 from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.actors.transaction.api import MarkedPartition
+from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import ErrorCode
-from raylog.wire.records import decode_batch, decode_end_txn_marker, iter_batches
+from raylog.wire.records import decode_batch, iter_batches
 from tests.support.logs import NOW_MS, batch
 from tests.support.played_transactions import ended
 from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world

@@ -1,14 +1,8 @@
 """What a log says of transactions, by its batches alone: the model that replicas are judged by."""
 
 from raylog.actors.simulation.transactions.outcome import Outcome, committed_records
-from raylog.wire.records import (
-    EndTxnMarker,
-    Record,
-    decode_batch,
-    encode_batch,
-    encode_end_txn_marker,
-    iter_batches,
-)
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
+from raylog.wire.records import Record, decode_batch, encode_batch, iter_batches
 
 NOW_MS = 1_700_000_000_000
 
