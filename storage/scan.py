@@ -8,6 +8,7 @@ from crc32c import crc32c
 from raylog.storage.disk import Disk
 from raylog.wire.errors import DecodeError, KafkaError
 from raylog.wire.records import (
+    BASE_OFFSET_MAX,
     BATCH_OVERHEAD,
     CONTROL_BIT,
     LENGTH_OVERHEAD,
@@ -91,10 +92,10 @@ def checked(
                 return
         fields = unpack_header(data, position - start)
         base_offset, length, epoch, magic, crc, _, delta, _, _, _, _, _, count = fields
-        if magic != MAGIC or length < _LENGTH_MIN or delta < -1 or count < 0:
+        if magic != MAGIC or length < _LENGTH_MIN or not 0 <= count <= delta + 1:
             return  # the end of the data: zeros, or a batch that was not written whole
         behind = position + LENGTH_OVERHEAD + length
-        if behind > end or base_offset < next_offset or epoch < last_epoch:
+        if behind > end or not next_offset <= base_offset <= BASE_OFFSET_MAX or epoch < last_epoch:
             return
         if behind > filled:
             data, start, filled = window.move(position, behind - position)

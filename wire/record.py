@@ -20,6 +20,11 @@ RECORD_BYTES_MIN = 7
 _ONE_BYTE = 64
 """Smaller numbers, from 0 on, are varints of one byte."""
 
+OFFSET_DELTA_MAX = 2**31 - 1
+"""Of a record's offset to that of its batch."""
+_FAR = 2**61
+"""Times and differences to them that are smaller add up to no more than 64 bits."""
+
 _STEPS = 64
 """Records that are read one by one before a run is looked for again; later twice as many."""
 _PART_MAX = 4096
@@ -51,7 +56,18 @@ def decode_records(
 
     INVALID_RECORD as soon as one is malformed, and at the end unless `body` held exactly `count`.
     """
-    return chain.from_iterable(_parts(body, count, base_offset, base_timestamp))
+    records = chain.from_iterable(_parts(body, count, base_offset, base_timestamp))
+    return map(_timely, records) if abs(base_timestamp) >= _FAR else records
+
+
+def _timely(record: Record) -> Record:
+    _check_time(record.timestamp)
+    return record
+
+
+def _check_time(timestamp: int) -> None:
+    if not -(2**63) <= timestamp < 2**63:
+        raise InvalidRecord(f"expected a timestamp of 64 bits, found {timestamp}")
 
 
 def _parts(
@@ -112,7 +128,12 @@ def _decode(
         z_time = body[position + 1]  # behind the attributes
         position += 2
         if z_time > 127:
-            z_time, position = read_long(body, position, z_time)
+            high = body[position]
+            z_time, position = (
+                (z_time - 128 + (high << 7), position + 1)
+                if high < 128
+                else _read_time(body, position, z_time, base_timestamp)
+            )
         z_delta = body[position]
         position += 1
         if z_delta > 127:
@@ -120,7 +141,7 @@ def _decode(
             z_delta, position = (
                 (z_delta - 128 + (high << 7), position + 1)
                 if high < 128
-                else read_long(body, position, z_delta)
+                else _read_delta(body, position, z_delta)
             )
         z_key = body[position]
         position += 1
@@ -142,12 +163,31 @@ def _decode(
             headers, position = decode_headers(body, position)
         else:
             position += 1
-        if position != end or z_size & 1:
-            raise InvalidRecord(f"record ends at byte {position}, its length says {end}")
-        offset = base_offset + ((z_delta >> 1) ^ -(z_delta & 1))
+        if position != end or (z_size | z_delta) & 1:
+            raise InvalidRecord(
+                f"record ends at byte {position}, its length says {end}; its offset delta is "
+                f"{(z_delta >> 1) ^ -(z_delta & 1)}"
+            )
+        offset = base_offset + (z_delta >> 1)
         timestamp = base_timestamp + ((z_time >> 1) ^ -(z_time & 1))
         found.append(_new(Record, (offset, timestamp, key, value, headers)))
     return position
+
+
+def _read_time(body: bytes, position: int, first: int, base_timestamp: int) -> tuple[int, int]:
+    """As `read_long`, the difference of a time to the batch's."""
+    z_time, position = read_long(body, position, first)
+    if z_time >= 2 * _FAR:
+        _check_time(base_timestamp + ((z_time >> 1) ^ -(z_time & 1)))
+    return z_time, position
+
+
+def _read_delta(body: bytes, position: int, first: int) -> tuple[int, int]:
+    """As `read_long`, the difference of an offset to the batch's."""
+    z_delta, position = read_long(body, position, first)
+    if z_delta > 2 * OFFSET_DELTA_MAX:
+        raise InvalidRecord(f"expected an offset delta of 31 bits, found {z_delta >> 1}")
+    return z_delta, position
 
 
 def decode_headers(body: bytes, position: int) -> tuple[list[tuple[str, bytes | None]], int]:

@@ -49,6 +49,9 @@ LENGTH_OVERHEAD = 12
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Default bound of what one batch may hold when decompressed."""
 
+BASE_OFFSET_MAX = 2**63 - 1 - 2**31
+"""Of a batch: offsets of 64 bits hold whatever its records add to it."""
+
 NO_TIMESTAMP = -1
 TIMESTAMP_MAX = 2**63 - 1
 ANY_TIME = 2**65
@@ -187,9 +190,13 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessage(f"magic {header.magic}, expected {MAGIC}")
     if header.batch_length < BATCH_OVERHEAD - LENGTH_OVERHEAD:
         raise CorruptMessage(f"batch length {header.batch_length} is shorter than its header")
-    if header.record_count < 0 or header.last_offset_delta < -1:
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise CorruptMessage(
             f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        )
+    if not 0 <= header.base_offset <= BASE_OFFSET_MAX:
+        raise CorruptMessage(
+            f"expected a base offset from 0 to 2**63 - 2**31 - 1, found {header.base_offset}"
         )
     return header
 
@@ -430,15 +437,15 @@ def iter_records(
 def records_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
     """As `iter_records`, of a whole batch whose header is read and whose CRC is checked, or not."""
     body = body_of(batch, header, max_bytes)
-    count, base_timestamp = header.record_count, header.base_timestamp
-    records = decode_records(body, count, header.base_offset, base_timestamp)
+    count, base_offset = header.record_count, header.base_offset
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        records = decode_records(body, count, base_offset, 0)  # producers' times do not count
         appended = header.max_timestamp
         return (
             Record(offset, appended, key, value, headers)
             for offset, _, key, value, headers in records
         )
-    return records
+    return decode_records(body, count, base_offset, header.base_timestamp)
 
 
 def body_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> bytes:

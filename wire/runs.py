@@ -28,6 +28,8 @@ _LAST = bytes(range(128))
 """What a varint ends with."""
 _MORE = bytes(range(128, 256))
 """What stands before that."""
+_EVEN = bytes(range(0, 256, 2))
+"""What a number that is not negative begins with."""
 _ONE_BYTE = 64
 """Smaller numbers, from 0 on, are varints of one byte."""
 
@@ -144,7 +146,7 @@ def _run_of_layout(body: bytes, start: int, run: int, step: int, layout: _Layout
         for place in range(first, behind):
             found = _column(body, start + place, run, step)
             run = _alike(found, _LAST if place == behind - 1 else _MORE)
-    return run
+    return _alike(_column(body, start + layout.offset, run, step), _EVEN)
 
 
 def _column(body: Buffer, at: int, count: int, step: int) -> bytes:

@@ -9,7 +9,7 @@ length says, and each record where the next one or the body does, so that nothin
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -22,6 +22,7 @@ from raylog.client.arrow.slices import binary_slices
 from raylog.client.arrow.varints import Bytes, Numbers, read_varints
 from raylog.wire.compression import Codec
 from raylog.wire.errors import InvalidRecord
+from raylog.wire.record import OFFSET_DELTA_MAX
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     BatchHeader,
@@ -77,6 +78,19 @@ class Bodies:
         self.size += len(body)
         self.record_count += header.record_count
 
+    @property
+    def base_offset(self) -> int:
+        """Of the first batch."""
+        return self._headers[0].base_offset
+
+    def each(self) -> Iterator[Bodies]:
+        """The batches one by one."""
+        for header, body in zip(self._headers, self._bodies, strict=True):
+            counts = len(body), header.record_count
+            yield Bodies(
+                self.what, self.batch_bytes_max, self.checks_crcs, *counts, [header], [body]
+            )
+
     def columns(self) -> Columns:
         """All records; raises InvalidRecord unless each is as `decode_batch` takes it."""
         data, begins = _placed(self._bodies)
@@ -85,8 +99,7 @@ class Bodies:
         starts, ends = self._frames(data, begins)
         deltas, at = read_varints(data, starts + 1)  # behind the attributes
         times, kinds = self._times(deltas)
-        deltas, at = read_varints(data, at)
-        offsets = self._sum(self._repeated("base_offset"), deltas)
+        offsets, at = self._offsets(data, at)
         key_sizes, key_starts, key_ends = self._content(data, at)
         value_sizes, value_starts, value_ends = self._content(data, key_ends)
         header_counts, behind = read_varints(data, value_ends)
@@ -135,13 +148,27 @@ class Bodies:
             raise InvalidRecord(f"{self.what}: a length of {sizes.max()} bytes")
         return sizes, starts, starts + np.maximum(sizes, 0)
 
+    def _offsets(self, data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+        """Offsets, and the positions behind them."""
+        deltas, behind = read_varints(data, at)
+        if deltas.min(initial=0) < 0 or deltas.max(initial=0) > OFFSET_DELTA_MAX:
+            raise InvalidRecord(
+                f"{self.what}: expected offset deltas of 31 bits, found "
+                f"{deltas.min()} to {deltas.max()}"
+            )
+        return self._repeated("base_offset") + deltas, behind
+
     def _times(self, deltas: Numbers) -> tuple[Numbers, Numbers]:
         """Timestamps, and their types."""
-        times = self._sum(self._repeated("base_timestamp"), deltas)
+        base = self._repeated("base_timestamp")
         kinds = self._repeated("timestamp_type")
         if kinds.any():
             is_appended = kinds == TimestampType.LOG_APPEND_TIME
-            times = np.where(is_appended, self._repeated("max_timestamp"), times)
+            base = np.where(is_appended, self._repeated("max_timestamp"), base)
+            deltas = np.where(is_appended, 0, deltas)
+        times = base + deltas
+        if (((times ^ base) & (times ^ deltas)) < 0).any():
+            raise InvalidRecord(f"{self.what}: expected timestamps of 64 bits, found a larger one")
         return times, kinds
 
     def _repeated(self, name: str) -> Numbers:
@@ -152,13 +179,6 @@ class Bodies:
         """A number of each batch, once for each of its records."""
         counts = [header.record_count for header in self._headers]
         return np.repeat(np.array(numbers, np.int64), counts)
-
-    def _sum(self, base: Numbers, deltas: Numbers) -> Numbers:
-        """Refused beyond 64 bits, which no column holds."""
-        total = base + deltas
-        if (((total ^ base) & (total ^ deltas)) < 0).any():
-            raise InvalidRecord(f"{self.what}: an offset or timestamp of more than 64 bits")
-        return total
 
 
 def _placed(bodies: Sequence[bytes | memoryview]) -> tuple[Bytes, list[int]]:

@@ -52,8 +52,8 @@ async def poll_table(
 ) -> pa.Table:
     """Records that are here, or the first that come within a time, of `SCHEMA`; maybe none.
 
-    Whole batches are handed out, so both limits may be exceeded by less than one batch. Raises as
-    `poll`; then positions are where they were before.
+    Whole batches are handed out, so both limits may be exceeded by less than one batch. What lies
+    before a batch that cannot be decoded is handed out; the next call raises then, as `poll` does.
     """
     settings = consumer.settings
     rows = Rows(
@@ -62,13 +62,16 @@ async def poll_table(
         batch_bytes_max=settings.decompressed_bytes_max,
         checks_crcs=settings.check_crcs,
     )
+    await consumer.poll_into(rows, timeout_ms)
     try:
-        await consumer.poll_into(rows, timeout_ms)
         return rows.table()
     except KafkaError:
-        for key, offset in rows.starts.items():
-            consumer.seek(key, offset)
-        raise
+        intact, ends = rows.intact()
+        for key in ends.keys() & set(consumer.assignment()):
+            consumer.seek(key, ends[key])
+        if not intact.num_rows:
+            raise
+        return intact
 
 
 @dataclass(slots=True)
@@ -88,8 +91,6 @@ class Rows:
     max_bytes: int = TABLE_BYTES
     batch_bytes_max: int = TABLE_BYTES
     checks_crcs: bool = True
-    starts: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the first record of each partition was looked for."""
     record_count: int = 0
     _size: int = 0
     _groups: list[_Group] = field(default_factory=list)
@@ -105,20 +106,35 @@ class Rows:
         self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
     ) -> None:
         """Take the next batch of a partition, as far as it is at `from_offset` or behind it."""
-        self.starts.setdefault(key, from_offset)
         group = self._groups[-1] if self._groups else None
-        if group is None or group.key != key or group.bodies.size >= _TOGETHER_BYTES:
+        is_new = group is None or group.key != key or group.bodies.size >= _TOGETHER_BYTES
+        if group is None or is_new:
             bodies = Bodies(str(key), self.batch_bytes_max, self.checks_crcs)
             group = _Group(key, from_offset, bodies)
-            self._groups.append(group)
         before = group.bodies.size
         group.bodies.add(header, batch)
+        if is_new:
+            self._groups.append(group)
         self._size += group.bodies.size - before
         self.record_count += header.record_count
 
     def table(self) -> pa.Table:
-        """All rows taken."""
+        """All rows taken; raises KafkaError where a batch cannot be decoded."""
         return pa.Table.from_batches([_rows(group) for group in self._groups], SCHEMA)
+
+    def intact(self) -> tuple[pa.Table, dict[TopicPartition, int]]:
+        """The rows before such batches, and the offsets of these."""
+        found: list[pa.RecordBatch] = []
+        ends: dict[TopicPartition, int] = {}
+        for group in self._groups:
+            for bodies in group.bodies.each():
+                if group.key in ends:
+                    break
+                try:
+                    found.append(_rows(_Group(group.key, group.from_offset, bodies)))
+                except KafkaError:
+                    ends[group.key] = max(bodies.base_offset, group.from_offset)
+        return pa.Table.from_batches(found, SCHEMA), ends
 
 
 def _rows(group: _Group) -> pa.RecordBatch:

@@ -483,6 +483,7 @@ class _Bulk:
 
     def __init__(self, consumer: AsyncConsumer[K, V]) -> None:
         self.settings = consumer.core.settings
+        self.assignment = consumer.core.fetcher.assignment
         self.seek = consumer.core.fetcher.seek
         self._until = consumer._until
         self._give = consumer.core.fetcher.give

@@ -483,6 +483,7 @@ class _Bulk:
 
     def __init__(self, consumer: Consumer[K, V]) -> None:
         self.settings = consumer._core.settings
+        self.assignment = consumer._core.fetcher.assignment
         self.seek = consumer._core.fetcher.seek
         self._until = consumer._until
         self._give = consumer._core.fetcher.give

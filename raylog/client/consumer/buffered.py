@@ -42,6 +42,9 @@ class BatchSource(Protocol):
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
         """Hand batches to a taker, not decoded, until it is full or none is here."""
 
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Go back to an offset."""
 
@@ -132,17 +135,30 @@ class Buffered:
             while self._ready and not taker.is_full:
                 key, progress = next(iter(self._ready.items()))
                 self._ready.move_to_end(key)  # so others come first next time
-                while progress.blocks and not taker.is_full:
-                    block = progress.blocks[0]
-                    if not block.is_empty:
-                        found = block.peek_batch()
-                        if found is not None:
-                            taker.take(key, block.next_offset, *found)
-                        block.pass_batch()
-                        self._moved(progress, block.next_offset, block.leader_epoch)
-                    if block.is_empty:
-                        self._finish(progress)
+                try:
+                    self._give_of(progress, taker)
+                except KafkaError:
+                    if not taker.record_count:
+                        raise
+                    self._ready.move_to_end(key, last=False)
+                    break  # hand out what is before it; the next call raises
             return taker.record_count > 0
+
+    def _give_of(self, progress: Progress, taker: BatchTaker) -> None:
+        """Hand one partition's next batches over."""
+        while progress.blocks and not taker.is_full:
+            block = progress.blocks[0]
+            if not block.is_empty:
+                try:
+                    found = block.peek_batch()
+                    if found is not None:
+                        taker.take(progress.key, block.next_offset, *found)
+                except KafkaError as error:
+                    raise block.named(error) from error
+                block.pass_batch()
+                self._moved(progress, block.next_offset, block.leader_epoch)
+            if block.is_empty:
+                self._finish(progress)
 
     def take_block(self) -> FetchedBatches | None:
         """The next fetched block of any partition; the position is behind it then."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
 from raylog.wire.control import ControlType, decode_control_key
-from raylog.wire.errors import KafkaError, error_of
+from raylog.wire.errors import CorruptMessage, KafkaError, error_of
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     BatchHeader,
@@ -100,7 +100,7 @@ class FetchedBatches:
             header, batch = found
             records = self._decode(header, batch)
         except KafkaError as error:
-            raise self._named(error) from error
+            raise self.named(error) from error
         self.pass_batch()
         self._taken = found
         if header.base_offset < from_offset:
@@ -159,27 +159,40 @@ class FetchedBatches:
         self._from_offset = header.next_offset
         self.leader_epoch = header.partition_leader_epoch
 
-    def _named(self, error: KafkaError) -> KafkaError:
+    def named(self, error: KafkaError) -> KafkaError:
         """The same error, with the place where the application may seek past it."""
         return error_of(error.code, f"{self.key} at offset {self._from_offset}: {error}")
 
     def _scan(self) -> None:
-        """Find the whole batches up to one that is none; raises KafkaError if that is the first."""
+        """Find the whole batches up to one that is none.
+
+        Raises KafkaError if there is no batch to go on behind: brokers send the batch at an offset
+        whole, whatever its size (KIP-74). What is left out is checked like all that is handed out:
+        a batch may only seem to end before the position.
+        """
         position = 0
         while len(self._data) - position >= BATCH_OVERHEAD:
             try:
                 header = read_header(self._data, position)
+                if len(self._data) - position < header.size:
+                    break
+                if header.next_offset <= self.end_offset and self._checks_crcs:
+                    check_crc(self._data, header, position)
             except KafkaError as error:
                 if self._batches:
                     break  # the next fetch begins there
-                raise self._named(error) from error
-            if len(self._data) - position < header.size:
-                break
-            if header.next_offset > self._from_offset:
+                raise self.named(error) from error
+            if header.next_offset > self.end_offset:
                 self._batches.append((position, header))
                 self.end_offset = header.next_offset
                 self.last_leader_epoch = header.partition_leader_epoch
             position += header.size
+        if not self._batches:
+            raise self.named(
+                CorruptMessage(
+                    f"expected a whole batch that ends behind this, found {len(self._data)} bytes"
+                )
+            )
 
     def _is_wanted(self, position: int, header: BatchHeader) -> bool:
         """Whether a batch is the application's: no control batch, not aborted."""

@@ -503,9 +503,6 @@ class Fetcher(Buffered):
             self._fail(progress.key, error)
             self._delay([progress.key], None)
             return
-        if block.is_empty:  # no batch is whole: there is nothing to go on behind
-            self._delay([progress.key], None)
-            return
         progress.fetch_offset = block.end_offset
         if block.last_leader_epoch >= 0:
             progress.fetch_epoch = block.last_leader_epoch
@@ -531,10 +528,10 @@ class Fetcher(Buffered):
                 self._delay([key], None)
             return
         start = reset_to(self.settings)
-        if start is None:
-            self._fail(key, error)
+        if progress.blocks:  # what is here comes first; then it is asked again
             self._delay([key], None)
-        elif progress.blocks:  # what is here comes first; then it is asked again
+        elif start is None:
+            self._fail(key, error)
             self._delay([key], None)
         else:
             self.start_from(key, start)

@@ -77,6 +77,61 @@ def test_what_lies_before_the_position_is_left_out() -> None:
     assert values(block) == [b"b", b"c"]
 
 
+def damaged(data: bytes, at: int, value: int) -> bytes:
+    """With another number of four bytes somewhere in its header, CRC left as it is."""
+    changed = bytearray(data)
+    changed[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("delta", [-1, 0])
+def test_a_batch_that_seems_to_end_before_the_position_is_checked(delta: int) -> None:
+    """It holds the position, and would be passed over with all that is behind it."""
+    data = damaged(batch(0, b"a", b"b", b"c"), 23, delta) + batch(3, b"d")
+    with pytest.raises(CorruptMessage, match="t-0 at offset 1: "):
+        fetched(data, start=1)
+    assert values(fetched(batch(9, b"y") + data, start=9)) == [b"y"], "its turn comes"
+
+
+def test_a_batch_that_has_fewer_offsets_than_records_is_refused() -> None:
+    data = damaged(batch(0, b"a", b"b", b"c"), 23, 1)
+    with pytest.raises(CorruptMessage, match="t-0 at offset 0: 3 records, last offset delta 1"):
+        fetched(data)
+
+
+def test_a_batch_that_seems_to_end_far_away_is_refused_before_any_other() -> None:
+    block = fetched(damaged(batch(0, b"a", b"b"), 23, 2**31 - 1) + batch(2, b"c"))
+    for _ in range(2):
+        with pytest.raises(CorruptMessage, match="CRC"):
+            block.take()
+        assert block.next_offset == 0
+
+
+def test_batches_that_go_back_do_not_take_the_position_along() -> None:
+    first = batch(0, *(b"%d" % offset for offset in range(10)))
+    block = fetched(first + batch(3, b"again") + batch(8, b"8", b"9", b"10") + first)
+    assert block.end_offset == 11
+    assert values(block) == [b"%d" % offset for offset in range(11)]
+    assert block.next_offset == 11
+
+
+@pytest.mark.parametrize("size", [20, 70])
+def test_an_answer_without_a_whole_batch_is_refused(size: int) -> None:
+    with pytest.raises(CorruptMessage, match=f"t-0 at offset 4: .* found {size} bytes"):
+        fetched(batch(4, b"v" * 50)[:size], start=4)
+
+
+@pytest.mark.parametrize("length", [2**31 - 1, 60])
+def test_a_batch_whose_length_lies_is_refused(length: int) -> None:
+    with pytest.raises(CorruptMessage, match="t-0 at offset 0"):
+        values(fetched(damaged(batch(0, b"v" * 50), 8, length) + batch(1, b"b")))
+
+
+def test_an_answer_that_ends_before_the_position_is_refused() -> None:
+    with pytest.raises(CorruptMessage, match="expected a whole batch that ends behind"):
+        fetched(batch(0, b"a"), start=5)
+
+
 def test_control_batches_move_the_position_only() -> None:
     block = fetched(batch(0, b"a", producer=1) + marker(1, 1, commit=True) + batch(2, b"b"))
     assert values(block) == [b"a", b"b"]

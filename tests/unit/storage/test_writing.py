@@ -133,14 +133,30 @@ def test_trouble_is_the_newest_refusal_until_a_write_is_taken(disk: FaultyDisk) 
 
 
 @pytest.mark.parametrize(
-    ("last_offset_delta", "count", "is_batch"),
-    [(0, 1, True), (-1, 0, True), (3, 0, True), (-2, 0, False), (0, -1, False)],
+    ("last_offset_delta", "count", "base_offset", "is_batch"),
+    [
+        (0, 1, 0, True),
+        (-1, 0, 0, True),
+        (3, 0, 0, True),
+        (-2, 0, 0, False),
+        (0, -1, 0, False),
+        (0, 2, 0, False),
+        (0, 1, -1, False),
+        (0, 1, 2**63 - 2**31, False),
+    ],
 )
 @pytest.mark.parametrize("check", [False, True])
 def test_a_header_that_cannot_be_ends_a_walk(
-    disk: FaultyDisk, last_offset_delta: int, count: int, is_batch: bool, check: bool
+    disk: FaultyDisk,
+    last_offset_delta: int,
+    count: int,
+    base_offset: int,
+    is_batch: bool,
+    check: bool,
 ) -> None:
-    odd = raw_batch(raw_record(), last_offset_delta=last_offset_delta, count=count)
+    odd = raw_batch(
+        raw_record(), base_offset=base_offset, last_offset_delta=last_offset_delta, count=count
+    )
     fd = disk.open("/d/odd", create=True)
     disk.pwritev(fd, (odd,), 0)
     found = [position for position, _, _ in scan(disk, fd, 0, len(odd), check=check)]

@@ -112,11 +112,20 @@ def test_old_formats_are_named(magic: int) -> None:
         raw_batch(raw_record(), length=-1),
         raw_batch(raw_record(), count=-1),
         raw_batch(raw_record(), last_offset_delta=-2),
+        raw_batch(raw_record(), raw_record(), last_offset_delta=0),
+        raw_batch(raw_record(), base_offset=-1),
+        raw_batch(raw_record(), base_offset=2**63 - 2**31),
+        raw_batch(raw_record(), base_offset=2**63 - 1),
     ],
 )
 def test_what_no_batch_can_have_is_corrupt(buf: bytes) -> None:
     with pytest.raises(CorruptMessage):
         read_header(buf)
+
+
+def test_the_largest_base_offset_leaves_room_for_every_delta() -> None:
+    header = read_header(raw_batch(base_offset=2**63 - 1 - 2**31, last_offset_delta=2**31 - 1))
+    assert header.next_offset == 2**63 - 1
 
 
 def test_crc_of_a_batch_in_the_middle() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raylog.client.arrow.decoding import Bodies
 from raylog.wire.compression import Codec, compress
 from raylog.wire.errors import (
     CorruptMessage,
@@ -158,6 +159,42 @@ def test_malformed_records_are_invalid(buf: bytes) -> None:
         decode_batch(buf)
     with pytest.raises(InvalidRecord):
         walk(buf)
+
+
+LARGE = {
+    "an offset delta of 32 bits": raw_batch(raw_record(2**31)),
+    "a negative offset delta": raw_batch(raw_record(-1)),
+    "a negative offset delta of two bytes": raw_batch(raw_record(-100)),
+    "a negative offset delta in each record": raw_batch(*[raw_record(-3)] * 20),
+    "a time above 64 bits": raw_batch(raw_record(time_delta=1), base_timestamp=2**63 - 1),
+    "a time below 64 bits": raw_batch(raw_record(time_delta=-1), base_timestamp=-(2**63)),
+    "a time difference that is too large": raw_batch(raw_record(time_delta=2**63 - 1)),
+    "times above 64 bits": raw_batch(
+        *[raw_record(delta, time_delta=delta) for delta in range(20)], base_timestamp=2**63 - 10
+    ),
+}
+
+
+@pytest.mark.parametrize("buf", LARGE.values(), ids=LARGE)
+def test_offsets_and_times_that_no_log_has_are_invalid(buf: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        decode_batch(buf)
+    bodies = Bodies("t-0", 1_000_000)
+    bodies.add(read_header(buf), memoryview(buf))
+    with pytest.raises(InvalidRecord):
+        bodies.columns()
+
+
+def test_with_the_time_of_its_append_the_times_of_records_do_not_count() -> None:
+    buf = raw_batch(
+        raw_record(time_delta=-1),
+        attributes=TimestampType.LOG_APPEND_TIME << 3,
+        base_timestamp=-(2**63),
+    )
+    assert [record.timestamp for record in decode_batch(buf)] == [NOW_MS]
+    bodies = Bodies("t-0", 1_000_000)
+    bodies.add(read_header(buf), memoryview(buf))
+    assert bodies.columns().timestamps.tolist() == [NOW_MS]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from raylog.client.arrow.tables import poll_table
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.agenda import Agenda
 from raylog.client.consumer.fetcher import Fetcher
@@ -19,6 +20,7 @@ from raylog.wire.errors import (
     CorruptMessage,
     ErrorCode,
     GroupAuthorizationFailed,
+    InvalidRecord,
     OffsetOutOfRange,
     error_of,
 )
@@ -109,6 +111,74 @@ def test_records_of_other_partitions_are_handed_out_before_a_corrupt_batch_raise
     assert seen.count(CorruptMessage) == 3
 
 
+def test_a_batch_that_seems_to_end_far_away_is_what_is_raised() -> None:
+    """And not that there is nothing where it seems to end."""
+    logs, consumer = rig(ConsumerSettings(reset="none"), end=30)
+
+    def change(answer: PartitionData) -> None:
+        if answer.records:
+            data = bytearray(records_of(answer))
+            data[23:27] = b"\0\1\0\0"
+            answer.records = bytes(data)
+
+    edit(logs, 0, change)
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.step())
+    run_blocking(consumer._core.io.wait(consumer.any_done, 50))
+    for _ in range(3):
+        run_blocking(consumer.step())
+        run_blocking(consumer._core.io.pause(200))
+    assert polled(consumer, 3) == [CorruptMessage] * 3
+    assert run_blocking(consumer.position(ZERO)) == 0
+
+
+def test_records_are_handed_out_in_bulk_up_to_a_corrupt_batch() -> None:
+    logs, consumer = rig(end=30)
+    spoil(logs, 0, 10)
+    consumer.assign({ZERO: 0})
+    for _ in range(2):
+        table = run_blocking(poll_table(consumer, 1_000))
+        assert table["offset"].to_pylist() == list(range(10))
+        for _ in range(2):
+            with pytest.raises(CorruptMessage, match="t-0 at offset 10: batch CRC"):
+                run_blocking(poll_table(consumer, 1_000))
+        assert run_blocking(consumer.position(ZERO)) == 10
+        consumer.seek(ZERO, 0)
+
+
+def test_records_are_handed_out_in_bulk_up_to_those_that_are_none() -> None:
+    """Their CRC is right, or not looked at."""
+    logs, consumer = rig(ConsumerSettings(check_crcs=False), end=30)
+
+    def change(answer: PartitionData) -> None:
+        data = bytearray(records_of(answer))
+        position = 0
+        while position < len(data):
+            header = read_header(data, position)
+            if header.base_offset == 10:
+                data[position + 61] ^= 0xFE  # the length of its first record
+            position += header.size
+        answer.records = bytes(data)
+
+    edit(logs, 0, change)
+    consumer.assign({ZERO: 3, ONE: 0})
+    found: list[tuple[int, int]] = []
+    refused: list[str] = []
+    for _ in range(6):
+        try:
+            table = run_blocking(poll_table(consumer, 200))
+        except InvalidRecord as error:
+            refused.append(str(error))
+        else:
+            found += zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    assert sorted(found) == [*((0, i) for i in range(3, 10)), *((1, i) for i in range(30))]
+    assert len(refused) >= 2
+    assert all("t-0 from 10 on" in text for text in refused)
+    assert run_blocking(consumer.position(ZERO)) == 10
+    consumer.seek(ZERO, 20)
+    assert run_blocking(poll_table(consumer, 200))["offset"].to_pylist() == list(range(20, 30))
+
+
 def test_a_batch_that_its_taker_refuses_is_given_again() -> None:
     class Taker:
         is_full = False
@@ -187,11 +257,11 @@ def test_an_answer_that_is_none_is_raised_and_fetching_goes_on() -> None:
     assert seen == [NotKafka, *((0, i) for i in range(20))]
 
 
-def test_a_batch_that_is_cut_is_not_asked_for_without_a_pause() -> None:
+def test_a_batch_that_is_cut_is_raised_and_not_asked_for_without_a_pause() -> None:
     logs, consumer = rig(end=20)
     edit(logs, 0, lambda answer: setattr(answer, "records", records_of(answer)[:70]))
     consumer.assign({ZERO: 0})
-    assert polled(consumer, 5) == []
+    assert polled(consumer, 5) == [CorruptMessage] * 5
     assert len(logs.cluster.requests(FetchRequest)) < 50
 
 
