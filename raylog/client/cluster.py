@@ -6,11 +6,13 @@ epoch never replaces one of a newer: brokers' views lag behind one another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.wire.errors import (
     ErrorCode,
+    InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
     UnknownTopicOrPartition,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from raylog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 NO_LEADER = -1
+_TOPIC_NAME = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 
 class TopicPartition(NamedTuple):
@@ -39,6 +42,16 @@ def require_partitions(keys: Iterable[object]) -> None:
     for key in keys:
         if not isinstance(key, TopicPartition):
             raise TypeError(f"expected partitions as TopicPartition(topic, number), found {key!r}")
+
+
+def require_topics(names: Iterable[object]) -> None:
+    """Raise InvalidTopicException unless topics may have all of these names."""
+    for name in names:
+        if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+            raise InvalidTopicException(
+                "expected a topic's name, 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-' and not '.' "
+                f"or '..', found {name!r}"
+            )
 
 
 class Node(NamedTuple):

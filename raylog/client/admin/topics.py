@@ -371,11 +371,15 @@ class TopicAdmin:
 
     async def describe_cluster(self) -> ClusterDescription:
         """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
-        request = DescribeClusterRequest()
-        node_id = await self._core.any_node()
-        if await self._core.version_on(node_id, _DESCRIBE_CLUSTER) >= _FENCED_SINCE:
-            request.include_fenced_brokers = True
-        response = await self._core.ask(node_id, request, DescribeClusterResponse)
+
+        async def attempt() -> DescribeClusterResponse:
+            request = DescribeClusterRequest()
+            node_id = await self._core.any_node()
+            if await self._core.version_on(node_id, _DESCRIBE_CLUSTER) >= _FENCED_SINCE:
+                request.include_fenced_brokers = True
+            return await self._core.ask(node_id, request, DescribeClusterResponse)
+
+        response = await self._core.look(attempt)
         check(response.error_code, "cluster", response.error_message)
         return ClusterDescription(
             response.cluster_id,

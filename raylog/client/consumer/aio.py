@@ -14,6 +14,7 @@ from raylog.client.arrow import TABLE_BYTES
 from raylog.client.closing import OfOneProcess
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
+from raylog.client.consumer.arguments import require_limits, require_timeout
 from raylog.client.consumer.commits import Done
 from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
@@ -240,6 +241,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self, timeout_ms: float, max_bytes: int = 64 * 1024 * 1024
     ) -> list[FetchedBatches]:
         """What fetches brought, not decoded; for those who read in bulk."""
+        require_timeout(timeout_ms)
         deadline_ms = self.core.io.now_ms() + timeout_ms
         while True:
             await self._serve(deadline_ms)
@@ -262,6 +264,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         from raylog.extras import check
 
         check("arrow", "poll_table")
+        require_limits(max_records=1 if max_records is None else max_records, max_bytes=max_bytes)
         from raylog.client.arrow.tables import poll_table
 
         return await poll_table(
@@ -278,6 +281,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def _poll(
         self, timeout_ms: float, max_records: int, *, exactly: bool
     ) -> list[ConsumedRecords]:
+        require_limits(max_records=max_records)
         fetcher = self.core.fetcher
         taken = await self._until(timeout_ms, lambda: fetcher.take(max_records, exactly=exactly))
         return taken or []
@@ -285,6 +289,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def _until(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
         """Serve the group until something can be taken or time is up."""
         core = self.core
+        require_timeout(timeout_ms)
         deadline_ms = core.io.now_ms() + timeout_ms
         while True:
             core.begin_poll()

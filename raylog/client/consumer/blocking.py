@@ -26,6 +26,7 @@ from raylog.client.consumer.aio import (
     AsyncConsumer,
     listener_method,
 )
+from raylog.client.consumer.arguments import require_limits, require_timeout
 from raylog.client.consumer.commits import Done, Offsets
 from raylog.client.consumer.core import ConsumerCore, WrongState
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
@@ -237,6 +238,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         Batches are not split, so the result may exceed `max_records` by up to one batch. This is
         the fastest way to read records. Deserializers and interceptors are not called.
         """
+        require_limits(max_records=max_records)
         fetcher = self._core.fetcher
         with self._lock:
             return self._until(timeout_ms, lambda: fetcher.take(max_records)) or []
@@ -247,6 +249,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         """At most `max_records` records (None: max.poll.records); none after `timeout_ms`."""
         fetcher = self._core.fetcher
         count = self._core.settings.max_poll_records if max_records is None else max_records
+        require_limits(max_records=count)
         with self._lock:
             groups = self._until(timeout_ms, lambda: fetcher.take(count, exactly=True))
             return self._decoding.records(groups, fetcher.seek) if groups else []
@@ -265,6 +268,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         from raylog.extras import check
 
         check("arrow", "poll_table")
+        require_limits(max_records=1 if max_records is None else max_records, max_bytes=max_bytes)
         from raylog.client.arrow.tables import poll_table
 
         with self._lock:
@@ -282,6 +286,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         """Serve the group until something can be taken or time is up."""
         core = self._core
         self._background.check()
+        require_timeout(timeout_ms)
         deadline_ms = core.io.now_ms() + timeout_ms
         while True:
             if core.needs_attention:

@@ -15,7 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from raylog.assignors.api import Assignor
-from raylog.client.cluster import CommittedOffset, TopicPartition, require_partitions
+from raylog.client.cluster import (
+    CommittedOffset,
+    TopicPartition,
+    require_partitions,
+    require_topics,
+)
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
@@ -149,6 +154,7 @@ class ConsumerCore:
         self.start()
         keys = list(starts)
         require_partitions(keys)
+        require_topics({key.topic for key in keys})
         if isinstance(starts, Mapping):
             self.fetcher.assign(starts)
         else:

@@ -568,6 +568,7 @@ class Fetcher(Buffered):
                 self._touched[key] = None
                 if error is not None:
                     self._routes.mark_stale(key.topic)
+                    self.positions.missing.look_at(key)
 
     async def _refresh(self) -> None:
         """Have topics looked up that are unknown, or whose leaders may have moved."""

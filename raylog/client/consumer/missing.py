@@ -1,39 +1,55 @@
-"""Topics that a consumer wants and brokers do not have, or do not show to it."""
+"""Topics and partitions that a consumer wants and brokers do not have, or do not show to it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
 
-from raylog.client.cluster import ClusterView
-from raylog.wire.errors import KafkaError
+from raylog.client.cluster import ClusterView, TopicPartition
 
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 1_000.0
-"""A topic that is being created is missing for a moment; that is not worth a warning."""
+"""What is being created is missing for a moment; that is not worth a warning."""
 
 
 class MissingTopics:
-    """Warns of each missing topic once: a consumer waits for it, and may wait for ever."""
+    """Warns once of each missing topic or partition: a consumer waits for it, perhaps for ever."""
 
     def __init__(self, cluster: ClusterView, now_ms: Callable[[], float]) -> None:
         self._cluster = cluster
         self._now_ms = now_ms
-        self._since_ms: dict[str, float] = {}
-        self._warned: set[str] = set()
+        self._since_ms: dict[str | TopicPartition, float] = {}
+        self._warned: set[str | TopicPartition] = set()
 
     def look(self, topics: Iterable[str]) -> None:
         """Look at topics whose metadata was asked for just now."""
-        now_ms = self._now_ms()
         for name in topics:
             failure = self._cluster.failures.get(name)
-            if failure is None:
-                self._since_ms.pop(name, None)
-                self._warned.discard(name)
-            elif now_ms - self._since_ms.setdefault(name, now_ms) >= _PATIENCE_MS:
-                self._warn(name, failure)
+            if self._is_news(name, is_missing=failure is not None):
+                assert failure is not None, "it is missing"
+                _log.warning("waiting for topic %r: the broker answers %s", name, failure.code.name)
 
-    def _warn(self, name: str, failure: KafkaError) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            _log.warning("waiting for topic %r: the broker answers %s", name, failure.code.name)
+    def look_at(self, key: TopicPartition) -> None:
+        """Look at a partition that cannot be read now."""
+        topic = self._cluster.topics.get(key.topic)
+        is_missing = topic is not None and key.partition not in topic.partitions
+        if self._is_news(key, is_missing=is_missing):
+            assert topic is not None, "the partition is missing"
+            _log.warning(
+                "waiting for partition %s of topic %r, which has %d: expected one below that",
+                key.partition,
+                key.topic,
+                len(topic.partitions),
+            )
+
+    def _is_news(self, what: str | TopicPartition, *, is_missing: bool) -> bool:
+        """Whether to warn: it has been missing for a while, and nothing was said yet."""
+        if not is_missing:
+            self._since_ms.pop(what, None)
+            self._warned.discard(what)
+            return False
+        now_ms = self._now_ms()
+        if now_ms - self._since_ms.setdefault(what, now_ms) < _PATIENCE_MS or what in self._warned:
+            return False
+        self._warned.add(what)
+        return True

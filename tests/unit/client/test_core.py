@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from raylog.client.admin.replicas import ReplicaAdmin
+from raylog.client.admin.topics import TopicAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import ConnectionLost, NotConnected, NotSupported, RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, list_offsets
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
+from raylog.wire.messages.describe_cluster import DescribeClusterResponse
 from raylog.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -260,6 +262,23 @@ def test_a_look_is_repeated_elsewhere_when_its_broker_is_lost() -> None:
     assert run_blocking(ReplicaAdmin(core).describe_partitions()) == {}
     asked = [one for one, kind in cluster.seen if isinstance(kind, DescribeTopicPartitionsRequest)]
     assert asked == [*lost, 3 - lost[0]]
+
+
+def test_a_description_of_the_cluster_is_asked_for_again_elsewhere() -> None:
+    cluster = FakeCluster(brokers=2)
+    lost: list[int] = []
+
+    def answer(broker_id: int, request: object) -> object:
+        if not lost:
+            lost.append(broker_id)
+            cluster.down.add(broker_id)
+            return LOST
+        return DescribeClusterResponse(cluster_id="fake")
+
+    cluster.handlers[ApiKey.DESCRIBE_CLUSTER] = answer
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    assert run_blocking(TopicAdmin(core).describe_cluster()).cluster_id == "fake"
 
 
 def test_what_a_broker_answers_to_a_look_stands() -> None:

@@ -236,6 +236,48 @@ def test_a_callback_that_waits_for_its_own_thread(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("topics", "message"),
+    [
+        (None, "expected topics or a pattern, found None"),
+        (5, "expected topics or a pattern, found 5"),
+        (b"pages", "expected topics or a pattern, found b'pages'"),
+        ([], r"expected topics, found none: unsubscribe\(\) ends a subscription"),
+        ("^(", r"expected a pattern, found '\^\('"),
+    ],
+)
+def test_what_cannot_be_subscribed_to(topics: Any, message: str) -> None:
+    with Consumer(ANYWHERE, group_id="g") as consumer:
+        with pytest.raises(InvalidSetting, match=message):
+            consumer.subscribe(topics)
+        assert consumer.subscription() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"timeout_ms": "a"}, "expected timeout_ms to be a number of ms, found 'a'"),
+        ({"timeout_ms": None}, "expected timeout_ms to be a number of ms, found None"),
+        ({"timeout_ms": float("nan")}, "expected timeout_ms to be a number of ms, found nan"),
+        ({"max_records": 0}, "expected max_records to be a number of 1 or more, found 0"),
+        ({"max_records": "9"}, "expected max_records to be a number of 1 or more, found '9'"),
+        ({"max_records": 1.5}, "expected max_records to be a number of 1 or more, found 1.5"),
+    ],
+)
+def test_arguments_of_polls(arguments: dict[str, Any], message: str) -> None:
+    async def polls() -> None:
+        async with AsyncConsumer(ANYWHERE) as consumer:
+            for poll in (consumer.poll, consumer.poll_records, consumer.poll_table):
+                with pytest.raises(InvalidSetting, match=message):
+                    await poll(**arguments)
+
+    asyncio.run(polls())
+    with Consumer(ANYWHERE) as consumer:
+        for poll in (consumer.poll, consumer.poll_records, consumer.poll_table):
+            with pytest.raises(InvalidSetting, match=message):
+                poll(**arguments)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"workers": "8"}, "expected workers to be a number of 1 or more, found '8'"),

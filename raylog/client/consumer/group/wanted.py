@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from raylog.client.cluster import require_topics
 from raylog.client.errors import InvalidSetting
 
 
@@ -20,15 +21,24 @@ class Wanted:
 
 
 def wanted_of(topics: str | re.Pattern[str] | Iterable[str], *, on_server: bool) -> Wanted:
-    """What `subscribe` was given: topics; or a pattern, compiled or as text that begins with ^."""
+    """What `subscribe` was given: topics; or a pattern, compiled or as text that begins with ^.
+
+    Raises InvalidSetting, InvalidTopicException.
+    """
     if isinstance(topics, re.Pattern):
         return Wanted(pattern=topics, on_server=on_server)
     if isinstance(topics, str):
         if topics.startswith("^"):
-            return Wanted(pattern=re.compile(topics), on_server=on_server)
-        return Wanted(frozenset([topics]))
+            try:
+                return Wanted(pattern=re.compile(topics), on_server=on_server)
+            except re.error as error:
+                raise InvalidSetting(f"expected a pattern, found {topics!r}: {error}") from error
+        topics = [topics]
+    given: object = topics
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise InvalidSetting(f"expected topics or a pattern, found {given!r}")
     names = frozenset(topics)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise InvalidSetting(f"expected names of topics, found {name!r}")
+    if not names:
+        raise InvalidSetting("expected topics, found none: unsubscribe() ends a subscription")
+    require_topics(names)
     return Wanted(names)
