@@ -534,6 +534,9 @@ class Core:
         except BaseException:  # a task that is cancelled leaves no socket behind, either
             transport.close()
             raise
+        if self._is_closed:  # meanwhile
+            transport.close()
+            raise ClientError("the client is closed")
         return channel
 
     def _reconnect_backoff(self) -> Backoff:

@@ -159,7 +159,8 @@ def _headers(column: pa.ListArray) -> pa.BinaryArray:
     if column.null_count:
         column = column.fill_null([])
     bounds = column.offsets.to_numpy().astype(np.int64)
-    pairs = column.values
+    pairs = column.values.slice(bounds[0], bounds[-1] - bounds[0])  # those of a part of a table
+    bounds -= bounds[0]
     names = pairs.field("key").cast(pa.binary())
     values = pairs.field("value")
     each = pc.binary_join_element_wise(

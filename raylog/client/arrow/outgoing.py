@@ -17,6 +17,7 @@ from raylog.client.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
 
 CHOOSE = -1
 """A row's partition where none is given."""
+_PARTITION_MAX = 2**31 - 1
 _DEFAULT_KEY = "key"
 _FEW_ROWS = 4_096
 """In each chunk of a table: of smaller ones one is made."""
@@ -40,8 +41,14 @@ class Outgoing:
     """A table's records. Raises InvalidTable where a column is missing or cannot be of records."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch, names: ColumnNames, now_ms: int) -> None:
+        given: object = table
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
+        elif not isinstance(given, pa.Table):
+            raise InvalidTable(
+                f"expected a pyarrow.Table or RecordBatch, found {type(given).__name__}; "
+                "pa.table(...) makes one of a DataFrame or a mapping"
+            )
         key = names.key
         if key is None and _DEFAULT_KEY in table.column_names and names.value != _DEFAULT_KEY:
             key = _DEFAULT_KEY
@@ -135,13 +142,17 @@ def _times(table: pa.Table, name: str | None, now_ms: int) -> Numbers | int:
     if name is None:
         return now_ms
     found = _column(table, name)
-    if pa.types.is_timestamp(found.type):
-        floored = pc.floor_temporal(found, unit="millisecond")
-        found = floored.cast(pa.timestamp("ms", found.type.tz)).cast(pa.int64())
-    elif pa.types.is_integer(found.type):
-        found = found.cast(pa.int64())
-    else:
+    if not pa.types.is_timestamp(found.type) and not pa.types.is_integer(found.type):
         raise InvalidTable(f"column {name!r}: expected timestamps or ms, found {found.type}")
+    try:
+        if pa.types.is_timestamp(found.type):
+            plain = found.cast(pa.int64()).cast(pa.timestamp(found.type.unit))  # no zone to look up
+            found = pc.floor_temporal(plain, unit="millisecond").cast(pa.timestamp("ms"))
+        found = found.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise InvalidTable(
+            f"column {name!r}: expected times of 64 bits in ms, found a larger one: {error}"
+        ) from error
     times: Numbers = pc.fill_null(found, now_ms).to_numpy()
     if times.min(initial=0) < 0:
         raise InvalidTable(f"column {name!r}: expected times from 1970 on, found {times.min()} ms")
@@ -152,14 +163,16 @@ def _partitions(table: pa.Table, given: str | int | None) -> Numbers | None:
     if given is None:
         return None
     if isinstance(given, int):
-        partitions: Numbers = np.full(table.num_rows, given, np.int64)
-    else:
-        found = _column(table, given)
-        if not pa.types.is_integer(found.type):
-            raise InvalidTable(f"column {given!r}: expected integers, found {found.type}")
-        partitions = pc.fill_null(found.cast(pa.int64()), CHOOSE).to_numpy()
-        if pc.min(found).as_py() == CHOOSE:
-            raise InvalidTable(f"column {given!r}: expected partitions, found {CHOOSE}")
+        if not 0 <= given <= _PARTITION_MAX:
+            raise InvalidTable(f"expected a partition or a column of them, found {given}")
+        return np.full(table.num_rows, given, np.int64)
+    found = _column(table, given)
+    if not pa.types.is_integer(found.type):
+        raise InvalidTable(f"column {given!r}: expected integers, found {found.type}")
+    for extreme in pc.min_max(found).as_py().values():
+        if extreme is not None and not 0 <= extreme <= _PARTITION_MAX:
+            raise InvalidTable(f"column {given!r}: expected partitions, found {extreme}")
+    partitions: Numbers = pc.fill_null(found.cast(pa.int64()), CHOOSE).to_numpy()
     return partitions
 
 

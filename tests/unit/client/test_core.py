@@ -7,7 +7,13 @@ import pytest
 from raylog.client.admin.replicas import ReplicaAdmin
 from raylog.client.admin.topics import TopicAdmin
 from raylog.client.cluster import TopicPartition
-from raylog.client.errors import ConnectionLost, NotConnected, NotSupported, RequestTimedOut
+from raylog.client.errors import (
+    ClientError,
+    ConnectionLost,
+    NotConnected,
+    NotSupported,
+    RequestTimedOut,
+)
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, list_offsets
 from raylog.wire.api import ApiKey
@@ -212,6 +218,20 @@ def test_a_task_that_an_operation_starts_does_not_end_with_it() -> None:
         assert ended_ms - began_ms == pytest.approx(20_000, abs=10)
 
     asyncio.run(main())
+
+
+def test_a_connection_that_comes_after_the_end_is_not_kept() -> None:
+    cluster = FakeCluster(1)
+    core = core_of(cluster)
+
+    def answer(broker_id: int, request: object) -> object:
+        core.close_for_good()
+        return cluster._api_versions()
+
+    cluster.handlers[ApiKey.API_VERSIONS] = answer
+    with pytest.raises(ClientError, match="the client is closed"):
+        run_blocking(core.api_versions(-2))
+    assert not core._channels
 
 
 def test_connecting_takes_no_longer_than_the_operation_may() -> None:

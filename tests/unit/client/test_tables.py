@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import sys
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
@@ -25,13 +28,17 @@ from raylog.client import (
     ProducerSettings,
     TopicPartition,
 )
+from raylog.client.arrow import encoding
 from raylog.client.arrow.decoding import Bodies
+from raylog.client.arrow.encoding import Rows, encode_bodies
+from raylog.client.arrow.headers import HEADERS_TYPE
 from raylog.client.consumer.blocking import BlockingConsumer
 from raylog.client.errors import InvalidTable, RecordTooLarge
 from raylog.client.producer.partitioner import partition_of_key
 from raylog.extras import MissingExtra
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidRecord, UnknownTopicOrPartition
+from raylog.wire.record import decode_records
 
 names = (f"table-{number}" for number in itertools.count())
 
@@ -251,7 +258,52 @@ def test_a_table_comes_back_as_it_was_sent(
     assert {row["partition"] for row in rows if row["key"] is None} == {0, 1, 2}
 
 
+def test_times_of_a_zone_that_is_not_known_here(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
+    at = pa.array([10**15 + 1_999], pa.timestamp("us", "Nowhere/Else"))
+    with Producer(bootstrap) as producer:
+        producer.send_table(topic, pa.table({"value": ["x"], "at": at}), timestamp="at")
+    (row,) = rows_of(client.consumer(), topic, 1)
+    assert row["timestamp"] == datetime.datetime.fromtimestamp(10**9 + 0.001, datetime.UTC)
+
+
+def test_a_part_of_a_table_costs_as_much_as_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are encoded one after the other; each may lie in one large array with all others."""
+    written = encoding._written
+    lengths: list[int] = []
+
+    def counted(fields: list[Any]) -> pa.BinaryArray:
+        found = written(fields)
+        lengths.append(len(found))
+        return found
+
+    monkeypatch.setattr(encoding, "_written", counted)
+    count, begin, size = 10_000, 5_000, 10
+    headers = pa.array([[("n", b"%d" % n)] * (n % 3) for n in range(count)], HEADERS_TYPE)
+    values = pa.array([b"v"] * count, pa.binary())
+    part = Rows(
+        None, values.slice(begin, size), np.zeros(size, np.int64), headers.slice(begin, size)
+    )
+    (body,) = encode_bodies(part, [0])
+    records = list(decode_records(bytes(body.data), size, 0, 0))
+    assert [record.headers or [] for record in records] == [
+        [("n", b"%d" % n)] * (n % 3) for n in range(begin, begin + size)
+    ]
+    assert max(lengths) <= 2 * size
+
+
+def test_what_is_no_table(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        for wrong in ({"value": ["x"]}, None, pd.DataFrame({"value": ["x"]})):
+            expected = f"expected a pyarrow.Table or RecordBatch, found {type(wrong).__name__}"
+            with pytest.raises(InvalidTable, match=expected):
+                producer.send_table(topic, wrong)
+
+
 TEXT = ["a", None, "ccc", ""]
+LARGE = pa.array([2**64 - 1], pa.uint64())
+LATE = pa.array([2**62], pa.timestamp("s"))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +351,21 @@ def test_every_type_of_text_and_bytes_is_taken(
         ({"value": ["x"], "at": ["x"]}, {"timestamp": "at"}, "expected timestamps"),
         ({"value": ["x"], "at": [-5]}, {"timestamp": "at"}, "from 1970 on, found -5"),
         ({"value": ["x"], "p": ["x"]}, {"partition": "p"}, "expected integers"),
-        ({"value": ["x"], "p": [-1]}, {"partition": "p"}, "expected partitions"),
+        ({"value": ["x"], "p": [-1]}, {"partition": "p"}, "expected partitions, found -1"),
+        (
+            {"value": ["x"], "p": [2**31]},
+            {"partition": "p"},
+            "expected partitions, found 2147483648",
+        ),
+        (
+            {"value": ["x"], "p": LARGE},
+            {"partition": "p"},
+            f"expected partitions, found {2**64 - 1}",
+        ),
+        ({"value": ["x"]}, {"partition": -1}, "expected a partition or a column of them, found -1"),
+        ({"value": ["x"]}, {"partition": 2**70}, "expected a partition or a column of them"),
+        ({"value": ["x"], "at": LARGE}, {"timestamp": "at"}, "'at': expected times of 64 bits"),
+        ({"value": ["x"], "at": LATE}, {"timestamp": "at"}, "'at': expected times of 64 bits"),
     ],
 )
 def test_what_cannot_become_records_is_refused(
