@@ -166,19 +166,24 @@ class ClusterView:
 
     def leader_epoch_of(self, key: TopicPartition) -> int | None:
         """A partition's leader epoch, if the partition is known."""
-        topic = self.topics.get(key.topic)
-        known = topic.partitions.get(key.partition) if topic is not None else None
+        known = self._known(key)
         return None if known is None else known.leader_epoch
+
+    def known_leader_of(self, key: TopicPartition) -> int | None:
+        """As `leader_of`; None where that raises."""
+        known = self._known(key)
+        return known.leader if known is not None and known.leader in self.nodes else None
+
+    def _known(self, key: TopicPartition) -> PartitionView | None:
+        topic = self.topics.get(key.topic)
+        return topic.partitions.get(key.partition) if topic is not None else None
 
     def moved(self, key: TopicPartition, leader: int, leader_epoch: int) -> bool:
         """Take a newer leader from a refusal; False if it says nothing new."""
-        topic = self.topics.get(key.topic)
-        known = topic.partitions.get(key.partition) if topic is not None else None
-        if topic is None or known is None or leader not in self.nodes:
+        known = self._known(key)
+        if known is None or leader not in self.nodes or leader_epoch <= known.leader_epoch:
             return False
-        if leader_epoch <= known.leader_epoch:
-            return False
-        topic.partitions[key.partition] = PartitionView(
+        self.topics[key.topic].partitions[key.partition] = PartitionView(
             key.partition, leader, leader_epoch, known.replicas, known.isr, known.offline
         )
         return True

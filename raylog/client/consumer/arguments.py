@@ -1,8 +1,13 @@
-"""What polls are given."""
+"""What polls and commits are given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from raylog.client.cluster import CommittedOffset, TopicPartition, require_partitions
 from raylog.client.errors import InvalidSetting
+
+_OFFSET_MAX = 2**63 - 1
 
 
 def require_timeout(timeout_ms: object) -> None:
@@ -16,3 +21,18 @@ def require_limits(**limits: object) -> None:
     for name, limit in limits.items():
         if not isinstance(limit, int) or limit < 1:
             raise InvalidSetting(f"expected {name} to be a number of 1 or more, found {limit!r}")
+
+
+def as_committed(
+    offsets: Mapping[TopicPartition, CommittedOffset | int],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets given as numbers or with epoch and metadata; ValueError for what is no offset."""
+    found = {
+        key: CommittedOffset(offset) if isinstance(offset, int) else offset
+        for key, offset in offsets.items()
+    }
+    require_partitions(found)
+    for key, one in found.items():
+        if not 0 <= one.offset <= _OFFSET_MAX:
+            raise ValueError(f"{key}: expected an offset from 0 to 2**63 - 1, found {one.offset}")
+    return found

@@ -21,6 +21,7 @@ from raylog.client.cluster import (
     require_partitions,
     require_topics,
 )
+from raylog.client.consumer.arguments import as_committed
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
@@ -50,7 +51,6 @@ from raylog.wire.uuids import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 _WAIT_MS_MAX = 3_600_000.0
-_OFFSET_MAX = 2**63 - 1
 
 
 class WokenUp(ClientError):
@@ -115,6 +115,7 @@ class ConsumerCore:
         self._nudged = False
         self._broken: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._look_ups: set[asyncio.Task[None]] = set()
 
     # -- what to read ----------------------------------------------------------------------------
 
@@ -527,7 +528,7 @@ class ConsumerCore:
         group, self.group = self.group, None
         if group is not None:
             await group.stop()
-        tasks, self._tasks = self._tasks, []
+        tasks, self._tasks = [*self._tasks, *self._look_ups], []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -555,12 +556,19 @@ class ConsumerCore:
             )
 
     async def _look_up_on(self) -> None:
-        """Find positions; the fetching task does not wait for it."""
+        """Find positions. One leader that does not answer holds up its own partitions only."""
         while True:
             await self.io.wait(lambda: self.fetcher.positions.is_wanted, _WAIT_MS_MAX)
-            if self.fetcher.positions.is_wanted:
-                await self.fetcher.look_up()
-                self.nudge()
+            for keys in self.fetcher.positions.by_leader():
+                task = asyncio.create_task(self._look_up(keys))
+                self._look_ups.add(task)
+                task.add_done_callback(self._look_ups.discard)
+                task.add_done_callback(self._ended)
+            await asyncio.sleep(0)
+
+    async def _look_up(self, keys: Collection[TopicPartition]) -> None:
+        await self.fetcher.look_up(keys)
+        self.nudge()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -587,18 +595,3 @@ class ConsumerCore:
     def _topics_seen(self, topics: Collection[str]) -> None:
         self.fetcher.metadata_seen(topics)
         self.nudge()
-
-
-def as_committed(
-    offsets: Mapping[TopicPartition, CommittedOffset | int],
-) -> dict[TopicPartition, CommittedOffset]:
-    """Offsets given as numbers or with epoch and metadata; ValueError for what is no offset."""
-    found = {
-        key: CommittedOffset(offset) if isinstance(offset, int) else offset
-        for key, offset in offsets.items()
-    }
-    require_partitions(found)
-    for key, one in found.items():
-        if not 0 <= one.offset <= _OFFSET_MAX:
-            raise ValueError(f"{key}: expected an offset from 0 to 2**63 - 1, found {one.offset}")
-    return found

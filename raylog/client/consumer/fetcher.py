@@ -252,9 +252,9 @@ class Fetcher(Buffered):
                 await core.refresh([key.topic])
             raise failed[key]
 
-    async def look_up(self) -> None:
-        """Find positions: the part of `step` that `look_up=False` leaves out."""
-        for key, error in (await self._look_up(None)).items():
+    async def look_up(self, keys: Collection[TopicPartition] | None = None) -> None:
+        """Find positions (None: all): the part of `step` that `look_up=False` leaves out."""
+        for key, error in (await self._look_up(keys)).items():
             if not is_retriable(error) and key in self._assigned:
                 self._fail(key, error)
 
@@ -292,14 +292,13 @@ class Fetcher(Buffered):
     def _place_one(self, progress: Progress, now_ms: float) -> None:
         self._see_topic(progress)
         home = NOWHERE
-        if self._wants(progress, now_ms):
+        if self._routes.is_refreshing and progress.key.topic not in self._cluster.topics:
+            self._unplaced[progress.key] = None
+        elif self._wants(progress, now_ms):
             try:
                 home = self._home_of(progress, now_ms)
             except KafkaError as error:
-                if self._routes.is_refreshing and progress.key.topic not in self._cluster.topics:
-                    self._unplaced[progress.key] = None
-                else:
-                    self._delay([progress.key], error)
+                self._delay([progress.key], error)
         if progress.home not in (NOWHERE, home):
             self._leave_source(progress)
         progress.home = home

@@ -119,6 +119,14 @@ class Positions:
         """Whether there is something to look up."""
         return bool(self._wanted)
 
+    def by_leader(self) -> list[list[TopicPartition]]:
+        """What is wanted, by the broker to ask; those without a known one are together."""
+        grouped: dict[int | None, list[TopicPartition]] = {}
+        with self.lock:
+            for key in self._wanted:
+                grouped.setdefault(self.core.cluster.known_leader_of(key), []).append(key)
+        return list(grouped.values())
+
     def is_asking(self, key: TopicPartition) -> bool:
         """Whether a partition is being looked up."""
         return key in self._asking

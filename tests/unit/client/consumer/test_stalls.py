@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from raylog.client import Admin, AsyncConsumer, AsyncProducer, NewTopic, TopicPartition
+from raylog.client import EARLIEST, Admin, AsyncConsumer, AsyncProducer, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
 from tests.support.black_hole import Hole
 
@@ -74,6 +74,33 @@ def test_a_broker_that_cannot_be_connected_to_holds_up_its_own_partitions_only(
                 assert await read(consumer, 1) == [(1, value)]
             hole.opened.set()
             assert await read(consumer, 1) == [(0, b"held")]
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_cannot_be_asked_for_positions_holds_up_its_own_partitions_only(
+    brokers: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        hole = Hole(monkeypatch)
+        zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        async with (
+            AsyncProducer(brokers.bootstrap) as producer,
+            AsyncConsumer(brokers.bootstrap) as consumer,
+        ):
+            for partition in (0, 1):
+                await send(producer, topic, partition, b"x")
+            control = consumer.core.control
+            await control.refresh([topic])
+            await control.api_versions(control.cluster.leader_of(one))
+            hole.swallow(control, zero)
+            consumer.assign({zero: EARLIEST, one: EARLIEST})
+            assert await read(consumer, 1) == [(1, b"x")]
+            consumer.seek(one, EARLIEST)
+            assert await read(consumer, 1) == [(1, b"x")]
+            assert hole.waiting
+            hole.opened.set()
+            assert await read(consumer, 1) == [(0, b"x")]
 
     asyncio.run(main())
 
