@@ -9,8 +9,9 @@ from typing import Any
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.aio import AsyncConsumer
+from raylog.client.consumer.arguments import as_committed
 from raylog.client.consumer.commits import CommitFailed, Commits, Done, Offsets
-from raylog.client.consumer.core import ConsumerCore, as_committed
+from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.progress import COMMITTED

@@ -31,16 +31,16 @@ def topic(brokers: EmbeddedBroker) -> str:
     return name
 
 
-async def read(consumer: AsyncConsumer[Any, Any], count: int) -> list[tuple[int, bytes]]:
+async def read(consumer: AsyncConsumer[bytes, bytes], count: int) -> list[tuple[int, bytes | None]]:
     """So many records, by their partitions."""
-    found: list[tuple[int, bytes]] = []
+    found: list[tuple[int, bytes | None]] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             found += [(one.partition, one.value) for one in await consumer.poll_records(100)]
     return found
 
 
-async def swallowed(hole: Hole, consumer: AsyncConsumer[Any, Any]) -> None:
+async def swallowed(hole: Hole, consumer: AsyncConsumer[bytes, bytes]) -> None:
     """Poll until the consumer tries to connect to the hole."""
     async with asyncio.timeout(PATIENCE_S):
         while not hole.waiting:
