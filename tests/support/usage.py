@@ -10,7 +10,7 @@ class Holdings(NamedTuple):
     """What a set of processes holds."""
 
     anonymous_bytes: int
-    """Memory of their own. Pages of files are left out: whoever else maps them changes the share."""
+    """Memory of their own. Pages of files are left out: others map them, too."""
     descriptors: int
 
 
