@@ -12,19 +12,16 @@ Records may come from several threads while another one sends: every method is a
 | any but in flight → gone | it was tried for too long, or its transaction failed |
 
 After a refusal a partition sends nothing until all that is in flight there is answered, so that
-repeats go out in order. A batch that failed for good leaves a gap in the sequence: the producer
-then needs a new identity (`needs_identity`), which is taken once nothing is in flight.
-
-No method that is called for each request looks at partitions that have nothing to send: those that
-may send are kept apart (`_ready`), those that wait for a time are in heaps, by that time.
+repeats go out in order. A batch that failed for good leaves a gap in its partition's sequence: the
+producer then needs a new identity (`needs_identity`) as soon as nothing is in flight there, and the
+partition begins again under it. Partitions where something is in flight or sent again keep the
+identity that they have, as in Kafka's producer (KIP-360), so that their repeats are recognized.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
@@ -45,6 +42,7 @@ from raylog.client.producer.batch import (
     headers_size,
 )
 from raylog.client.producer.queue import PartitionQueue
+from raylog.client.producer.schedule import Schedule
 from raylog.wire.records import BATCH_OVERHEAD, NO_SEQUENCE
 
 __all__ = [
@@ -58,10 +56,6 @@ __all__ = [
     "Headers",
     "ProducerIdentity",
 ]
-
-
-_OUTDATED_MAX = 64
-"""So many entries of a heap may be out of date before it is cleared of them."""
 
 
 class Appended(IntEnum):
@@ -116,15 +110,9 @@ class Accumulator:
         self._one_at_a_time = one_at_a_time
         self._awaited: list[set[Batch]] = []
         """Of each flush, the batches that it waits for."""
-        self._ready: dict[PartitionQueue, None] = {}
-        """May send now; who sent goes to the end, so that all have their turn."""
-        self._lingering: list[tuple[float, int, PartitionQueue]] = []
-        """By creation, partitions whose first batch is open; entries may be out of date."""
-        self._delayed: list[tuple[float, int, PartitionQueue]] = []
-        """By time, partitions that wait for it; entries may be out of date."""
-        self._held_up: dict[PartitionQueue, None] = {}
-        """The last try to send there failed: what waits behind that is as good as tried."""
-        self._order = itertools.count()
+        self._schedule = Schedule()
+        self._held_up: dict[PartitionQueue, float] = {}
+        """Since when tries to send there fail: what waits behind that is as good as tried."""
 
     # -- collecting ----------------------------------------------------------------------------
 
@@ -221,7 +209,10 @@ class Accumulator:
         with self._lock:
             if self._is_closed:
                 raise ClientError("the producer is closed")
-            self._queues.setdefault(key, PartitionQueue(key, is_ordered=self._one_at_a_time))
+            if key not in self._queues:
+                self._queues[key] = PartitionQueue(
+                    key, self.identity, is_ordered=self._one_at_a_time
+                )
 
     def choose(self, key: tuple[str, int]) -> None:
         """A partition was chosen for the records to come: it has taken nothing of them yet."""
@@ -235,7 +226,7 @@ class Accumulator:
         with self._lock:
             return {
                 queue.key.partition: len(queue.batches) + len(queue.refused)
-                for queues in (self._ready, self._held_up)
+                for queues in (self._schedule, self._held_up)
                 for queue in queues
                 if queue.key.topic == topic
             }
@@ -261,7 +252,7 @@ class Accumulator:
         self._batch_count += 1
         self.held_bytes += batch.held_bytes
         if len(queue.batches) <= 2:  # the first is new, or sealed by now
-            self._schedule(queue)
+            self._schedule.put(queue)
 
     @property
     def is_full(self) -> bool:
@@ -288,62 +279,18 @@ class Accumulator:
     def ready(self, now_ms: float, linger_ms: float) -> list[TopicPartition]:
         """Partitions with a batch that may be sent: full, or old enough."""
         with self._lock:
-            while self._delayed and self._delayed[0][0] <= now_ms:
-                at_ms, _, queue = heapq.heappop(self._delayed)
-                if queue.not_before_ms == at_ms:
-                    queue.not_before_ms = 0.0
-                    self._schedule(queue)
-            while self._lingering and self._lingering[0][0] + linger_ms <= now_ms:
-                since_ms, _, queue = heapq.heappop(self._lingering)
-                if queue.lingers_since_ms == since_ms:
-                    self._ready[queue] = None
-            return [queue.key for queue in self._ready]
+            return [queue.key for queue in self._schedule.ready(now_ms, linger_ms)]
 
     def next_ready_ms(self, linger_ms: float) -> float:
         """When the next batch becomes ready by itself; infinite if none will."""
         with self._lock:
-            if self._ready:
-                return 0.0
-            self._forget_outdated()
-            return min(
-                self._delayed[0][0] if self._delayed else float("inf"),
-                self._lingering[0][0] + linger_ms if self._lingering else float("inf"),
-            )
-
-    def _schedule(self, queue: PartitionQueue) -> None:
-        """Note when a partition may send next; to be called when that may have changed."""
-        if not queue.may_send:
-            self._ready.pop(queue, None)
-        elif queue.is_sealed:
-            self._ready[queue] = None
-        else:
-            self._ready.pop(queue, None)
-            if len(self._lingering) > 2 * len(self._queues) + _OUTDATED_MAX:
-                self._lingering = [one for one in self._lingering if _is_current(one)]
-                heapq.heapify(self._lingering)
-            created_ms = queue.batches[0].created_ms
-            heapq.heappush(self._lingering, (created_ms, next(self._order), queue))
-
-    def _delay(self, queue: PartitionQueue, not_before_ms: float) -> None:
-        """Let a partition send nothing for a while."""
-        if not_before_ms > queue.not_before_ms:
-            queue.not_before_ms = not_before_ms
-            heapq.heappush(self._delayed, (not_before_ms, next(self._order), queue))
-        self._schedule(queue)
-
-    def _forget_outdated(self) -> None:
-        """Drop what is first in a heap and means nothing any more."""
-        while self._delayed and self._delayed[0][2].not_before_ms != self._delayed[0][0]:
-            heapq.heappop(self._delayed)
-        while self._lingering and not _is_current(self._lingering[0]):
-            heapq.heappop(self._lingering)
+            return self._schedule.next_ready_ms(linger_ms)
 
     # -- sending -------------------------------------------------------------------------------
 
     def drain(self, keys: Iterable[TopicPartition], max_bytes: int) -> list[Batch]:
         """Take the first batch of each partition, at most `max_bytes` but at least one."""
         with self._lock:
-            assert not self.needs_identity, "batches need an identity before they are sent"
             now_ms = self._now_ms()
             taken: list[Batch] = []
             size = 0
@@ -355,15 +302,15 @@ class Accumulator:
                 batch.attempts += 1
                 batch.drained_ms = batch.drained_ms or now_ms
                 if self.idempotent and batch.sequence == NO_SEQUENCE:
+                    assert queue.identity != NO_IDENTITY, "it is needed before batches are sent"
                     batch.sequence = queue.next_sequence
-                    batch.identity = self.identity
+                    batch.identity = queue.identity
                     queue.next_sequence += batch.record_count
                     queue.next_sequence &= SEQUENCE_MASK
                 queue.in_flight.append(batch)
                 taken.append(batch)
                 size += batch.size
-                self._ready.pop(queue, None)
-                self._schedule(queue)
+                self._schedule.put_last(queue)
             self._in_flight += len(taken)
             return taken
 
@@ -377,14 +324,17 @@ class Accumulator:
         """Send nothing to a partition for a while: it has no leader."""
         with self._lock:
             queue = self._queues[key]
-            self._held_up[queue] = None
-            self._delay(queue, not_before_ms)
+            self._held_up.setdefault(queue, self._now_ms())
+            self._schedule.delay(queue, not_before_ms)
 
     def hold_up(self, keys: Iterable[TopicPartition] | None = None) -> None:
         """Nothing can be sent to these partitions (None: to any), though it was tried."""
         with self._lock:
             queues = self._queues.values() if keys is None else [self._queues[key] for key in keys]
-            self._held_up.update({queue: None for queue in queues if queue.batches})
+            now_ms = self._now_ms()
+            for queue in queues:
+                if queue.batches:
+                    self._held_up.setdefault(queue, now_ms)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -418,8 +368,8 @@ class Accumulator:
         queue = self._queues[batch.key]
         queue.refused += again
         if not_before_ms:
-            self._held_up[queue] = None
-            self._delay(queue, not_before_ms)
+            self._held_up.setdefault(queue, self._now_ms())
+            self._schedule.delay(queue, not_before_ms)
         self._settle(queue, batch)
 
     def resequence(self, batch: Batch, not_before_ms: float) -> None:
@@ -428,16 +378,16 @@ class Accumulator:
         It is sent again under the next identity.
         """
         with self._lock:
-            if batch.identity == self.identity:
-                self.needs_identity = True
+            self._open_gap(batch)
             batch.sequence = NO_SEQUENCE
+            batch.may_be_written = False
             self._take_back(batch, (batch,), not_before_ms)
 
     def failed(self, batch: Batch) -> None:
         """The batch is given up; its sequence numbers are lost."""
         with self._lock:
-            self._settle(self._queues[batch.key], batch)
             self._lost(batch)
+            self._settle(self._queues[batch.key], batch)
 
     def follows_unsettled(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition has not been acknowledged."""
@@ -449,13 +399,13 @@ class Accumulator:
                 if other.sequence != NO_SEQUENCE
             )
 
-    def oldest_held_up_ms(self) -> float:
-        """When the oldest batch was begun that `expire` would look at; infinite if none."""
+    def next_expiry_ms(self, timeout_ms: float) -> float:
+        """When `expire` gives up the next batch; infinite if none waits that was tried."""
         with self._lock:
-            firsts = (queue.batches[0].created_ms for queue in self._held_up if queue.batches)
-            return min(firsts, default=float("inf"))
+            times = (_expiry_ms(*held, timeout_ms) for held in self._held_up.items())
+            return min(times, default=float("inf"))
 
-    def expire(self, is_overdue: Callable[[Batch], bool]) -> list[Batch]:
+    def expire(self, now_ms: float, timeout_ms: float) -> list[Batch]:
         """Give up batches that are not in flight and were tried for too long.
 
         What waits behind a batch that cannot be sent counts as tried. What waits for nothing but
@@ -463,12 +413,12 @@ class Accumulator:
         """
         with self._lock:
             expired = []
-            for queue in self._held_up:
-                while queue.batches and is_overdue(queue.batches[0]):
+            for queue, since_ms in self._held_up.items():
+                while _expiry_ms(queue, since_ms, timeout_ms) <= now_ms:
                     batch = self._take_first(queue)
                     expired.append(batch)
                     self._lost(batch)
-                    self._schedule(queue)
+                    self._schedule.put(queue)
             return expired
 
     def unanswered(self) -> list[Batch]:
@@ -507,7 +457,7 @@ class Accumulator:
                 queue.seal()
             for batch in given_up:
                 self._lost(batch)
-            self._ready.clear()
+            self._schedule.clear()
             return given_up
 
     def close(self) -> list[Batch]:
@@ -523,24 +473,16 @@ class Accumulator:
             return given_up
 
     def renew(self, identity: ProducerIdentity) -> list[Batch]:
-        """Take a new identity; sequences start at 0.
+        """Take a new identity; sequences start at 0 wherever no batch needs the one before.
 
-        Batches that were sent under the old one are given up and returned: whether they were
-        written is unknown, and only the old identity could have told.
+        Behind a gap, batches that may be written are given up and returned.
         """
         with self._lock:
-            assert self._in_flight == 0, "an identity is renewed when nothing is in flight"
             given_up: list[Batch] = []
             for queue in self._queues.values():
-                queue.next_sequence = 0
-                for batch in queue.batches:
-                    if batch.attempts == 0:  # a part of one that was refused
-                        batch.sequence = NO_SEQUENCE
-                if any(batch.sequence != NO_SEQUENCE for batch in queue.batches):
-                    batches, queue.batches = queue.batches, deque()
-                    for batch in batches:
-                        (queue.batches if batch.sequence == NO_SEQUENCE else given_up).append(batch)
-                    self._schedule(queue)
+                if queue.may_renew:
+                    given_up += queue.renew(identity)
+                    self._schedule.put(queue)
             for batch in given_up:
                 self._gone(batch)
             self.identity = identity
@@ -556,13 +498,23 @@ class Accumulator:
             queue.refused.sort(key=lambda again: _age(again, next_sequence))
             queue.batches.extendleft(reversed(queue.refused))
             queue.refused.clear()
-        self._schedule(queue)
+        if queue.has_gap and not queue.in_flight:
+            self.needs_identity = True
+        self._schedule.put(queue)
 
     def _lost(self, batch: Batch) -> None:
         """A batch has ended without being written, as far as is known."""
         self._gone(batch)
-        if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
-            self.needs_identity = True
+        if batch.sequence != NO_SEQUENCE:
+            self._open_gap(batch)
+
+    def _open_gap(self, batch: Batch) -> None:
+        """A batch's sequence numbers will never be written."""
+        queue = self._queues[batch.key]
+        if batch.identity == queue.identity:
+            queue.has_gap = True
+            if not queue.in_flight:
+                self.needs_identity = True
 
     def _gone(self, batch: Batch) -> None:
         """A batch has met its end."""
@@ -572,9 +524,12 @@ class Accumulator:
             awaited.discard(batch)
 
 
-def _is_current(lingering: tuple[float, int, PartitionQueue]) -> bool:
-    """Whether an entry of `Accumulator._lingering` is not out of date."""
-    return lingering[2].lingers_since_ms == lingering[0]
+def _expiry_ms(queue: PartitionQueue, since_ms: float, timeout_ms: float) -> float:
+    """When the first batch is given up of a partition that takes none since a time."""
+    if not queue.batches:
+        return float("inf")
+    first = queue.batches[0]
+    return first.due_ms(timeout_ms, first.drained_ms or since_ms)
 
 
 def _age(batch: Batch, next_sequence: int) -> int:

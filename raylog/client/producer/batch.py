@@ -77,7 +77,8 @@ class Batch:
 
     __slots__ = (
         *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
-        *("listeners", "drained_ms", "_header", "_payload", "_encoded", "_encoded_objects"),
+        *("listeners", "drained_ms", "may_be_written"),
+        *("_header", "_payload", "_encoded", "_encoded_objects"),
     )
 
     def __init__(
@@ -104,6 +105,8 @@ class Batch:
         """(position in the batch, timestamp, whom to tell of that record's end)."""
         self.drained_ms = 0.0
         """When it was sent first."""
+        self.may_be_written = False
+        """Whether an attempt under the sequence that it has ended without a clear refusal."""
         self._header: BatchHeader | None = None
         """Once it is encoded."""
         self._payload: Buffer = b""
@@ -118,6 +121,15 @@ class Batch:
         if self._header is not None:
             return self._header.record_count
         return len(self.records) if self.body is None else self.body.record_count
+
+    def due_ms(self, timeout_ms: float, tried_ms: float) -> float:
+        """When it is given up: `timeout_ms` after its first record.
+
+        If it was older than that when it was tried first, because nobody had looked: so long after
+        that.
+        """
+        due_ms = self.created_ms + timeout_ms
+        return due_ms if due_ms > tried_ms else tried_ms + timeout_ms
 
     @property
     def encoded_bytes(self) -> int:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import deque
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.producer.batch import Batch
+from raylog.client.producer.batch import Batch, ProducerIdentity
+from raylog.wire.records import NO_SEQUENCE
 
 
 class PartitionQueue:
     """One partition's batches."""
 
-    def __init__(self, key: TopicPartition, *, is_ordered: bool = False) -> None:
+    def __init__(
+        self, key: TopicPartition, identity: ProducerIdentity, *, is_ordered: bool = False
+    ) -> None:
         self.key = key
+        self.identity = identity
+        """What sequence numbers count for here; other partitions may have a newer one."""
         self.is_ordered = is_ordered
         """Whether nothing leaves while something is in flight: only sequences order repeats."""
         self.open: Batch | None = None
@@ -21,6 +26,8 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         self.refused: list[Batch] = []
         self.next_sequence = 0
+        self.has_gap = False
+        """Sequence numbers are lost: nothing is sent until `renew`."""
         self.not_before_ms = 0.0
         """0: nothing keeps it from sending."""
         self.taken_bytes = 0
@@ -34,7 +41,7 @@ class PartitionQueue:
     @property
     def may_send(self) -> bool:
         """Whether the first batch may leave as far as the partition is concerned."""
-        if not self.batches or self.refused or self.not_before_ms:
+        if not self.batches or self.refused or self.not_before_ms or self.has_gap:
             return False
         return not (self.is_ordered and self.in_flight)
 
@@ -48,3 +55,25 @@ class PartitionQueue:
         if self.open is not None:
             self.taken_bytes += self.open.size
             self.open = None
+
+    @property
+    def may_renew(self) -> bool:
+        """Whether no batch needs the identity that it was sent under."""
+        if self.in_flight:
+            return False
+        return self.has_gap or all(batch.sequence == NO_SEQUENCE for batch in self.batches)
+
+    def renew(self, identity: ProducerIdentity) -> list[Batch]:
+        """Begin again at sequence 0; returns the batches that are given up.
+
+        Whether those are written is unknown, and only the old identity could have told.
+        """
+        self.identity = identity
+        self.next_sequence = 0
+        self.has_gap = False
+        given_up = [batch for batch in self.batches if batch.may_be_written]
+        if given_up:
+            self.batches = deque(batch for batch in self.batches if not batch.may_be_written)
+        for batch in self.batches:
+            batch.sequence = NO_SEQUENCE
+        return given_up

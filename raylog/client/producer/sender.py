@@ -7,8 +7,9 @@ cannot be committed (transactional.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
@@ -45,13 +46,36 @@ _EPOCH_MAX = 32_767
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
-class _Sent(NamedTuple):
+_NOT_WRITTEN = (*_UNFIT_SEQUENCE, ErrorCode.NOT_ENOUGH_REPLICAS)
+"""Refusals after which a batch is sent again, and that leaders give before they append it. Others may
+come after that: a leader that is deposed while it waits for followers answers
+NOT_LEADER_OR_FOLLOWER."""
+
+
+@dataclass(slots=True)
+class _Sent:
     """A produce request on its way."""
 
     pending: Pending[ProduceResponse]
     node_id: int
     batches: dict[tuple[str | bytes, int], Batch]
-    """By (name or id of the topic, partition)."""
+    """By (name or id of the topic, partition); those that are given up leave before the answer."""
+    due_ms: float = float("inf")
+    """When the first of them is given up."""
+
+    def expire(self, now_ms: float, timeout_ms: float) -> list[Batch]:
+        """Take out the batches whose time is over; what is answered of them is not looked at."""
+        if now_ms < self.due_ms:
+            return []
+        expired = []
+        self.due_ms = float("inf")
+        for place, batch in list(self.batches.items()):
+            due_ms = batch.due_ms(timeout_ms, batch.drained_ms)
+            if due_ms <= now_ms:
+                expired.append(self.batches.pop(place))
+            else:
+                self.due_ms = min(self.due_ms, due_ms)
+        return expired
 
 
 class Sender:
@@ -95,8 +119,8 @@ class Sender:
     async def step(self, *, everything: bool) -> None:
         """Take the answers that are here, then send what is ready (or all there is).
 
-        What cannot be sent for `delivery_timeout_ms` is given up. That it is tried before keeps
-        records from being lost because nobody called this, however long.
+        What is not acknowledged for `delivery_timeout_ms` is given up. That it is tried before
+        keeps records from being lost because nobody called this, however long.
         """
         await self._core.io.wait(self._any_done, 0)
         self._routes.has_news = False
@@ -117,10 +141,11 @@ class Sender:
         next_ms = self._accumulator.next_ready_ms(linger_ms)
         if next_ms <= now_ms and (self._sent or self._routes.is_waiting):
             next_ms = now_ms + _IDLE_LOOK_MS  # what is ready waits for an answer
-        expiry_ms = self._accumulator.oldest_held_up_ms() + self._settings.delivery_timeout_ms
+        expiry_ms = self._accumulator.next_expiry_ms(self._settings.delivery_timeout_ms)
+        in_flight_due_ms = min((sent.due_ms for sent in self._sent), default=float("inf"))
         await self._core.wait_for(
             lambda: self._any_done() or self._routes.has_news or interrupted(),
-            min(deadline_ms, next_ms, expiry_ms),
+            min(deadline_ms, next_ms, expiry_ms, in_flight_due_ms),
         )
 
     def abandon(self, reason: Exception, *, for_good: bool) -> None:
@@ -149,8 +174,6 @@ class Sender:
             ready = self._transactions.held(ready)  # others came while the last were added
         await self._routes.refresh({key.topic for key in ready})
         for node_id, keys in self._by_leader(ready).items():
-            if self._accumulator.needs_identity:
-                return  # a batch for another broker has failed for good just now
             if await self._may_send_to(node_id, keys):
                 self._busy_since_ms.pop(node_id, None)
                 self._routes.reached(keys)
@@ -189,9 +212,7 @@ class Sender:
     async def _may_send(self, linger_ms: float) -> bool:
         """Whether batches may leave now; gets ready for it, or gives them up."""
         if self._transactions is None:
-            if self._accumulator.needs_identity:
-                return not self._accumulator.in_flight and await self._renew_identity()
-            return True
+            return not self._accumulator.needs_identity or await self._renew_identity()
         if self._transactions.state.gives_up is None:
             ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
             if ready:
@@ -247,7 +268,8 @@ class Sender:
             expected[
                 ids[name] if pending.version > _BY_NAME_LAST else name, batch.key.partition
             ] = batch
-        self._sent.append(_Sent(pending, node_id, expected))
+        due_ms = min(map(self._due_ms, batches))
+        self._sent.append(_Sent(pending, node_id, expected, due_ms))
 
     def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, int | None]:
         """One request of one batch a partition, and the newest version that it can have."""
@@ -288,8 +310,7 @@ class Sender:
             try:
                 response = sent.pending.result()
             except ClientError as error:
-                for batch in sent.batches.values():
-                    self._refuse(batch, error)
+                self._lose(sent.batches.values(), error)
                 continue
             for topic in response.responses:
                 name = topic.topic_id if sent.pending.version > _BY_NAME_LAST else topic.name
@@ -297,7 +318,13 @@ class Sender:
                     if (name, answer.index) in sent.batches:  # else nobody has asked
                         self._take(sent.batches.pop((name, answer.index)), answer)
             for batch in sent.batches.values():
-                self._refuse(batch, NotKafka(f"the broker left {batch.key} unanswered"))
+                self._lose([batch], NotKafka(f"the broker left {batch.key} unanswered"))
+
+    def _lose(self, batches: Iterable[Batch], error: ClientError) -> None:
+        """There will be no answer to these."""
+        for batch in batches:
+            batch.may_be_written = True
+            self._refuse(batch, error)
 
     def _take(self, batch: Batch, answer: PartitionProduceResponse) -> None:
         """Take one partition's answer."""
@@ -308,6 +335,7 @@ class Sender:
         leader = answer.current_leader
         if leader is not None:
             self._core.cluster.moved(batch.key, leader.leader_id, leader.leader_epoch)
+        batch.may_be_written |= code not in _NOT_WRITTEN
         self._refuse(batch, error_of(code, answer.error_message or str(batch.key)))
 
     def _acknowledge(self, batch: Batch, base_offset: int, append_time_ms: int = -1) -> None:
@@ -319,7 +347,7 @@ class Sender:
         """Send a batch again, or give it up."""
         again_ms = self._core.io.now_ms() + self._backoff_ms(batch)
         code = error.code if isinstance(error, KafkaError) else None
-        if self._is_overdue(batch):
+        if self._core.io.now_ms() >= self._due_ms(batch):
             self._fail(batch, error)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
             self._reports.split_count += 1
@@ -359,12 +387,20 @@ class Sender:
         doubled = settings.retry_backoff_ms * 2 ** max(0, min(batch.attempts - 1, 16))
         return float(min(doubled, settings.retry_backoff_max_ms))
 
-    def _is_overdue(self, batch: Batch) -> bool:
-        return self._core.io.now_ms() >= batch.created_ms + self._settings.delivery_timeout_ms
+    def _due_ms(self, batch: Batch) -> float:
+        """When a batch that was sent is given up."""
+        return batch.due_ms(self._settings.delivery_timeout_ms, batch.drained_ms)
 
     def _expire(self) -> None:
-        """Give up what could not be sent in time."""
-        for batch in self._accumulator.expire(self._is_overdue):
+        """Give up what was not acknowledged in time, in flight or not, as Kafka's producer does."""
+        now_ms, timeout_ms = self._core.io.now_ms(), self._settings.delivery_timeout_ms
+        expired = self._accumulator.expire(now_ms, timeout_ms)
+        for sent in self._sent:
+            in_flight = sent.expire(now_ms, timeout_ms)
+            for batch in in_flight:
+                self._accumulator.failed(batch)
+            expired += in_flight
+        for batch in expired:
             error = RequestTimedOut(
                 f"not acknowledged in {self._settings.delivery_timeout_ms} ms, "
                 f"sent {batch.attempts} times{f'; {self.refusal}' if self.refusal else ''}"

@@ -143,8 +143,10 @@ def test_a_failed_batch_calls_for_a_new_identity() -> None:
     first, second = in_flight(accumulator, 2)
     accumulator.append(KEY, record())
     accumulator.failed(first)
-    assert accumulator.needs_identity
+    assert not accumulator.needs_identity, "the second is still unanswered"
+    assert accumulator.ready(0, 0) == []
     accumulator.resequence(second, 0)
+    assert accumulator.needs_identity
     assert accumulator.renew(ProducerIdentity(8, 0)) == []
     sent = [accumulator.drain([KEY], ALL)[0] for _ in range(2)]
     assert [(batch.identity.producer_id, batch.sequence) for batch in sent] == [(8, 0), (8, 1)]
@@ -155,10 +157,52 @@ def test_under_a_new_identity_what_may_be_written_is_not_sent_again() -> None:
     accumulator = new()
     first, second = in_flight(accumulator, 2)
     accumulator.failed(first)
+    second.may_be_written = True
     accumulator.refused(second, 0)
     assert accumulator.renew(ProducerIdentity(8, 0)) == [second]
     assert accumulator.is_empty
     assert accumulator.held_bytes == 0
+
+
+def test_behind_a_gap_what_was_clearly_refused_is_sent_again_in_order() -> None:
+    accumulator = new()
+    first, second, third, fourth = in_flight(accumulator, 4)
+    accumulator.append(KEY, record())
+    accumulator.failed(first)
+    third.may_be_written = True
+    for batch in (second, third, fourth):
+        accumulator.refused(batch, 0)
+    assert accumulator.renew(ProducerIdentity(7, 1)) == [third]
+    sent = [accumulator.drain([KEY], ALL)[0] for _ in range(3)]
+    assert sent[:2] == [second, fourth]
+    assert [(batch.identity.producer_epoch, batch.sequence) for batch in sent] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+    ]
+
+
+def test_other_partitions_than_that_with_the_gap_keep_their_identity() -> None:
+    """KIP-360: their repeats are recognized, whatever has become of them."""
+    accumulator = new()
+    (failed,) = in_flight(accumulator, 1)
+    accumulator.append(OTHER, record())
+    (again,) = accumulator.drain([OTHER], ALL)
+    accumulator.failed(failed)
+    again.may_be_written = True
+    accumulator.append(OTHER, record())
+    assert accumulator.renew(ProducerIdentity(7, 1)) == [], "it is unanswered"
+    accumulator.refused(again, 0)
+    assert accumulator.renew(ProducerIdentity(7, 2)) == [], "it is sent again"
+    sent = [accumulator.drain([OTHER], ALL)[0] for _ in range(2)]
+    assert sent[0] is again
+    assert [(batch.identity.producer_epoch, batch.sequence) for batch in sent] == [(0, 0), (0, 1)]
+    for batch in sent:
+        accumulator.acknowledged(batch)
+    accumulator.renew(ProducerIdentity(7, 3))
+    accumulator.append(OTHER, record())
+    (last,) = accumulator.drain([OTHER], ALL)
+    assert (last.identity.producer_epoch, last.sequence) == (3, 0)
 
 
 def test_a_failure_of_the_old_identity_does_not_end_the_new_one() -> None:
@@ -179,14 +223,30 @@ def test_batches_that_wait_too_long_are_given_up() -> None:
     accumulator.append(KEY, record())
     clock.now = 10
     accumulator.append(OTHER, record())
-    assert accumulator.expire(lambda batch: batch.created_ms < 5) == []  # nobody has tried
+    assert accumulator.expire(1_000, timeout_ms=20) == []  # nobody has tried
+    assert accumulator.next_expiry_ms(20) == float("inf")
     accumulator.postpone(KEY, 20)
     accumulator.postpone(OTHER, 20)
-    expired = accumulator.expire(lambda batch: batch.created_ms < 5)
+    assert accumulator.next_expiry_ms(20) == 20
+    assert accumulator.expire(19, timeout_ms=20) == []
+    expired = accumulator.expire(20, timeout_ms=20)
     assert [batch.key for batch in expired] == [KEY]
     assert not accumulator.needs_identity, "it was never sent"
     accumulator.append(KEY, record())
     assert len(accumulator.drain([KEY, OTHER], ALL)) == 2
+
+
+def test_the_time_of_a_batch_that_nobody_looked_at_begins_with_the_first_try() -> None:
+    clock = Clock()
+    accumulator = new(clock)
+    accumulator.append(KEY, record())
+    clock.now = 100
+    accumulator.postpone(KEY, 101)
+    assert accumulator.expire(100, timeout_ms=20) == []
+    clock.now = 110
+    accumulator.postpone(KEY, 111)
+    assert accumulator.next_expiry_ms(20) == 120
+    assert len(accumulator.expire(120, timeout_ms=20)) == 1
 
 
 def test_what_is_not_in_flight_can_be_given_up() -> None:
@@ -197,9 +257,9 @@ def test_what_is_not_in_flight_can_be_given_up() -> None:
     given_up = accumulator.give_up()
     assert given_up[0] is second
     assert len(given_up) == 2
-    assert accumulator.needs_identity, "a sequence is lost"
     assert accumulator.in_flight == 1
     accumulator.acknowledged(first)
+    assert accumulator.needs_identity, "a sequence is lost"
     assert accumulator.is_empty
     assert accumulator.held_bytes == 0
 

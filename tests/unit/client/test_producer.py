@@ -25,7 +25,7 @@ from raylog.wire.messages.metadata import MetadataRequest, MetadataResponseTopic
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.record import Record, encode_records
 from raylog.wire.records import read_header
-from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
+from tests.support.fake_cluster import LOST, NOTHING, SILENT, FakeCluster, FakeIo, core_of
 from tests.support.fake_logs import Answer, Logs, refused
 
 
@@ -279,6 +279,87 @@ def test_what_is_not_delivered_in_time_fails() -> None:
     with pytest.raises(DeliveryFailed, match=r"not acknowledged in 5000 ms|NOT_LEADER"):
         test.flush()
     assert test.logs.values == {}
+
+
+def test_a_batch_in_flight_fails_when_its_time_is_over() -> None:
+    """As in Kafka's producer (KIP-91); what its broker answers later is not looked at."""
+    test = rig(ProducerSettings(delivery_timeout_ms=5_000))
+    io = test.producer._core.io
+    assert isinstance(io, FakeIo)
+    connection = None
+
+    def late(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        nonlocal connection
+        connection = test.producer._core._channels[1].connection
+        test.logs.write(topic, partition, batch)
+        return SILENT
+
+    test.logs.refuse = [passing, late]
+    test.send(1)
+    test.flush()
+    began_ms = io.now_ms()
+    test.send(1)
+    with pytest.raises(DeliveryFailed, match="not acknowledged in 5000 ms, sent 1 times"):
+        test.flush()
+    assert io.now_ms() - began_ms == pytest.approx(5_000, abs=10)
+    assert connection is not None
+    assert connection.pending, "its answer is still awaited"
+    connection.end(ConnectionLost("gone"))
+    test.send(1)
+    test.flush()
+    assert test.logs.values == {("t", 0): [b"0", b"0", b"0"]}
+    assert {key[3] for key in test.logs.expected} == {0, 1}
+    assert test.producer._accumulator.held_bytes == 0
+
+
+def test_what_nobody_looked_at_for_long_is_tried_as_long_as_the_rest() -> None:
+    test = rig(ProducerSettings(delivery_timeout_ms=1_000))
+    test.send(1)
+    test.flush()
+    test.producer.append("t", b"late", partition=0)
+    run_blocking(test.producer._core.io.pause(5_000))
+    test.logs.refuse = [refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 2
+    test.flush()
+    assert test.logs.values == {("t", 0): [b"0", b"late"]}
+    test.producer.append("t", b"later", partition=0)
+    run_blocking(test.producer._core.io.pause(5_000))
+    began_ms = test.producer._core.io.now_ms()
+    test.logs.refuse = [refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 100
+    with pytest.raises(DeliveryFailed):
+        test.flush()
+    assert test.producer._core.io.now_ms() - began_ms == pytest.approx(1_000, abs=100)
+
+
+def test_a_failure_in_one_partition_costs_the_others_nothing() -> None:
+    """Sent again they keep their sequence numbers, so that what was written is recognized."""
+    test = rig(topics={"t": {0: 1, 1: 2, 2: 2}})
+
+    def written_but_lost(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        test.logs.write(topic, partition, batch)
+        return LOST
+
+    for partition in range(3):
+        test.send(1, partition)
+    test.flush()
+    test.logs.refuse = [
+        refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        passing,
+        written_but_lost,
+        passing,
+    ]
+    for partition in (1, 2):  # one of them is refused and sent again, then its answer is lost
+        test.producer.append("t", b"1", partition=partition)
+    run_blocking(test.producer.step(everything=True))
+    run_blocking(test.producer._core.io.pause(20))
+    run_blocking(test.producer.step(everything=True))
+    test.logs.refuse.insert(0, refusing(ErrorCode.MESSAGE_TOO_LARGE))
+    test.producer.append("t", b"too large", partition=0)
+    run_blocking(test.producer.step(everything=True))
+    with pytest.raises(DeliveryFailed, match="1 records were not delivered; the first to t-0"):
+        test.flush()
+    test.send(1, 0)
+    test.flush()
+    assert test.logs.values == {("t", n): numbers(2) if n else [b"0", b"0"] for n in range(3)}
 
 
 def test_a_batch_is_sent_again_as_often_as_was_said() -> None:

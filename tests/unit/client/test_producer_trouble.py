@@ -228,7 +228,7 @@ def test_acknowledged_batches_are_not_kept_until_another_partition_has_lingered(
             batch.encode(Codec.NONE, None, is_transactional=False)
             accumulator.acknowledged(batch)
         accumulator.next_ready_ms(60_000)
-    assert len(accumulator._lingering) < 100
+    assert len(accumulator._schedule._lingering) < 100
 
 
 def test_metadata_is_asked_of_brokers_that_are_in_it() -> None:
