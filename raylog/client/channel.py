@@ -65,11 +65,20 @@ class Channel:
         """When it was last asked for."""
         self.login_again_ms = float("inf")
         """When the client should log in again: the session's end is near."""
+        self.opened_ms = 0.0
+        """When it was ready for requests."""
+        self.opening_answers = 0
+        """What was answered by then."""
 
     @property
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
         return self.connection.ended is None
+
+    @property
+    def has_served(self) -> bool:
+        """Whether a request was answered since it was opened."""
+        return self.connection.answer_count > self.opening_answers
 
     def version_for(self, api_key: ApiKey, at_most: int | None = None) -> int:
         """The newest version that both sides know; raises NotSupported."""

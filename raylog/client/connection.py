@@ -82,7 +82,8 @@ class Connection:
         self.pending: deque[Pending[object]] = deque()
         self.ended: Exception | None = None
         """Why the connection is of no more use."""
-        self._has_answered = False
+        self.answer_count = 0
+        """Answers so far."""
         self._next_correlation_id = 0
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._filled = 0
@@ -149,7 +150,7 @@ class Connection:
         position = 0
         while self._filled - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._scratch, position)
-            most = RESPONSE_BYTES_MAX if self._has_answered else _FIRST_BYTES_MAX
+            most = RESPONSE_BYTES_MAX if self.answer_count else _FIRST_BYTES_MAX
             if not _CORRELATION.size <= length <= most:
                 raise self._not_kafka(most, length)
             start = position + _LENGTH.size
@@ -167,7 +168,7 @@ class Connection:
 
     def _not_kafka(self, most: int, length: int) -> NotKafka:
         """Say what a length that no broker sends may come from."""
-        if not self._has_answered and self._scratch.startswith(_TLS_ALERT):
+        if not self.answer_count and self._scratch.startswith(_TLS_ALERT):
             return NotKafka(
                 "expected an answer, found a TLS alert: this listener expects TLS "
                 "(security.protocol SSL or SASL_SSL)"
@@ -192,5 +193,5 @@ class Connection:
             raise NotKafka(f"expected the answer to request {asked}, found {correlation_id}")
         oldest = self.pending[0]
         _, response = decode_response(oldest.api_key, oldest.version, frame)
-        self._has_answered = True
+        self.answer_count += 1
         self.pending.popleft().take(response)

@@ -501,6 +501,7 @@ class Core:
         stale = self._channels.pop(node_id, None)
         if stale is not None:
             stale.transport.close()
+            self._judge(node_id, stale)
         failed = self._failed.get(node_id)
         if failed is not None and self._pause_left_ms(node_id) > 0:
             raise failed.failure.with_traceback(None)
@@ -509,13 +510,26 @@ class Core:
         except (ClientError, KafkaError) as error:
             if self.io.now_ms() >= _end_ms():
                 raise  # it had no time: that says nothing of the broker
-            if failed is None:
-                failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), error)
-            failed.until_ms = self.io.now_ms() + failed.backoff.next_ms()
-            failed.failure = error
+            self._pause(node_id, self.io.now_ms(), error)
             raise
-        self._failed.pop(node_id, None)
         return channel
+
+    def _judge(self, node_id: int, channel: Channel) -> None:
+        """Look back at a connection: if it was of no use, the next one waits longer each time."""
+        if channel.has_served:
+            self._failed.pop(node_id, None)
+        elif not channel.is_open:
+            host, port = channel.address
+            reason = f"{host}:{port} ended the connection without an answer to any request"
+            self._pause(node_id, channel.opened_ms, NotConnected(reason))
+
+    def _pause(self, node_id: int, since_ms: float, failure: Exception) -> None:
+        """Do not connect to a broker for a while (reconnect.backoff.ms)."""
+        failed = self._failed.get(node_id)
+        if failed is None:
+            failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), failure)
+        failed.until_ms = since_ms + failed.backoff.next_ms()
+        failed.failure = failure
 
     async def _open(self, host: str, port: int) -> Channel:
         """A connection that has agreed on versions and is logged in."""
@@ -537,6 +551,8 @@ class Core:
         if self._is_closed:  # meanwhile
             transport.close()
             raise ClientError("the client is closed")
+        channel.opened_ms = self.io.now_ms()
+        channel.opening_answers = connection.answer_count
         return channel
 
     def _reconnect_backoff(self) -> Backoff:

@@ -58,6 +58,8 @@ class FakeCluster:
     newest: dict[ApiKey, int] = field(default_factory=dict)
     """Newest version served, where it is not ours; -1: the API is not served."""
     down: set[int] = field(default_factory=set)
+    closing: set[int] = field(default_factory=set)
+    """Brokers that end each connection with their answer to ApiVersions."""
     offline: set[int] = field(default_factory=set)
     """Replicas that metadata calls offline."""
     seen: list[tuple[int, object]] = field(default_factory=list)
@@ -181,7 +183,12 @@ class FakeTransport:
             if isinstance(response, ApiVersionsResponse) and response.error_code:
                 version = 0  # a broker that does not know the version answers so (KIP-511)
             answer = encode_response(header.api_key, version, header.correlation_id, response)
-            self.io.later(LATENCY_MS, lambda: feed(self.connection, b"".join(answer)))
+            self.io.later(LATENCY_MS, lambda: self._feed(b"".join(answer), header.api_key))
+
+    def _feed(self, answer: bytes, api_key: int) -> None:
+        feed(self.connection, answer)
+        if api_key == ApiKey.API_VERSIONS and self.broker_id in self.io.cluster.closing:
+            self.connection.end(ConnectionLost("closed"))
 
     def close(self) -> None:
         """Remember it."""

@@ -231,6 +231,16 @@ class Accumulator:
                 if queue.key.topic == topic
             }
 
+    def waiting_keys(self) -> set[TopicPartition]:
+        """Partitions with batches that wait to be sent though they could be."""
+        with self._lock:
+            return {
+                queue.key
+                for queues in (self._schedule, self._held_up)
+                for queue in queues
+                if queue.batches or queue.refused
+            }
+
     def too_large(self, size: int) -> RecordTooLarge:
         """The failure of a record of that size."""
         return RecordTooLarge(

@@ -127,6 +127,7 @@ class Sender:
         self._collect()
         await self._send_ready(0.0 if everything else self._settings.linger_ms)
         self._expire()
+        self._forget_busy()
 
     async def wait(
         self,
@@ -180,6 +181,19 @@ class Sender:
                 await self._send(node_id, self._accumulator.drain(keys, self._request_bytes))
             else:
                 self._busy_since_ms.setdefault(node_id, now_ms)
+
+    def _forget_busy(self) -> None:
+        """Brokers for which nothing waits any more are not avoided: they would be so for ever."""
+        if self._busy_since_ms and self._settings.partitioner_availability_timeout_ms > 0:
+            waited_for = {self._leader_of(key) for key in self._accumulator.waiting_keys()}
+            for node_id in self._busy_since_ms.keys() - waited_for:
+                del self._busy_since_ms[node_id]
+
+    def _leader_of(self, key: TopicPartition) -> int | None:
+        try:
+            return self._core.cluster.leader_of(key)
+        except KafkaError:
+            return None
 
     async def _may_send_to(self, node_id: int, keys: list[TopicPartition]) -> bool:
         """Whether a broker takes a request now; if not, its partitions wait, or fail for good."""

@@ -185,6 +185,32 @@ def test_what_never_left_costs_none_of_the_retries() -> None:
     assert test.logs.values == {("t", 0): [b"0", b"a"]}
 
 
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_broker_is_not_avoided_once_nothing_waits_for_it(moves: bool) -> None:
+    """partitioner.availability.timeout.ms: what waited has expired, or goes to another leader."""
+    settings = ProducerSettings(partitioner_availability_timeout_ms=500, delivery_timeout_ms=5_000)
+    test = rig(settings, topics={"t": {0: 1, 1: 2}})
+    test.send(1, 0)
+    test.send(1, 1)
+    test.flush()
+    disconnect(test, 1)
+    refuse_connections(test, 1, NotConnected("gone"))
+    io = test.producer._core.io
+    test.producer.append("t", b"a", partition=0)
+    until_ms = io.now_ms() + 1_000
+    while io.now_ms() < until_ms:
+        run_blocking(test.producer.step(everything=True))
+        run_blocking(io.pause(20))
+    assert test.producer._sender.avoided() == [1]
+    if moves:
+        test.logs.cluster.topics["t"][0] = 2
+        test.flush()
+    else:
+        with pytest.raises(DeliveryFailed):
+            test.flush()
+    assert test.producer._sender.avoided() == []
+
+
 def test_a_partition_without_a_leader_is_looked_up_less_and_less_often() -> None:
     test = rig(ProducerSettings(delivery_timeout_ms=120_000), topics={"t": {0: -1}})
     test.producer.append("t", b"a", partition=0)

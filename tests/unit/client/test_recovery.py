@@ -4,13 +4,13 @@ import pytest
 
 from raylog.client.backoff import Backoff
 from raylog.client.core import Core
-from raylog.client.errors import NotConnected, NotSupported
+from raylog.client.errors import ConnectionLost, NotConnected, NotSupported
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.fake_cluster import FakeCluster, FakeIo, core_of
+from tests.support.fake_cluster import LATENCY_MS, FakeCluster, FakeIo, core_of
 
 KAFKA = {
     "2.1": {
@@ -80,6 +80,31 @@ def test_a_broker_that_refused_is_left_alone_for_a_while() -> None:
     assert cluster.connections == before
     run_blocking(core.io.pause(51))
     assert run_blocking(core.api_versions(2))
+
+
+def test_a_broker_that_ends_each_connection_at_once_is_left_alone_for_longer_each_time() -> None:
+    """As behind a proxy whose broker is gone: it answers ApiVersions, then closes."""
+    cluster = FakeCluster(2)
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    cluster.closing = {2}
+    before, began_ms = cluster.connections, core.io.now_ms()
+    with pytest.raises(NotConnected, match="fake:9002 ended the connection without an answer"):
+        run_blocking(core.repeat(lambda: core.api_versions(2), timeout_ms=10_000))
+    assert core.io.now_ms() - began_ms > 8_000
+    assert 5 < cluster.connections - before < 20
+    cluster.closing = set()
+    run_blocking(core.io.pause(1_500))
+    assert run_blocking(core.api_versions(2))
+
+
+def test_a_connection_that_was_of_use_is_made_anew_at_once() -> None:
+    cluster = FakeCluster(1)
+    core = core_of(cluster)
+    for _ in range(10):
+        run_blocking(core.refresh([]))
+        core._channels[next(iter(core._channels))].end(ConnectionLost("gone"))
+    assert core.io.now_ms() < 1_000 + 10 * 5 * LATENCY_MS
 
 
 def test_a_broker_may_send_its_clients_back_to_the_bootstrap_servers() -> None:
