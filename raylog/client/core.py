@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
@@ -295,6 +295,18 @@ class Core:
         self.cluster.update(response, is_whole=names is None)
         now = self.io.now_ms()
         self._metadata_at_ms.update((topic.name, now) for topic in response.topics if topic.name)
+
+    def forget_idle(self, since_ms: float, used: Container[str]) -> list[str]:
+        """Drop topics, those in use apart, that were not asked for since a time; returns them."""
+        idle = [
+            topic
+            for topic, at_ms in self._metadata_at_ms.items()
+            if at_ms < since_ms and topic not in used
+        ]
+        for topic in idle:
+            del self._metadata_at_ms[topic]
+        self.cluster.forget(idle)
+        return idle
 
     async def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         """Ask the least loaded broker; when all fail for long, begin again (KIP-1102)."""

@@ -72,6 +72,12 @@ class Routes:
             for key in keys:
                 self._backoffs.pop(key, None)
 
+    def forget(self, topics: Collection[str]) -> None:
+        """Nothing was sent to these topics for long."""
+        self._stale.difference_update(topics)
+        for key in [key for key in self._backoffs if key.topic in topics]:
+            del self._backoffs[key]
+
     async def refresh(self, topics: Collection[str]) -> None:
         """Look up topics that are stale, or of which nothing was heard for long.
 

@@ -237,7 +237,7 @@ PRODUCER = (
         "delivery.timeout.ms",
         "delivery_timeout_ms",
         milliseconds(1),
-        "Longest time from send to acknowledgement, including retries.",
+        "Longest time from send to acknowledgement, including retries and requests in flight.",
     ),
     Setting(
         "max.in.flight.requests.per.connection",
@@ -257,6 +257,12 @@ PRODUCER = (
         BOOLEAN,
         "Retries create no duplicates and keep the order. On unless another setting rules it out.",
         "true",
+    ),
+    Setting(
+        "metadata.max.idle.ms",
+        "metadata_max_idle_ms",
+        milliseconds(5_000),
+        "A topic that nothing was sent to for this time is forgotten. The next record looks it up.",
     ),
     Setting(
         "transactional.id",

@@ -87,16 +87,20 @@ class ProducerSettings(Values):
     """Records held in all, unsent or unacknowledged; more waits, at most `max_block_ms`."""
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    """From `send` to acknowledgement, repeats included; then the batch fails.
+    """From `send` to acknowledgement, repeats included; then the batch fails, in flight or not.
 
     Unlike in Kafka's producer, a batch fails only if it was tried, or what is in front of it: never
-    because the process was stopped, or its event loop busy, for so long."""
+    because the process was stopped, or its event loop busy, for so long. If it was that old when it
+    was tried first, its time begins there."""
     in_flight_max: int = 5
     """Most unanswered requests per broker."""
     retries: int = 2**31 - 1
     """How often a batch is sent again before it fails, within `delivery_timeout_ms`."""
     idempotent: bool | None = None
     """Repeats leave no duplicates and keep the order; None: wherever the other settings allow."""
+    metadata_max_idle_ms: int = 300_000
+    """A topic to which nothing was sent for so long is forgotten, and looked up when it is used
+    again."""
     transactional_id: str | None = None
     """Whose transactions these are: a second producer of the same id fences the first (KIP-98)."""
     transaction_timeout_ms: int = 60_000

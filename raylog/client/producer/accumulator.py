@@ -103,6 +103,8 @@ class Accumulator:
         """Of all batches, waiting or in flight: their bytes and what objects take beside them."""
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._sequences: dict[tuple[str, int], tuple[ProducerIdentity, int]] = {}
+        """Of partitions that were forgotten under the identity of now: where they go on."""
         self._is_closed = False
         self._batch_count = 0
         self._in_flight = 0
@@ -210,9 +212,22 @@ class Accumulator:
             if self._is_closed:
                 raise ClientError("the producer is closed")
             if key not in self._queues:
-                self._queues[key] = PartitionQueue(
-                    key, self.identity, is_ordered=self._one_at_a_time
-                )
+                identity, sequence = self._sequences.pop(key, (self.identity, 0))
+                queue = PartitionQueue(key, identity, is_ordered=self._one_at_a_time)
+                queue.next_sequence = sequence
+                self._queues[key] = queue
+
+    def forget_idle(self, since_ms: float) -> set[str]:
+        """Drop partitions of topics that had no batch since a time; returns the other topics."""
+        with self._lock:
+            queues = self._queues
+            used = {key[0] for key, queue in queues.items() if not queue.is_idle(since_ms)}
+            for key in [key for key in queues if key[0] not in used]:
+                queue = queues.pop(key)
+                self._held_up.pop(queue, None)
+                if queue.next_sequence:
+                    self._sequences[key] = queue.identity, queue.next_sequence
+            return used
 
     def choose(self, key: tuple[str, int]) -> None:
         """A partition was chosen for the records to come: it has taken nothing of them yet."""
@@ -259,6 +274,7 @@ class Accumulator:
     def _put(self, queue: PartitionQueue, batch: Batch) -> None:
         """Add a batch behind the others of its partition."""
         queue.batches.append(batch)
+        queue.used_ms = batch.created_ms
         self._batch_count += 1
         self.held_bytes += batch.held_bytes
         if len(queue.batches) <= 2:  # the first is new, or sealed by now
@@ -493,6 +509,7 @@ class Accumulator:
                 if queue.may_renew:
                     given_up += queue.renew(identity)
                     self._schedule.put(queue)
+            self._sequences.clear()
             for batch in given_up:
                 self._gone(batch)
             self.identity = identity

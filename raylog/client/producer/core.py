@@ -84,6 +84,8 @@ class ProducerCore:
                 renew=self._accumulator.renew,
             )
         self._sender = Sender(core, settings, self._accumulator, self.reports, self._transactions)
+        self._forget_at_ms = core.io.now_ms() + settings.metadata_max_idle_ms
+        """When to look for topics that are not used any more."""
         self._sticky: dict[str, int] = {}
         self._partitions: dict[str, tuple[TopicView, list[int]]] = {}
         self._turns = Turns(
@@ -275,6 +277,19 @@ class ProducerCore:
     async def step(self, *, everything: bool = False) -> None:
         """Take the answers that are here, then send what is ready (or all there is)."""
         await self._sender.step(everything=everything)
+        now_ms = self._core.io.now_ms()
+        if now_ms >= self._forget_at_ms and not self.is_full:  # who waits for room goes on soon
+            self._forget_at_ms = now_ms + self.settings.metadata_max_idle_ms / 2
+            self._forget_idle(now_ms - self.settings.metadata_max_idle_ms)
+
+    def _forget_idle(self, since_ms: float) -> None:
+        """Forget topics to which nothing was sent since a time."""
+        idle = self._core.forget_idle(since_ms, self._accumulator.forget_idle(since_ms))
+        self._sender.forget(idle)
+        for topic in idle:
+            self._sticky.pop(topic, None)
+            self._partitions.pop(topic, None)
+            self._turns.forget(topic)
 
     async def flush(self) -> None:
         """Send all and wait for every record's end; raises DeliveryFailed if one failed."""

@@ -123,6 +123,11 @@ class Turns:
         led = self._led(view)
         return led[int(self._chance() * len(led)) % len(led)]
 
+    def forget(self, topic: str) -> None:
+        """Begin with its first partition when it is used again."""
+        self._last.pop(topic, None)
+        self._available.pop(topic, None)
+
     def _led(self, view: TopicView) -> list[int]:
         """Partitions that have a leader, in order; all of them if none has."""
         known = self._available.get(view.name)

@@ -18,6 +18,8 @@ class PartitionQueue:
         self.key = key
         self.identity = identity
         """What sequence numbers count for here; other partitions may have a newer one."""
+        self.used_ms = 0.0
+        """When its newest batch was begun."""
         self.is_ordered = is_ordered
         """Whether nothing leaves while something is in flight: only sequences order repeats."""
         self.open: Batch | None = None
@@ -37,6 +39,10 @@ class PartitionQueue:
     def is_sealed(self) -> bool:
         """Whether the first batch takes no more records."""
         return self.batches[0] is not self.open
+
+    def is_idle(self, since_ms: float) -> bool:
+        """Whether it holds nothing and no batch was begun since a time."""
+        return not (self.batches or self.in_flight or self.has_gap or self.used_ms >= since_ms)
 
     @property
     def may_send(self) -> bool:

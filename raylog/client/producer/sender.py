@@ -7,7 +7,7 @@ cannot be committed (transactional.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,8 +47,9 @@ _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRO
 
 
 _NOT_WRITTEN = (*_UNFIT_SEQUENCE, ErrorCode.NOT_ENOUGH_REPLICAS)
-"""Refusals after which a batch is sent again, and that leaders give before they append it. Others may
-come after that: a leader that is deposed while it waits for followers answers
+"""Refusals after which a batch is sent again, and that leaders give before they append it.
+
+Others may come after that: a leader that is deposed while it waits for followers answers
 NOT_LEADER_OR_FOLLOWER."""
 
 
@@ -148,6 +149,10 @@ class Sender:
             lambda: self._any_done() or self._routes.has_news or interrupted(),
             min(deadline_ms, next_ms, expiry_ms, in_flight_due_ms),
         )
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Nothing was sent to these topics for long."""
+        self._routes.forget(topics)
 
     def abandon(self, reason: Exception, *, for_good: bool) -> None:
         """Give up everything; whether what was sent is written stays unknown."""

@@ -34,7 +34,7 @@ from raylog.testing import EmbeddedBroker
 from raylog.wire import frame
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
-from raylog.wire.errors import DecodeError, SaslAuthenticationFailed
+from raylog.wire.errors import DecodeError, SaslAuthenticationFailed, UnknownTopicOrPartition
 from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.metadata import MetadataRequest
@@ -232,6 +232,45 @@ def test_metadata_is_refreshed_by_age_while_records_are_sent() -> None:
     refreshed = len(test.logs.cluster.requests(MetadataRequest)) - before
     assert refreshed == pytest.approx(60 / 6, abs=2), "every 5 minutes that something is sent"
     assert test.producer.partitions("t") == [0, 1, 2]
+
+
+def test_topics_that_are_not_used_are_forgotten() -> None:
+    """`metadata.max.idle.ms`; sequences go on where they were, as nothing fenced them."""
+    topics = {f"t{number}": {0: 1, 1: 2} for number in range(50)}
+    test = rig(ProducerSettings(metadata_max_idle_ms=5_000), topics=topics)
+    core, accumulator = test.producer._core, test.producer._accumulator
+    for topic in topics:
+        test.send(1, 0, topic)
+        test.producer.append(topic, b"somewhere")
+    test.flush()
+    for _ in range(20):
+        run_blocking(core.io.pause(1_000))
+        test.send(1, 0, "t7")
+        test.flush()
+    assert set(core.cluster.topics) == {"t7"}
+    assert {key[0] for key in accumulator._queues} == {"t7"}
+    kept = (test.producer._sticky, test.producer._turns._last, core._metadata_at_ms)
+    assert [set(each) for each in kept] == [{"t7"}] * 3
+    with pytest.raises(UnknownTopicOrPartition):
+        test.producer.append("t3", b"again", partition=0)
+    run_blocking(test.producer.prepare("t3"))
+    test.send(2, 0, "t3")
+    test.flush()
+    assert test.logs.values["t3", 0][-2:] == [b"0", b"1"]
+    assert {key[3] for key in test.logs.expected} == {0}, "no sequence was refused"
+
+
+def test_a_topic_that_waits_for_its_leader_is_not_forgotten() -> None:
+    settings = ProducerSettings(metadata_max_idle_ms=5_000, delivery_timeout_ms=60_000)
+    test = rig(settings, topics={"t": {0: -1}})
+    test.producer.append("t", b"a", partition=0)
+    until_ms = test.producer._core.io.now_ms() + 20_000
+    while test.producer._core.io.now_ms() < until_ms:
+        run_blocking(test.producer.step(everything=True))
+        run_blocking(test.producer._core.io.pause(500))
+    test.logs.cluster.topics["t"][0] = 1
+    test.flush()
+    assert test.logs.values == {("t", 0): [b"a"]}
 
 
 def test_acknowledged_batches_are_not_kept_until_another_partition_has_lingered() -> None:
