@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class Logs:
     cluster: FakeCluster
     values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     expected: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    newest: dict[tuple[str, int, int, int], deque[tuple[int, int]]] = field(default_factory=dict)
+    """First and last sequences of the batches that are recognized when they come again."""
     epochs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The newest of each producer in each partition."""
     refuse: list[Answer] = field(default_factory=list)
@@ -80,11 +83,13 @@ class Logs:
             if header.producer_epoch < self.epochs.get(key[:3], 0):
                 return refused(partition, ErrorCode.INVALID_PRODUCER_EPOCH)
             self.epochs[key[:3]] = header.producer_epoch
-            if header.base_sequence < expected:
+            newest = self.newest.setdefault(key, deque(maxlen=5))
+            if (header.base_sequence, header.last_sequence) in newest:
                 return refused(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-            if header.base_sequence > expected:
+            if header.base_sequence != expected:
                 return refused(partition, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
             self.expected[key] = header.last_sequence + 1
+            newest.append((header.base_sequence, header.last_sequence))
         log = self.values.setdefault((topic, partition), [])
         base_offset = len(log)
         log += (record.value or b"" for record in decode_batch(batch))

@@ -333,7 +333,7 @@ class Accumulator:
                     batch.identity = queue.identity
                     queue.next_sequence += batch.record_count
                     queue.next_sequence &= SEQUENCE_MASK
-                queue.in_flight.append(batch)
+                queue.sent(batch)
                 taken.append(batch)
                 size += batch.size
                 self._schedule.put_last(queue)

@@ -77,7 +77,7 @@ class Batch:
 
     __slots__ = (
         *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
-        *("listeners", "drained_ms", "may_be_written"),
+        *("listeners", "drained_ms", "ordinal", "may_be_written"),
         *("_header", "_payload", "_encoded", "_encoded_objects"),
     )
 
@@ -105,6 +105,8 @@ class Batch:
         """(position in the batch, timestamp, whom to tell of that record's end)."""
         self.drained_ms = 0.0
         """When it was sent first."""
+        self.ordinal = 0
+        """Which of its partition's batches it was when it was sent last."""
         self.may_be_written = False
         """Whether an attempt under the sequence that it has ended without a clear refusal."""
         self._header: BatchHeader | None = None

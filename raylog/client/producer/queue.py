@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.producer.batch import Batch, ProducerIdentity
+from raylog.client.producer.batch import NO_IDENTITY, Batch, ProducerIdentity
 from raylog.wire.records import NO_SEQUENCE
+
+_REMEMBERED_MAX = 5
+"""Brokers recognize repeats of so many batches of a producer, the newest of the partition."""
 
 
 class PartitionQueue:
@@ -28,6 +31,8 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         self.refused: list[Batch] = []
         self.next_sequence = 0
+        self.drained_count = 0
+        """Batches sent, repeats included."""
         self.has_gap = False
         """Sequence numbers are lost: nothing is sent until `renew`."""
         self.not_before_ms = 0.0
@@ -49,12 +54,31 @@ class PartitionQueue:
         """Whether the first batch may leave as far as the partition is concerned."""
         if not self.batches or self.refused or self.not_before_ms or self.has_gap:
             return False
-        return not (self.is_ordered and self.in_flight)
+        if not self.in_flight:
+            return True
+        return not self.is_ordered and not self._would_be_forgotten
+
+    @property
+    def _would_be_forgotten(self) -> bool:
+        """Whether brokers might not know the oldest batch in flight again after the next one.
+
+        As long as one broker leads, it answers in order. When the next one has begun, the one
+        before may leave a batch unanswered while later ones are acknowledged.
+        """
+        if self.identity == NO_IDENTITY:
+            return False
+        return self.drained_count - self.in_flight[0].ordinal >= _REMEMBERED_MAX
 
     @property
     def lingers_since_ms(self) -> float | None:
         """When the first batch was begun, if that takes more records and may leave one day."""
         return self.batches[0].created_ms if self.may_send and not self.is_sealed else None
+
+    def sent(self, batch: Batch) -> None:
+        """A batch leaves."""
+        batch.ordinal = self.drained_count
+        self.drained_count += 1
+        self.in_flight.append(batch)
 
     def seal(self) -> None:
         """Let the open batch take no more records."""

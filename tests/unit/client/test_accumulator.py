@@ -205,6 +205,24 @@ def test_other_partitions_than_that_with_the_gap_keep_their_identity() -> None:
     assert (last.identity.producer_epoch, last.sequence) == (3, 0)
 
 
+def test_no_more_is_sent_behind_an_unanswered_batch_than_brokers_remember() -> None:
+    """The old leader may be silent while the new one acknowledges; then it gets the repeat."""
+    accumulator = new()
+    (silent,) = in_flight(accumulator, 1)
+    for _ in range(4):
+        assert accumulator.ready(0, 0) == []
+        accumulator.append(KEY, record())
+        assert accumulator.ready(0, 0) == [KEY]
+        (batch,) = accumulator.drain([KEY], ALL)
+        accumulator.acknowledged(batch)
+    accumulator.append(KEY, record())
+    assert accumulator.ready(0, 0) == []
+    accumulator.refused(silent, 0)
+    assert accumulator.drain(accumulator.ready(0, 0), ALL) == [silent]
+    accumulator.acknowledged(silent)
+    assert accumulator.ready(0, 0) == [KEY]
+
+
 def test_a_failure_of_the_old_identity_does_not_end_the_new_one() -> None:
     accumulator = new()
     first, second = in_flight(accumulator, 2)

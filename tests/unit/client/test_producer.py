@@ -362,6 +362,27 @@ def test_a_failure_in_one_partition_costs_the_others_nothing() -> None:
     assert test.logs.values == {("t", n): numbers(2) if n else [b"0", b"0"] for n in range(3)}
 
 
+def test_a_batch_that_its_old_leader_never_answers_is_written_once() -> None:
+    """It was sent again, under other sequence numbers, after the new leader had forgotten it."""
+    test = rig()
+
+    def written_and_moved(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        test.logs.write(topic, partition, batch)
+        test.logs.cluster.topics["t"][0] = 2
+        test.logs.cluster.epochs["t"] = 4
+        return NOTHING
+
+    test.logs.refuse = [passing, written_and_moved]
+    test.send(2)
+    run_blocking(test.producer._core.refresh(["t"]))
+    for number in range(2, 20):
+        test.producer.append("t", b"%d" % number, partition=0)
+        run_blocking(test.producer._core.io.pause(100))
+        run_blocking(test.producer.step(everything=True))
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(20)}
+
+
 def test_a_batch_is_sent_again_as_often_as_was_said() -> None:
     test = rig(ProducerSettings(retries=2))
     test.logs.refuse = [refusing(ErrorCode.NOT_ENOUGH_REPLICAS)] * 3
