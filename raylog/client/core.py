@@ -232,6 +232,10 @@ class Core:
         self._is_closed = True
         self.close()
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClientError("the client is closed")
+
     # -- whom to ask ---------------------------------------------------------------------------
 
     async def any_node(self) -> int:
@@ -245,6 +249,7 @@ class Core:
         if open_nodes:
             nodes = self.cluster.nodes
             return min(open_nodes, key=lambda node: (self.in_flight(node), node not in nodes))
+        self._require_open()
         failures = []
         for node_id in await self._candidates():
             try:
@@ -508,8 +513,7 @@ class Core:
 
     async def _connect(self, node_id: int) -> Channel:
         """Open a connection; after a failure only when its pause is over."""
-        if self._is_closed:
-            raise ClientError("the client is closed")
+        self._require_open()
         stale = self._channels.pop(node_id, None)
         if stale is not None:
             stale.transport.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -93,6 +94,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         """Typed by the serializers, which nobody but the pipeline knows."""
         self._pipeline = pipeline
         self._background = background
+        self._thread = weakref.ref(background)  # a future keeps no thread alive
         self._background.at_end.add(producer.abandon)
         self._task = SenderTask(producer, io)
         self._is_own = False
@@ -156,7 +158,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         on_delivery: Listener | None = None,
     ) -> Future[RecordMetadata]:
         """Send a record as `send` does; returns a future of its metadata."""
-        future = RecordFuture(on_delivery)
+        future = RecordFuture(on_delivery, self._thread)
         self.send(topic, value, key, headers, timestamp_ms, partition, future.ended)
         return future
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raylog.client.interceptors import RecordMetadata
 from raylog.client.producer.batch import Listener
+
+if TYPE_CHECKING:
+    from raylog.client.background import BackgroundLoop
 
 _PENDING, _FINISHED = "PENDING", "FINISHED"
 _meeting = threading.Lock()
@@ -26,7 +30,13 @@ class RecordFuture(Future[RecordMetadata]):
     _result: RecordMetadata | None
     _exception: BaseException | None
 
-    def __init__(self, on_delivery: Listener | None = None) -> None:
+    def __init__(
+        self,
+        on_delivery: Listener | None = None,
+        thread: Callable[[], BackgroundLoop | None] = lambda: None,
+    ) -> None:
+        """`thread` tells the producer's, which cannot wait for what it does itself."""
+        self._thread = thread
         self._made: threading.Condition | None = None
         self._state = _PENDING
         self._result = None
@@ -59,7 +69,19 @@ class RecordFuture(Future[RecordMetadata]):
         if self._state == _FINISHED and self._exception is None:
             assert self._result is not None, "a record that did not fail has metadata"
             return self._result
+        self._require_another_thread()
         return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the failure; None if there is none."""
+        self._require_another_thread()
+        return super().exception(timeout)
+
+    def _require_another_thread(self) -> None:
+        """Raise ClientError in the producer's thread while the record has no end."""
+        background = self._thread()
+        if background is not None and self._state != _FINISHED:
+            background.require_another_thread()
 
     def ended(self, metadata: RecordMetadata, failure: Exception | None) -> None:
         """Take the record's end."""

@@ -278,6 +278,27 @@ def test_arguments_of_polls(arguments: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "wait", [lambda future: future.result(), lambda future: future.exception()]
+)
+def test_a_callback_that_waits_for_a_future_of_its_own_thread(
+    bootstrap: str, wait: Callable[[Future[RecordMetadata]], object]
+) -> None:
+    """It would wait for ever."""
+    raised: Future[ClientError] = Future()
+
+    def submit_again(metadata: RecordMetadata, failure: Exception | None) -> None:
+        future = producer.submit("pages", b"two")
+        with pytest.raises(ClientError, match="use send or submit in it") as refused:
+            wait(future)
+        raised.set_result(refused.value)
+
+    with Producer(bootstrap) as producer:
+        first = producer.submit("pages", b"one", on_delivery=submit_again)
+    assert raised.done()
+    assert first.result().offset >= 0
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"workers": "8"}, "expected workers to be a number of 1 or more, found '8'"),
