@@ -14,6 +14,7 @@ records sees are those of each record's processing, once, whatever crashes.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import queue
 import threading
@@ -23,10 +24,12 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from raylog.client.callables import argument_names
 from raylog.client.config import Config
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.consumer import ParallelConsumer
 from raylog.client.parallel.effects import Statistics
+from raylog.client.parallel.policy import check_topics
 from raylog.client.parallel.supervision import (
     EndAll,
     RestartPolicy,
@@ -75,7 +78,11 @@ def process(
     what a crash left at once, instead of after `transaction_timeout_ms`; no two processes may share
     it. Other options are those of ParallelConsumer.
     """
+    if not isinstance(source, Iterable):
+        raise InvalidSetting(f"expected source to be a topic or several, found {source!r}")
     topics = [source] if isinstance(source, str) else list(source)
+    check_topics("sink", [sink])
+    _check_options(options)
     if kind not in _KINDS:
         raise InvalidSetting(f"expected kind to be one of {', '.join(_KINDS)}; found {kind!r}")
     if kind == "ray":
@@ -322,6 +329,15 @@ class _ActorTask:
     def _run_ended(self, index: int, failure: BaseException | None, ended: Ended) -> None:
         cause = failure.cause if isinstance(failure, self._ray.exceptions.RayTaskError) else None
         ended(index, cause or failure)
+
+
+def _check_options(options: Mapping[str, object]) -> None:
+    """Refuse what is nearly the name of one of `process`'s own arguments."""
+    own, others = argument_names(process), argument_names(ParallelConsumer)
+    for name in options:
+        meant = difflib.get_close_matches(name, own, 1, 0.8)
+        if meant and name not in others:
+            raise InvalidSetting(f"unknown argument {name!r}: the nearest is {meant[0]!r}")
 
 
 def _made(arguments: Mapping[str, Any], transactional_id: str) -> ParallelConsumer:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.hanging_transactions import require_partition
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
@@ -72,14 +73,14 @@ def abort(
     hanging" tells, and that partition's leader ends it there alone. An old
     broker that does not tell needs the producer and the epochs.
     """
-    from raylog.client import BlockingClient, TopicPartition
+    from raylog.client import TopicPartition
 
     explicit = (producer_id, producer_epoch, coordinator_epoch)
     in_partition = (topic, partition, start_offset, *explicit)
     if transactional_id is not None:
         if any(option is not None for option in in_partition):
             raise typer.BadParameter("--transactional-id stands alone")
-        with BlockingClient(bootstrap) as client:
+        with connect(bootstrap) as client:
             _abort_everywhere(client, transactional_id, yes=yes)
         return
     if topic is None or partition is None:
@@ -88,7 +89,7 @@ def abort(
     if given not in (0, len(explicit)) or (start_offset is None) == (given == 0):
         raise typer.BadParameter(f"give --start-offset, or {_PRODUCER_OPTIONS}")
     key = TopicPartition(topic, partition)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         require_partition(client, key)
         producer = _producer_at(client, key, start_offset) if start_offset is not None else explicit
         _confirm(f"Abort the transaction of producer {producer[0]} in {key}?", yes=yes)

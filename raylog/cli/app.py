@@ -29,6 +29,7 @@ from raylog.cli import (
     up,
 )
 from raylog.cli.acting import acting
+from raylog.cli.connecting import take_client_settings
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
@@ -75,6 +76,7 @@ app.add_typer(plugins.app, name="plugins")
 app.add_typer(pipeline.app, name="pipeline")
 app.command(name="rebalance")(rebalance.rebalance)
 app.command(name="sim")(acting(sim.sim))
+take_client_settings(app)
 
 
 def run() -> None:

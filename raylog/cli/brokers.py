@@ -10,6 +10,7 @@ import typer
 
 from raylog.cli.acting import Facts, acting
 from raylog.cli.brokers_on_ray import add, drain, remove, replace
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.holding import start, stop
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
@@ -34,9 +35,7 @@ def list_brokers(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 
     A fenced broker has sent no heartbeat for a while, or is not ready yet.
     """
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         rows = _rows(client.describe_cluster(), list(client.describe_partitions().values()))
     if as_json:
         print_json(rows)
@@ -94,11 +93,9 @@ def unregister(
     Its replicas stay assigned to it: reassign them. A broker that runs is
     refused: it would register again by itself.
     """
-    from raylog.client import BlockingClient
-
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Forget broker {broker}?", abort=True)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         if broker in _live(client.describe_cluster()):
             raise CommandFailed(
                 f"broker {broker} is live: it would register again by itself",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.acting import Facts, acting
+from raylog.cli.connecting import connect
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
 from raylog.cli.output import print_done, print_json, print_table
 
@@ -109,9 +110,9 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Settings of a topic, broker or group as they are in force."""
-    from raylog.client import BlockingClient, ConfigSource
+    from raylog.client import ConfigSource
 
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         entries = client.describe_configs(_resource(kind, name))
     shown = [
         {"key": entry.name, "value": entry.value, "source": entry.source.name.lower()}
@@ -142,15 +143,13 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
     """Change settings of a topic, broker or group while it runs."""
-    from raylog.client import BlockingClient
-
     wanted: dict[str, str | None] = {
         **parse_pairs(changes, "--set"),
         **dict.fromkeys(unset or ()),
     }
     if not wanted:
         raise typer.BadParameter("give --set KEY=VALUE or --unset KEY")
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         client.alter_configs(_resource(kind, name), wanted)
     whose = f"{kind.value} {name!r}" if name else f"all {kind.value}s"
     print_done(f"{whose}: {', '.join(wanted)} changed")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_groups, complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.formats import (
     Format,
@@ -99,14 +100,14 @@ def consume(
 
     By default it prints only new records; --from earliest prints all of them.
     """
-    from raylog.client import BlockingClient, TopicPartition
+    from raylog.client import TopicPartition
 
     if group is not None and (partition or start not in (None, "earliest", "latest")):
         raise typer.BadParameter("--group goes with --from earliest or latest, without --partition")
 
     with ExitStack() as opened:
         reading = readers(key_format, value_format, registry, opened)
-        client = opened.enter_context(BlockingClient(bootstrap))
+        client = opened.enter_context(connect(bootstrap))
         view = client.describe_topic(topic)
         unknown = set(partition or ()) - set(view.partitions)
         if unknown:

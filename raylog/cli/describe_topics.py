@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
@@ -76,10 +77,8 @@ def describe(
     "eligible" are replicas out of sync that hold all that is committed
     (KIP-966), "offline" those whose broker is silent.
     """
-    from raylog.client import BlockingClient
-
     filters = Filters(under_replicated, under_min_isr, unavailable)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         if topics is not None and len(topics) == 1 and not filters.any:
             _describe_one(client, topics[0], as_json=as_json)
             return

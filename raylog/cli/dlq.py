@@ -13,6 +13,7 @@ import typer
 
 from raylog.cli.acting import acting
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.consume import encode_line, field_of
 from raylog.cli.dlq_replay import PartitionFilter, ReasonFilter, Topic, is_selected, replay
 from raylog.cli.formats import (
@@ -63,9 +64,7 @@ def list_letters(
 
     All letters are read for it.
     """
-    from raylog.client import BlockingClient
-
-    with Progress() as progress, BlockingClient(bootstrap) as client:
+    with Progress() as progress, connect(bootstrap) as client:
         names = topics or [
             name for name in sorted(client.metadata().topics) if fnmatchcase(name, pattern)
         ]
@@ -135,12 +134,11 @@ def show(
     A key or value that is not of the format asked for is shown as it is.
     """
     from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
-    from raylog.client import BlockingClient
 
     count = 0
     with ExitStack() as opened:
         reading = readers(key_format, value_format, registry, opened)
-        client = opened.enter_context(BlockingClient(bootstrap))
+        client = opened.enter_context(connect(bootstrap))
         keys = partitions_of(client, topic, partitions)
         letters = read_letters(client, keys, progresses(client, keys))
         chosen = (one for one in letters if is_selected(one, reasons))

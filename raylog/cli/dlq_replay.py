@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from raylog.cli.output import counted, print_done
@@ -90,12 +91,11 @@ def replay(
     is left. Such offsets expire like those of any group without members.
     """
     from raylog.cli.dlq_letters import partitions_of
-    from raylog.client import BlockingClient
 
     if to == topic:
         raise typer.BadParameter("letters are not written to the topic they are read from")
     wanted = _Wanted(topic, to, reasons, limit)
-    with Progress() as progress, BlockingClient(bootstrap) as client:
+    with Progress() as progress, connect(bootstrap) as client:
         if to is not None:
             client.describe_topic(to)
         keys = partitions_of(client, topic, partitions)
@@ -110,7 +110,7 @@ def replay(
             _tell("replayed", done)
             return done.facts(topic)
         typer.confirm(f"Replay {counted(done.count, 'letter')} to {done.targets}?", abort=True)
-    with Progress() as progress, BlockingClient(bootstrap) as client:
+    with Progress() as progress, connect(bootstrap) as client:
         done = _replay(client, keys, wanted, progress)
     _tell("replayed", done)
     return done.facts(topic)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done
 from raylog.cli.replica_options import select, tell_outcomes, topics_of
@@ -43,13 +44,11 @@ def elect_leaders(
     sync. An unclean election gives a partition back whose in-sync replicas are
     all gone, without the records that only they had.
     """
-    from raylog.client import BlockingClient
-
     if bool(topics) == all_topics:
         raise typer.BadParameter("give TOPIC or --all")
     if unclean and not yes and sys.stdin.isatty():
         typer.confirm("Records that only lost replicas have will be gone. Elect?", abort=True)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         keys = None if all_topics else _keys(client, topics or [])
         outcomes = client.elect_leaders(keys, unclean=unclean)
     if not outcomes and not as_json:

@@ -13,6 +13,7 @@ import typer
 
 from raylog.cli.acting import acting
 from raylog.cli.completion import complete_groups, complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import console, print_done, print_failure, print_json, print_table
@@ -54,10 +55,7 @@ class Type(StrEnum):
 
 
 def _client(bootstrap: str) -> BlockingClient:
-    from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
-
-    settings = ClientSettings(parse_bootstrap(bootstrap), operation_timeout_ms=_PATIENCE_MS)
-    return BlockingClient(bootstrap, settings)
+    return connect(bootstrap, default_api_timeout_ms=_PATIENCE_MS)
 
 
 @app.command(name="list")

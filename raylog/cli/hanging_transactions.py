@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -61,10 +62,10 @@ def describe_producers(
     These are idempotent and transactional ones. The partition's leader tells,
     or with --broker one that has a replica.
     """
-    from raylog.client import BlockingClient, TopicPartition
+    from raylog.client import TopicPartition
 
     key = TopicPartition(topic, partition)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         require_partition(client, key)
         found = client.describe_producers([key], broker_id=broker)[key]
     rows = [_row(producer) for producer in found]
@@ -98,13 +99,11 @@ def hanging(
     coordinator knows that it has to write their marker. Name a topic, a broker
     that has replicas, or both. End them with: raylog transactions abort
     """
-    from raylog.client import BlockingClient
-
     if topic is None and broker is None:
         raise typer.BadParameter("give --topic or --broker: all partitions would be too many")
     if topic is None and partition is not None:
         raise typer.BadParameter("--partition needs --topic")
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         keys = _keys(client, topic, partition, broker)
         found = client.find_hanging_transactions(
             keys, max_timeout_ms=minutes * _MS_PER_MINUTE, broker_id=broker

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.formats import (
     PLAIN,
@@ -146,7 +147,7 @@ def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records, one per line, from standard input or a file."""
-    from raylog.client import BlockingClient, Codec, ProducerSettings
+    from raylog.client import Codec, ProducerSettings
 
     if as_json and (key_separator or key):
         raise typer.BadParameter("with --json, keys are part of the lines")
@@ -164,7 +165,7 @@ def produce(
     )
     with ExitStack() as opened:
         writing = writers(key_format, value_format, registry, (key_schema, schema), message, opened)
-        client = opened.enter_context(BlockingClient(bootstrap))
+        client = opened.enter_context(connect(bootstrap))
         producer = opened.enter_context(client.producer(settings))
         feed = _Feed(producer, topic)
         with _open(file) as source, feed.watched():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.acting import acting
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -44,9 +45,7 @@ def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
     it. Observers follow and do not vote. A voter that was not seen for long
     is lost, or its broker is away.
     """
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         quorum = client.describe_quorum()
     members = [*quorum.voters, *quorum.observers]
     rows = [
@@ -89,9 +88,7 @@ def add(
     A broker that lost its directory and came back with a new one replaces its
     own old voter, which can never vote again.
     """
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         quorum = client.describe_quorum()
         observer = _one(quorum.observers, broker, directory)
         voter = _one(quorum.voters, broker, None)
@@ -126,9 +123,7 @@ def remove(
 
     Refused for the last voter, and where too few of the other voters answer.
     """
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         quorum = client.describe_quorum()
         voter = _one(quorum.voters, broker, directory)
         if voter is None:

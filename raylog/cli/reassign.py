@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -103,9 +104,7 @@ def reassign(
     raylog topics reassign -t orders --brokers 0,1,2 --execute --wait
     """
     _check_modes(execute, dry_run, verify, cancel, wait=wait, throttle=throttle)
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         planned = from_file is not None or brokers is not None or replication_factor is not None
         if verify or cancel:
             plan = (

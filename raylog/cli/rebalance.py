@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
 from raylog.cli.output import counted, human_bytes, print_done, print_json, print_table
@@ -128,10 +129,8 @@ def rebalance(
         raise typer.BadParameter("give one of --dry-run, --status and --cancel")
     if as_json and not (dry_run or status or cancel or yes):
         raise typer.BadParameter("--json goes with --dry-run, --yes, --status or --cancel")
-    from raylog.client import BlockingClient
-
     changes = not (status or dry_run)
-    with BlockingClient(_brokers_of(data, address, bootstrap, changes=changes)) as client:
+    with connect(_brokers_of(data, address, bootstrap, changes=changes)) as client:
         if status:
             _status(client, as_json=as_json)
         elif cancel:

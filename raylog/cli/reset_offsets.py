@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_groups
+from raylog.cli.connecting import connect
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -109,8 +110,6 @@ def reset_offsets(
 
     Offsets outside a partition's log are moved to its nearer end.
     """
-    from raylog.client import BlockingClient
-
     if dry_run and execute:
         raise typer.BadParameter("give --dry-run or --execute, not both")
     target = _target(
@@ -127,7 +126,7 @@ def reset_offsets(
         },
     )
     chosen = _chosen(target, topics, all_topics=all_topics)
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         active = _active(client, group)
         if active and execute:
             raise CommandFailed(active, _STOP_FIRST)

@@ -9,6 +9,7 @@ import typer
 
 from raylog.cli.acting import Facts, acting
 from raylog.cli.completion import complete_topics
+from raylog.cli.connecting import connect
 from raylog.cli.describe_topics import describe
 from raylog.cli.elect_leaders import elect_leaders
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Pairs, parse_pairs
@@ -37,9 +38,7 @@ Topic = Annotated[
 
 
 def _client(bootstrap: str) -> BlockingClient:
-    from raylog.client import BlockingClient
-
-    return BlockingClient(bootstrap)
+    return connect(bootstrap)
 
 
 @app.command()

@@ -8,6 +8,7 @@ import typer
 
 from raylog.cli.abort_transaction import abort
 from raylog.cli.acting import acting
+from raylog.cli.connecting import connect
 from raylog.cli.hanging_transactions import describe_producers, hanging
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -25,9 +26,7 @@ def list_transactions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """List transactional ids with producer id, state and coordinator."""
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         found = client.list_transactions(states=state or ())
     rows = [
         {
@@ -54,9 +53,7 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show who has a transactional id, and the partitions of its open transaction."""
-    from raylog.client import BlockingClient
-
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         found = client.describe_transaction(transactional_id)
     row = {
         "transactional_id": found.transactional_id,

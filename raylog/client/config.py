@@ -8,7 +8,7 @@ unknown, has a wrong value or contradicts another setting is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.errors import InvalidSetting
@@ -68,12 +68,15 @@ def client_and_producer(
 
 
 def client_and_consumer(
-    config: Config, settings: Mapping[str, object]
+    config: Config, settings: Mapping[str, object], arguments: Sequence[str] = ()
 ) -> tuple[ClientSettings, ConsumerSettings]:
-    """A consumer's settings; raises InvalidSetting."""
+    """A consumer's settings; raises InvalidSetting.
+
+    `arguments` are names that the caller knows beside settings: one of them may have been meant.
+    """
     from raylog.client.consumer.settings import CONSUMER, ConsumerSettings  # producers need none
 
-    given = _Given.collect(config, settings, CONSUMER)
+    given = _Given.collect(config, settings, CONSUMER, arguments)
     client, consumer = given.client(), given.build(ConsumerSettings, CONSUMER)
     if consumer.max_wait_ms >= client.request_timeout_ms:
         raise InvalidSetting(
@@ -126,15 +129,23 @@ def _check_partitioner(partitioner: object, given: _Given) -> None:
 class _Given:
     """Settings by Kafka's dotted names, each given once."""
 
-    def __init__(self, own: Table) -> None:
+    def __init__(self, own: Table, arguments: Sequence[str]) -> None:
         """`own` are those beside all clients': the producer's, the consumer's or none."""
         self.own = own
+        self.arguments = arguments
+        """Names that are no settings, but may have been meant."""
         self.values: dict[str, object] = {}
 
     @classmethod
-    def collect(cls, config: Config, settings: Mapping[str, object], own: Table) -> _Given:
+    def collect(
+        cls,
+        config: Config,
+        settings: Mapping[str, object],
+        own: Table,
+        arguments: Sequence[str] = (),
+    ) -> _Given:
         """Bring both ways to give settings together."""
-        given = cls(own)
+        given = cls(own, arguments)
         if isinstance(config, Mapping):
             given.add(config)
         elif config is not None:
@@ -232,7 +243,7 @@ class _Given:
             return name
         from raylog.client.setting_page import why_unknown  # only what is refused needs all tables
 
-        raise InvalidSetting(why_unknown(spelled, names))
+        raise InvalidSetting(why_unknown(spelled, names, self.arguments))
 
 
 def _built(home: type[S], table: Table, values: dict[str, object]) -> S:

@@ -1,7 +1,7 @@
 """What turns keys and values into bytes and back.
 
-A serializer is a callable; so `str.encode`, `json.dumps`-like functions in a lambda, and objects of
-`raylog.client.schemas` all fit. None stays None (a tombstone) and is not passed to them.
+A serializer is a function of topic, data and headers, such as a lambda around `json.dumps`, or an
+object of `raylog.client.schemas`. None stays None (a tombstone) and is not passed to it.
 """
 
 from __future__ import annotations

@@ -62,9 +62,19 @@ ELSEWHERE = {
 """Known names that set nothing, with what to do."""
 
 
-def why_unknown(spelled: str, names: Sequence[str]) -> str:
-    """What is wrong with a name that is none of a client's `names`, and what to do."""
+_SIMILAR = 0.8
+"""How similar the name of an argument is that was meant: settings are more, and come second."""
+
+
+def why_unknown(spelled: str, names: Sequence[str], arguments: Sequence[str] = ()) -> str:
+    """What is wrong with a name that is none of a client's `names`, and what to do.
+
+    One of `arguments`, which are no settings, may have been meant.
+    """
     name = spelled.replace("_", ".")
+    meant = difflib.get_close_matches(spelled, arguments, 1, _SIMILAR)
+    if meant:
+        return f"unknown argument {spelled!r}: the nearest is {meant[0]!r}"
     if name in ELSEWHERE:
         return f"{spelled}: {ELSEWHERE[name]}"
     for table, others in ((PRODUCER, "producers"), (CONSUMER, "consumers")):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, member_of, paired
+from raylog.client.admin.answers import check, items_in, member_of, paired, split_principal
 from raylog.client.core import Core
 from raylog.client.errors import InvalidSetting
 from raylog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
@@ -158,7 +158,7 @@ class AclAdmin:
 
     async def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
         """The ACLs that match a filter (None: all); raises SecurityDisabled."""
-        chosen = which or AclFilter()
+        (chosen,) = items_in([which or AclFilter()], AclFilter)
         _check_filter(chosen)
         request = DescribeAclsRequest(
             resource_type_filter=chosen.resource_type,
@@ -184,7 +184,7 @@ class AclAdmin:
 
         Creating an ACL that exists changes nothing.
         """
-        acls = list(acls)
+        acls = items_in(acls, AclBinding)
         for acl in acls:
             _check_binding(acl)
         request = CreateAclsRequest(creations=[_creation(acl) for acl in acls])
@@ -197,7 +197,7 @@ class AclAdmin:
 
         Raises the first error; what the other filters match is deleted nevertheless.
         """
-        filters = list(filters)
+        filters = items_in(filters, AclFilter)
         for which in filters:
             _check_filter(which)
         request = DeleteAclsRequest(filters=[_deletion(which) for which in filters])
@@ -221,19 +221,31 @@ def _check_binding(acl: AclBinding) -> None:
         ("operation", acl.operation, AclOperation.ALL),
         ("permission", acl.permission, AclPermission.DENY),
     ):
-        if value < lowest:
-            known = ", ".join(one.name for one in type(value) if one >= lowest)
-            raise InvalidSetting(f"expected an ACL with {name} {known}, found {value.name}")
+        kind = type(lowest)
+        if not isinstance(value, kind) or value < lowest:
+            known = ", ".join(one.name for one in kind if one >= lowest)
+            found = value.name if isinstance(value, kind) else repr(value)
+            raise InvalidSetting(f"expected an ACL with {name} {known}, found {found}")
+    split_principal(acl.principal)
 
 
 def _check_filter(which: AclFilter) -> None:
-    """Refuse UNKNOWN: a broker ends the connection at it."""
-    for value in (which.resource_type, which.pattern_type, which.operation, which.permission):
-        if value.name == "UNKNOWN":
-            known = ", ".join(one.name for one in type(value) if one is not value)
+    """Refuse UNKNOWN, at which a broker ends the connection, and what no principal is called."""
+    for value, unknown in (
+        (which.resource_type, AclResourceType.UNKNOWN),
+        (which.pattern_type, PatternType.UNKNOWN),
+        (which.operation, AclOperation.UNKNOWN),
+        (which.permission, AclPermission.UNKNOWN),
+    ):
+        kind = type(unknown)
+        if not isinstance(value, kind) or value is unknown:
+            known = ", ".join(one.name for one in kind if one is not unknown)
+            found = value.name if isinstance(value, kind) else repr(value)
             raise InvalidSetting(
-                f"expected a filter with one of {type(value).__name__} {known}, found UNKNOWN"
+                f"expected a filter with one of {kind.__name__} {known}, found {found}"
             )
+    if which.principal is not None:
+        split_principal(which.principal)
 
 
 def _creation(acl: AclBinding) -> AclCreation:

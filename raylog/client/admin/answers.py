@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from raylog.client.errors import NotKafka
+from raylog.client.errors import InvalidSetting, NotKafka
 from raylog.wire.errors import ErrorCode, error_of
 
 A = TypeVar("A")
@@ -35,8 +35,28 @@ def paired(asked: Sequence[A], answers: Sequence[R]) -> Iterable[tuple[A, R]]:
     return zip(asked, answers, strict=True)
 
 
+def items_in(given: Iterable[R], *kinds: type[R]) -> list[R]:
+    """What an operation is given, as a list; TypeError unless all are of some kinds."""
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    if isinstance(given, (str, *kinds)) or not isinstance(given, Iterable):
+        raise TypeError(f"expected a list of {expected}, found {given!r} alone")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, kinds):
+            raise TypeError(f"expected {expected}, found {one!r}")
+    return found
+
+
 def names_in(given: Iterable[str], what: str) -> list[str]:
     """Names as a list. One name alone is refused: it would be taken for a list of letters."""
     if isinstance(given, str):
         raise TypeError(f"expected a list of {what}, found {given!r} alone")
     return list(given)
+
+
+def split_principal(principal: str) -> tuple[str, str]:
+    """Type and name of a principal; raises InvalidSetting."""
+    kind, colon, name = principal.partition(":") if isinstance(principal, str) else ("", "", "")
+    if not (kind and colon and name):
+        raise InvalidSetting(f"expected a principal such as 'User:ann', found {principal!r}")
+    return kind, name

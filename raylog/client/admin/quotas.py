@@ -6,14 +6,15 @@ were sent; each of them can be made again without harm.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from raylog.client.admin.answers import check
+from raylog.client.admin.answers import check, items_in, paired
 from raylog.client.core import Core
-from raylog.client.errors import NotSupported
+from raylog.client.errors import InvalidSetting, NotSupported
 from raylog.wire.messages import alter_client_quotas, describe_client_quotas
 from raylog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -106,6 +107,9 @@ class QuotaAdmin:
 
         Raises the first error; the quotas of the other entities are changed nevertheless.
         """
+        if not isinstance(changes, Mapping):
+            raise TypeError(f"expected quotas by QuotaEntity, found {changes!r}")
+        items_in(changes, QuotaEntity)
         request = AlterClientQuotasRequest(
             entries=[_changed(entity, quotas) for entity, quotas in changes.items()],
             validate_only=validate_only,
@@ -114,6 +118,7 @@ class QuotaAdmin:
         for entry in response.entries:
             named = ", ".join(f"{one.entity_type} {_shown(one)}" for one in entry.entity)
             check(entry.error_code, f"quotas of {named or 'nobody'}", entry.error_message)
+        paired(request.entries, response.entries)
 
 
 def _component(kind: str, name: QuotaFilter) -> ComponentData:
@@ -128,6 +133,11 @@ def _changed(
     named: dict[str, QuotaName | None] = {
         kind: getattr(entity, field) for kind, field in _TYPES.items()
     }
+    for kind, name in named.items():
+        if not isinstance(name, str | None) and name is not DEFAULT_NAME:
+            raise InvalidSetting(
+                f"expected {kind} of a quota to be a name or DEFAULT_NAME, found {name!r}"
+            )
     return alter_client_quotas.EntryData(
         entity=[
             alter_client_quotas.EntityData(
@@ -138,11 +148,20 @@ def _changed(
         ],
         ops=[
             alter_client_quotas.OpData(
-                key=key, value=_REMOVED if value is None else value, remove=value is None
+                key=key,
+                value=_REMOVED if value is None else _checked(key, value),
+                remove=value is None,
             )
             for key, value in quotas.items()
         ],
     )
+
+
+def _checked(key: str, value: float) -> float:
+    """A quota's value; raises InvalidSetting for what no broker can measure by."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise InvalidSetting(f"expected quota {key} to be a number, or None, found {value!r}")
+    return value
 
 
 def _entity(parts: Iterable[describe_client_quotas.EntityData]) -> QuotaEntity:

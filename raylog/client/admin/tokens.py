@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from raylog.client.admin.answers import check
+from raylog.client.admin.answers import check, names_in, split_principal
 from raylog.client.core import Core
-from raylog.client.errors import InvalidSetting, NotSupported
+from raylog.client.errors import NotSupported
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.create_delegation_token import (
     CreatableRenewers,
@@ -75,11 +75,11 @@ class TokenAdmin:
         Without `max_lifetime_ms` it lives for the broker's `delegation.token.max.lifetime.ms`.
         Raises DelegationTokenAuthDisabled, DelegationTokenRequestNotAllowed.
         """
-        renewers = tuple(renewers)
+        renewers = tuple(names_in(renewers, "renewers"))
         request = CreateDelegationTokenRequest(
             renewers=[
                 CreatableRenewers(principal_type=kind, principal_name=name)
-                for kind, name in map(_split, renewers)
+                for kind, name in map(split_principal, renewers)
             ],
             max_lifetime_ms=_BROKERS_CHOICE if max_lifetime_ms is None else max_lifetime_ms,
         )
@@ -88,7 +88,7 @@ class TokenAdmin:
             key = ApiKey.CREATE_DELEGATION_TOKEN
             if await self._core.version_on(node_id, key) < _OWNER_SINCE:
                 raise NotSupported("the broker is too old to create tokens for another owner")
-            request.owner_principal_type, request.owner_principal_name = _split(owner)
+            request.owner_principal_type, request.owner_principal_name = split_principal(owner)
         response = await self._core.ask_controller(request, CreateDelegationTokenResponse)
         check(response.error_code, "delegation token")
         return DelegationToken(
@@ -113,7 +113,7 @@ class TokenAdmin:
             if owners is None
             else [
                 DescribeDelegationTokenOwner(principal_type=kind, principal_name=name)
-                for kind, name in map(_split, owners)
+                for kind, name in map(split_principal, names_in(owners, "owners"))
             ]
         )
 
@@ -145,7 +145,7 @@ class TokenAdmin:
         Returns when it expires, as Unix time in ms.
         """
         request = RenewDelegationTokenRequest(
-            hmac=hmac, renew_period_ms=_BROKERS_CHOICE if period_ms is None else period_ms
+            hmac=_secret(hmac), renew_period_ms=_BROKERS_CHOICE if period_ms is None else period_ms
         )
         response = await self._core.ask_controller(request, RenewDelegationTokenResponse)
         check(response.error_code, "delegation token")
@@ -157,19 +157,19 @@ class TokenAdmin:
         Returns when it expires, as Unix time in ms.
         """
         request = ExpireDelegationTokenRequest(
-            hmac=hmac, expiry_time_period_ms=_BROKERS_CHOICE if after_ms is None else after_ms
+            hmac=_secret(hmac),
+            expiry_time_period_ms=_BROKERS_CHOICE if after_ms is None else after_ms,
         )
         response = await self._core.ask_controller(request, ExpireDelegationTokenResponse)
         check(response.error_code, "delegation token")
         return response.expiry_timestamp_ms
 
 
-def _split(principal: str) -> tuple[str, str]:
-    """Type and name."""
-    kind, colon, name = principal.partition(":")
-    if not (kind and colon and name):
-        raise InvalidSetting(f"expected a principal such as 'User:ann', found {principal!r}")
-    return kind, name
+def _secret(hmac: bytes) -> bytes:
+    """The secret that names a token."""
+    if not isinstance(hmac, bytes):
+        raise TypeError(f"expected a token's hmac, which is bytes, found {type(hmac).__name__}")
+    return hmac
 
 
 def _requester(kind: str, name: str) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, member_of, names_in
+from raylog.client.admin.answers import check, items_in, member_of, names_in
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
@@ -191,6 +191,7 @@ class TopicAdmin:
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> None:
         """Create topics and wait until they have leaders; raises the first error."""
+        topics = items_in(topics, NewTopic)
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in topics],
             timeout_ms=self._core.settings.request_timeout_ms,
@@ -469,8 +470,6 @@ _ALL_RESOURCES_SINCE = 1
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
-    if not isinstance(topic, NewTopic):
-        raise TypeError(f"expected NewTopic, found {topic!r}")
     return CreatableTopic(
         name=topic.name,
         num_partitions=DEFAULT if topic.assignments else topic.partitions,

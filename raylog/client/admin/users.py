@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, member_of, names_in
+from raylog.client.admin.answers import check, items_in, member_of, names_in
 from raylog.client.core import Core
-from raylog.client.errors import InvalidSetting
+from raylog.client.errors import InvalidSetting, NotKafka
 from raylog.client.security.scram import ITERATIONS_MIN, salted_password
 from raylog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -69,8 +69,7 @@ class ScramUpsertion:
     def __post_init__(self) -> None:
         if not self.password:
             raise InvalidSetting(f"expected a password for user {self.user!r}, found none")
-        if self.mechanism is ScramMechanism.UNKNOWN:
-            raise InvalidSetting("expected mechanism SCRAM_SHA_256 or SCRAM_SHA_512, found UNKNOWN")
+        _check_mechanism(self.mechanism)
         if not ITERATIONS_MIN <= self.iterations <= ITERATIONS_STORED_MAX:
             raise InvalidSetting(
                 f"expected {ITERATIONS_MIN} to {ITERATIONS_STORED_MAX} iterations, found "
@@ -84,6 +83,9 @@ class ScramDeletion:
 
     user: str
     mechanism: ScramMechanism
+
+    def __post_init__(self) -> None:
+        _check_mechanism(self.mechanism)
 
 
 class UserAdmin:
@@ -128,7 +130,10 @@ class UserAdmin:
         Raises the first error; the changes for the other users are made nevertheless.
         """
         request = AlterUserScramCredentialsRequest()
-        for one in alterations:
+        wanted: list[ScramUpsertion | ScramDeletion] = items_in(
+            alterations, ScramUpsertion, ScramDeletion
+        )
+        for one in wanted:
             if isinstance(one, ScramDeletion):
                 deletion = ScramCredentialDeletion(name=one.user, mechanism=one.mechanism)
                 request.deletions.append(deletion)
@@ -137,6 +142,15 @@ class UserAdmin:
         response = await self._core.ask_controller(request, AlterUserScramCredentialsResponse)
         for result in response.results:
             check(result.error_code, f"user {result.user!r}", result.error_message)
+        missing = {one.user for one in wanted} - {result.user for result in response.results}
+        if missing:
+            raise NotKafka(f"expected an answer for each user, found none for {min(missing)!r}")
+
+
+def _check_mechanism(mechanism: ScramMechanism) -> None:
+    if not isinstance(mechanism, ScramMechanism) or mechanism is ScramMechanism.UNKNOWN:
+        found = mechanism.name if isinstance(mechanism, ScramMechanism) else repr(mechanism)
+        raise InvalidSetting(f"expected mechanism SCRAM_SHA_256 or SCRAM_SHA_512, found {found}")
 
 
 def _upsertion(one: ScramUpsertion) -> ScramCredentialUpsertion:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords
-from raylog.client.errors import ClientError, InvalidSetting
+from raylog.client.errors import ClientError
 from raylog.client.interception import Chain
 from raylog.client.interceptors import ConsumerRecord
 from raylog.client.serializers import Deserializer
@@ -118,9 +118,10 @@ class Decoding(Generic[K, V]):
 
 def decoding(key: object, value: object, interceptors: Chain) -> Decoding[K, V]:
     """`Decoding` with what a constructor was given; raises InvalidSetting."""
-    for name, given in (("key_deserializer", key), ("value_deserializer", value)):
-        if given is not None and not callable(given):
-            raise InvalidSetting(f"expected {name} to be callable, found {given!r}")
+    if key is not None or value is not None:
+        from raylog.client.callables import check_serializers
+
+        check_serializers(key_deserializer=key, value_deserializer=value)
     return Decoding(
         cast("Deserializer[K] | None", key), cast("Deserializer[V] | None", value), interceptors
     )

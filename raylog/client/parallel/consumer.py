@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from raylog.client.admin.aio import AsyncAdmin
+from raylog.client.callables import argument_names, check_serializers
 from raylog.client.cluster import TopicPartition
 from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.settings import ConsumerSettings
@@ -20,7 +21,13 @@ from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import Statistics, WindowSettings
 from raylog.client.parallel.engine import Engine, EngineSettings
 from raylog.client.parallel.job import Job
-from raylog.client.parallel.policy import DeadLetter, FailureTopics, Order, RetryPolicy
+from raylog.client.parallel.policy import (
+    DeadLetter,
+    FailureTopics,
+    Order,
+    RetryPolicy,
+    check_topics,
+)
 from raylog.client.parallel.ports import Sink, Source, Workers
 from raylog.client.parallel.sinks import ProducerSink
 from raylog.client.parallel.sources import AssignedSource, GroupSource
@@ -113,6 +120,14 @@ class ParallelConsumer:
         self._kind = _choice(WorkerKind, "worker_kind", worker_kind)
         retry = retry or RetryPolicy()
         _check_types(workers, retry, dead_letter)
+        check_serializers(
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+        )
+        if sink is not None:
+            check_topics("sink", [sink])
         assert self._consumer.group_id is not None
         self._window_settings = WindowSettings(
             group=self._consumer.group_id,
@@ -231,9 +246,14 @@ class ParallelConsumer:
 
 
 def _topics(topics: Iterable[str]) -> list[str]:
+    if not isinstance(topics, Iterable):
+        raise InvalidSetting(
+            f"expected the address, then topics, then the function; found {topics!r} as topics"
+        )
     found = [topics] if isinstance(topics, str) else list(topics)
     if not found:
         raise InvalidSetting("expected topics, found none")
+    check_topics("each of topics", found)
     return found
 
 
@@ -241,7 +261,8 @@ def _settings(
     config: Config, settings: Mapping[str, object]
 ) -> tuple[ClientSettings, ConsumerSettings]:
     """The consumer's settings; offsets are committed by the window alone."""
-    client, consumer = client_and_consumer(config, {**_OWN, **settings})
+    own = argument_names(ParallelConsumer)
+    client, consumer = client_and_consumer(config, {**_OWN, **settings}, own)
     if consumer.group_id is None:
         raise InvalidSetting("expected group_id, found none: offsets are committed for a group")
     if consumer.enable_auto_commit:

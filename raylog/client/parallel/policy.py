@@ -137,6 +137,20 @@ class FailureTopics:
         return self.retry_topics(topic) + ([] if dead is None else [dead])
 
 
+def check_topics(what: str, names: Sequence[object]) -> None:
+    """Refuse what is given in a topic's place; raises InvalidSetting."""
+    for name in names:
+        if not isinstance(name, str) or not name or not all(map(_is_legal, name)):
+            raise InvalidSetting(
+                f"expected {what} to be a topic's name (letters, digits, '.', '_' and '-'), "
+                f"found {name!r}"
+            )
+
+
+def _is_legal(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character in "._-")
+
+
 def _name(pattern: str, topic: str, group: str, level: int) -> str:
     """A topic's name; characters that topics cannot have become "_"."""
     try:
@@ -145,7 +159,7 @@ def _name(pattern: str, topic: str, group: str, level: int) -> str:
         raise InvalidSetting(
             f"expected {{topic}}, {{group}} and {{n}} in a topic's name, found {pattern!r}"
         ) from error
-    legal = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in made)
+    legal = "".join(c if _is_legal(c) else "_" for c in made)
     if len(legal) > _TOPIC_NAME_MAX:
         raise InvalidSetting(f"{legal[:40]}... has {len(legal)} characters, a topic's name 249")
     return legal

@@ -534,8 +534,12 @@ def pipeline_of(
     own = producer.settings
     names = [*own.interceptors, *interceptors]
     function = None if isinstance(partitioner, str) else partitioner
-    if not (names or key_serializer or value_serializer or function):
+    if not names and all(one is None for one in (key_serializer, value_serializer, function)):
         return None
+    if key_serializer is not None or value_serializer is not None:
+        from raylog.client.callables import check_serializers
+
+        check_serializers(key_serializer=key_serializer, value_serializer=value_serializer)
     from raylog.client.interception import Chain
     from raylog.client.producer.pipeline import Pipeline
 

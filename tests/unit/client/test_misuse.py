@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import json
 import logging
 import multiprocessing
 import pickle
@@ -28,6 +29,7 @@ from raylog.client import (
     TopicPartition,
 )
 from raylog.client.parallel import ParallelConsumer
+from raylog.eos import process
 from raylog.testing import EmbeddedBroker
 
 ANYWHERE = "localhost:9092"
@@ -305,9 +307,51 @@ def test_a_callback_that_waits_for_a_future_of_its_own_thread(
         ({"retry": 3}, r"expected retry to be a RetryPolicy\(attempts=...\), found 3"),
         ({"dead_letter": "dlq"}, "expected dead_letter to be None or a DeadLetter.*found 'dlq'"),
         ({"fn": None}, "expected a function to call on records, found None"),
+        ({"topics": ANYWHERE}, "each of topics to be a topic's name .*, found 'localhost:9092'"),
+        ({"topics": print}, "the address, then topics, then the function; found <built-in"),
+        ({"sink": "a b"}, "expected sink to be a topic's name .*, found 'a b'"),
+        ({"worker": 3}, "unknown argument 'worker': the nearest is 'workers'"),
+        ({"fetch_min_byte": 3}, "unknown setting 'fetch_min_byte': the nearest is 'fetch_min_b"),
+        ({"value_serializer": "json"}, "expected value_serializer to be a function of topic, da"),
     ],
 )
 def test_arguments_of_a_parallel_consumer(settings: dict[str, Any], message: str) -> None:
     arguments = {"topics": ["pages"], "fn": print, "group_id": "typed", **settings}
     with pytest.raises(InvalidSetting, match=message):
         ParallelConsumer(ANYWHERE, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": 3}, "unknown argument 'task': the nearest is 'tasks'"),
+        ({"worker": 3}, "unknown argument 'worker': the nearest is 'workers'"),
+        ({"source": print}, "expected source to be a topic or several, found <built-in"),
+        ({"sink": print}, "expected sink to be a topic's name .*, found <built-in"),
+        ({"source": "out", "fn": "in"}, "expected a function to call on records, found 'in'"),
+    ],
+)
+def test_arguments_of_process(arguments: dict[str, Any], message: str) -> None:
+    usual = {"source": "in", "sink": "out", "fn": print, "group": "typed", "config": ANYWHERE}
+    with pytest.raises(InvalidSetting, match=message):
+        process(**{**usual, **arguments})
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer, AsyncProducer])
+@pytest.mark.parametrize(
+    "wrong", ["json", json.dumps, str.encode, bytes, lambda data: b"", lambda *, data: b""]
+)
+def test_serializers_that_are_none(kind: type, wrong: object) -> None:
+    name = "key_deserializer" if kind is Consumer else "value_serializer"
+    with pytest.raises(InvalidSetting, match=f"expected {name} to be a function of topic, data"):
+        kind(ANYWHERE, **{name: wrong})
+
+
+def test_one_topic_in_place_of_a_list(bootstrap: str) -> None:
+    with Admin(bootstrap) as admin:
+        with pytest.raises(
+            TypeError, match=r"expected a list of NewTopic, found NewTopic\(.* alone"
+        ):
+            admin.create_topics(NewTopic("pages"))  # type: ignore[arg-type]  # what is tested
+        with pytest.raises(TypeError, match="expected a list of NewTopic, found 'pages' alone"):
+            admin.create_topics("pages")  # type: ignore[arg-type]  # as above

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -50,7 +53,7 @@ from raylog.wire.messages import describe_delegation_token as described_tokens
 from raylog.wire.messages import describe_user_scram_credentials as described_users
 from raylog.wire.messages import expire_delegation_token as expired_token
 from raylog.wire.messages import renew_delegation_token as renewed_token
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from tests.support.fake_cluster import LOST, FakeCluster, Handler, core_of
 
 READ_ORDERS = AclBinding(
     ResourcePattern(AclResourceType.TOPIC, "orders-", PatternType.PREFIXED),
@@ -130,7 +133,7 @@ class TestAcls:
             return created.CreateAclsResponse(
                 results=[
                     created.AclCreationResult(
-                        error_code=42 * (one.principal == "bob"), error_message="no colon"
+                        error_code=42 * (one.principal == "User:bob"), error_message="not he"
                     )
                     for one in request.creations
                 ]
@@ -152,10 +155,10 @@ class TestAcls:
                 )
             ]
         )
-        bad = AclBinding(READ_ORDERS.pattern, "bob", AclOperation.ALL, AclPermission.DENY)
+        bad = AclBinding(READ_ORDERS.pattern, "User:bob", AclOperation.ALL, AclPermission.DENY)
         with pytest.raises(
             InvalidRequest,
-            match=r"DENY ALL on TOPIC 'orders-' \(PREFIXED\) for bob from \*: no colon",
+            match=r"DENY ALL on TOPIC 'orders-' \(PREFIXED\) for User:bob from \*: not he",
         ):
             run_blocking(admin.create_acls([READ_ORDERS, bad]))
 
@@ -301,7 +304,12 @@ class TestUsers:
         cluster = FakeCluster(
             handlers={
                 ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda *_: (
-                    altered_users.AlterUserScramCredentialsResponse()
+                    altered_users.AlterUserScramCredentialsResponse(
+                        results=[
+                            altered_users.AlterUserScramCredentialsResult(user=user)
+                            for user in ("ann", "bob", "eve", "zoe")
+                        ]
+                    )
                 )
             }
         )
@@ -449,3 +457,107 @@ class TestTokens:
         admin = TokenAdmin(core_of(cluster))
         with pytest.raises(NotSupported, match="too old to create tokens for another owner"):
             run_blocking(admin.create_delegation_token(owner="User:ann"))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda core: AclAdmin(core).create_acls(READ_ORDERS),
+            TypeError,
+            r"expected a list of AclBinding, found AclBinding\(.* alone",
+        ),
+        (
+            lambda core: AclAdmin(core).create_acls(["x"]),
+            TypeError,
+            "expected AclBinding, found 'x'",
+        ),
+        (
+            lambda core: AclAdmin(core).create_acls([replace(READ_ORDERS, principal="ann")]),
+            InvalidSetting,
+            "expected a principal such as 'User:ann', found 'ann'",
+        ),
+        (
+            lambda core: AclAdmin(core).create_acls([replace(READ_ORDERS, operation="READ")]),
+            InvalidSetting,
+            "expected an ACL with operation ALL, READ, .*found 'READ'",
+        ),
+        (
+            lambda core: AclAdmin(core).describe_acls(AclFilter(principal="ann")),
+            InvalidSetting,
+            "expected a principal such as 'User:ann', found 'ann'",
+        ),
+        (
+            lambda core: AclAdmin(core).describe_acls("User:ann"),
+            TypeError,
+            "expected AclFilter, found 'User:ann'",
+        ),
+        (
+            lambda core: AclAdmin(core).delete_acls([AclFilter(operation=3)]),
+            InvalidSetting,
+            "one of AclOperation ANY, .*, found 3",
+        ),
+        (
+            lambda core: QuotaAdmin(core).alter_client_quotas({"ann": {"producer_byte_rate": 1}}),
+            TypeError,
+            "expected QuotaEntity, found 'ann'",
+        ),
+        (
+            lambda core: QuotaAdmin(core).alter_client_quotas({QuotaEntity(): {"r": float("nan")}}),
+            InvalidSetting,
+            "expected quota r to be a number, or None, found nan",
+        ),
+        (
+            lambda core: QuotaAdmin(core).alter_client_quotas({QuotaEntity(user=ANY_NAME): {}}),
+            InvalidSetting,
+            "expected user of a quota to be a name or DEFAULT_NAME, found",
+        ),
+        (
+            lambda core: UserAdmin(core).alter_user_scram_credentials(["ann"]),
+            TypeError,
+            "expected ScramUpsertion or ScramDeletion, found 'ann'",
+        ),
+        (
+            lambda core: TokenAdmin(core).describe_delegation_tokens("User:ann"),
+            TypeError,
+            "expected a list of owners, found 'User:ann' alone",
+        ),
+        (
+            lambda core: TokenAdmin(core).create_delegation_token(renewers="User:ann"),
+            TypeError,
+            "expected a list of renewers, found 'User:ann' alone",
+        ),
+        (
+            lambda core: TokenAdmin(core).renew_delegation_token("c2VjcmV0"),
+            TypeError,
+            "expected a token's hmac, which is bytes, found str",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense(
+    call: Callable[[Any], Coroutine[object, object, object]], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        run_blocking(call(core_of(FakeCluster())))
+
+
+def test_a_mechanism_by_its_name() -> None:
+    name: Any = "SCRAM-SHA-256"
+    for make in (lambda: ScramDeletion("ann", name), lambda: ScramUpsertion("ann", name, "secret")):
+        with pytest.raises(InvalidSetting, match="SCRAM_SHA_512, found 'SCRAM-SHA-256'"):
+            make()
+
+
+def test_changes_that_a_broker_leaves_unanswered_are_not_taken_for_made() -> None:
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda *_: (
+            altered_users.AlterUserScramCredentialsResponse()
+        ),
+        ApiKey.ALTER_CLIENT_QUOTAS: lambda *_: altered_quotas.AlterClientQuotasResponse(),
+    }
+    core = core_of(FakeCluster(handlers=handlers))
+    deletion = ScramDeletion("ann", ScramMechanism.SCRAM_SHA_256)
+    with pytest.raises(NotKafka, match="expected an answer for each user, found none for 'ann'"):
+        run_blocking(UserAdmin(core).alter_user_scram_credentials([deletion]))
+    with pytest.raises(NotKafka, match="expected 1 answers, found 0"):
+        run_blocking(QuotaAdmin(core).alter_client_quotas({QuotaEntity(user="ann"): {"r": 1}}))

@@ -1,0 +1,151 @@
+"""`--client-config` and `-X` of commands that connect to brokers, and the client they set up."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raylog.cli.options import parse_pairs
+
+if TYPE_CHECKING:
+    from raylog.client import BlockingClient
+
+SERVERS_VARIABLE = "RAYLOG_BOOTSTRAP"
+_SERVERS = "bootstrap.servers"
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_settings: ContextVar[Mapping[str, object]] = ContextVar("_settings", default={})  # noqa: B039  # never changed
+"""Those of the command that is running."""
+
+ClientConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        envvar="RAYLOG_CLIENT_CONFIG",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Properties file with settings of the client under Kafka's names, such as "
+        "security.protocol and sasl.username.",
+    ),
+]
+ClientSetting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-X", metavar="KEY=VALUE", help="One such setting, overrides the file; may be repeated."
+    ),
+]
+_OWN = {"client_config": ClientConfig, "client_setting": ClientSetting, "context": typer.Context}
+
+
+def take_client_settings(app: typer.Typer) -> None:
+    """Give the options to all commands of an application that have the option --bootstrap."""
+    for command in app.registered_commands:
+        if command.callback is not None and _connects(command.callback):
+            command.callback = _connecting(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            take_client_settings(group.typer_instance)
+
+
+def connect(bootstrap: str | Sequence[str], **usual: object) -> BlockingClient:
+    """A client with the command's settings; they override the `usual` ones."""
+    from raylog.client import BlockingClient
+
+    settings = {
+        name.replace("_", "."): value for name, value in {**usual, **_settings.get()}.items()
+    }
+    return BlockingClient({**settings, _SERVERS: bootstrap})
+
+
+def _connects(command: Callable[..., object]) -> bool:
+    """Whether it connects to the brokers that --bootstrap names."""
+    option = inspect.signature(command, eval_str=True).parameters.get("bootstrap")
+    found = () if option is None else getattr(option.annotation, "__metadata__", ())
+    return any(getattr(one, "envvar", None) == SERVERS_VARIABLE for one in found)
+
+
+def _connecting(command: Callable[..., object]) -> Callable[..., None]:
+    """A command with the options; bootstrap servers of theirs count if none are named."""
+    signature = inspect.signature(command, eval_str=True)
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if annotation is typer.Context else None,
+            annotation=annotation,
+        )
+        for name, annotation in _OWN.items()
+    ]
+
+    @wraps(command)
+    def run(
+        *args: Any,
+        client_config: Path | None,
+        client_setting: list[str] | None,
+        context: typer.Context,
+        **values: Any,
+    ) -> None:
+        settings = {**_read(client_config), **parse_pairs(client_setting, "-X")}
+        source = context.get_parameter_source("bootstrap")
+        if _SERVERS in settings and source is not None and source.name == "DEFAULT":
+            values["bootstrap"] = settings[_SERVERS]
+        before = _settings.set(settings)
+        try:
+            command(*args, **values)
+        finally:
+            _settings.reset(before)
+
+    made: Any = run
+    parameters = [*signature.parameters.values(), *options]
+    made.__signature__ = signature.replace(parameters=parameters, return_annotation=None)
+    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _read(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        return read_properties(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--client-config") from error
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Names and values of a Java properties file; raises ValueError.
+
+    A line ends with a name's value unless a backslash stands last. `#` and `!` begin comments.
+    """
+    found: dict[str, str] = {}
+    lines = iter(text.removeprefix("\ufeff").splitlines())
+    for number, first in enumerate(lines, 1):
+        line = first.lstrip()
+        if not line or line[0] in "#!":
+            continue
+        while _goes_on(line):
+            line = line[:-1] + next(lines, "").lstrip()
+        parts = re.fullmatch(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)", line, re.DOTALL)
+        if parts is None:
+            raise ValueError(f"line {number}: expected NAME=VALUE, found {first!r}")
+        found[_unescaped(parts[1])] = _unescaped(parts[2]).rstrip()
+    return found
+
+
+def _goes_on(line: str) -> bool:
+    """Whether an odd number of backslashes ends a line."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        code, character = match[1], match[2]
+        return chr(int(code, 16)) if code else _ESCAPED.get(character, character)
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", plain, text)
