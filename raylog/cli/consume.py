@@ -14,7 +14,7 @@ import typer
 
 from raylog.cli.completion import complete_groups, complete_topics
 from raylog.cli.connecting import connect
-from raylog.cli.failures import CommandFailed
+from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed
 from raylog.cli.formats import (
     Format,
     KeyFormat,
@@ -135,6 +135,7 @@ def consume(
             _run(consumer, formatted, ends, count, tell_end)
         except KeyboardInterrupt:
             sys.stdout.flush()
+            raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @contextmanager

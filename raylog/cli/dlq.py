@@ -42,6 +42,8 @@ app = typer.Typer(
 app.command(name="replay")(acting(replay))
 
 _UNKNOWN = "unknown"
+_SHOWN_MAX = 10
+"""So many reasons and groups of a topic are shown to people."""
 
 
 @app.command(name="list")
@@ -92,7 +94,8 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
         reasons[letter.told.reason or _UNKNOWN] += 1
         groups[letter.told.group or _UNKNOWN] += 1
         replayed += letter.is_replayed
-        newest_ms = max(letter.record.timestamp, newest_ms or 0)
+        if letter.record.timestamp >= 0:  # -1: its producer gave none
+            newest_ms = max(letter.record.timestamp, newest_ms or 0)
     return {
         "topic": topic,
         "letters": reasons.total(),
@@ -105,11 +108,16 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
 
 def _cells(row: dict[str, object]) -> list[object]:
     """A row for people."""
+    from raylog.actors.plain_logs import plain
+
     shown = dict(row)
     for name in ("reasons", "groups"):
         found = row[name]
         assert isinstance(found, dict)
-        shown[name] = ", ".join(f"{value} {count:,}" for value, count in found.items()) or None
+        parts = [f"{plain(value)} {count:,}" for value, count in found.items()]
+        if len(parts) > _SHOWN_MAX:  # anybody can write any reason
+            parts[_SHOWN_MAX:] = [f"{len(parts) - _SHOWN_MAX:,} more"]
+        shown[name] = ", ".join(parts) or None
     newest = row["newest"]
     shown["newest"] = _time(newest) if isinstance(newest, int) else None
     return list(shown.values())
@@ -131,7 +139,9 @@ def show(
 ) -> None:
     """Show the letters of a dead-letter topic: where they come from, why, key and value.
 
-    A key or value that is not of the format asked for is shown as it is.
+    A key or value that is not of the format asked for is shown as it is. Lines
+    are cut after 2,000 characters, and what cannot be printed is escaped;
+    --json gives all of it.
     """
     from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
 
@@ -206,7 +216,9 @@ def _headers(record: Record) -> list[tuple[str, str | None]]:
 
 
 def _text(letter: Letter, facts: dict[str, object]) -> str:
-    """A letter for people."""
+    """A letter for people: each of its lines is one line, whatever others have written there."""
+    from raylog.actors.plain_logs import plain
+
     record, told = letter.record, letter.told
     state = ", replayed" if letter.is_replayed else ""
     lines = [f"{letter.key} offset {record.offset}, {_time(record.timestamp)}{state}"]
@@ -229,7 +241,7 @@ def _text(letter: Letter, facts: dict[str, object]) -> str:
         lines.append(f"  the value of {told.value_left_out:,} bytes was too large for the letter")
     for header, value in _headers(record):
         lines.append(f"  header {header}: {'(none)' if value is None else value}")
-    return "\n".join(lines)
+    return "\n".join(plain(line) for line in lines)
 
 
 def _time(timestamp_ms: int) -> str:

@@ -48,7 +48,7 @@ def partitions_of(
             f"{topic} has the partitions 0 to {len(view.partitions) - 1}, found {unknown[0]}",
             param_hint="--partition",
         )
-    return [TopicPartition(topic, index) for index in sorted(wanted or view.partitions)]
+    return [TopicPartition(topic, index) for index in sorted(set(wanted or view.partitions))]
 
 
 def progresses(

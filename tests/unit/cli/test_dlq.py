@@ -133,6 +133,28 @@ def test_what_was_replayed_must_be_clear(
     assert replayed(bootstrap, source, "--yes")["letters"] == 2
 
 
+def test_a_partition_that_is_named_twice_is_replayed_once(
+    client: BlockingClient, bootstrap: str, source: str
+) -> None:
+    write(client, source, 2)
+    assert replayed(bootstrap, source, "--yes", "-p", "0", "-p", "0")["letters"] == 2
+
+
+def test_what_a_letter_holds_cannot_pass_for_another_line(
+    client: BlockingClient, bootstrap: str, source: str
+) -> None:
+    with client.producer() as producer:
+        for number in range(12):
+            headers = [("raylog-failure", b"\x1b[2J%d\nx" % number), ("h\n  from: me", b"\x1b[2J")]
+            producer.send(f"{source}.dlq", b"one\n  key: two\x1b[2J", None, headers)
+    shown = dlq(bootstrap, "show", f"{source}.dlq").stdout
+    assert "\x1b" not in shown
+    assert "\n  from: me" not in shown
+    assert "\n  key: two" not in shown
+    listed = dlq(bootstrap, "list", f"{source}.dlq").stdout
+    assert "\x1b" not in listed
+
+
 def test_topics_and_partitions_that_are_not_there_are_named(
     client: BlockingClient, bootstrap: str, source: str
 ) -> None:
