@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -14,6 +16,31 @@ from raylog.simulation.kinds import simulation_of
 SEEDS_A_TEST = 5
 MORE = 3
 """Up to so many times as many seeds are run for branches that the usual ones do not take."""
+
+
+_TRACE = """
+from raylog.actors.simulation.kinds import Kind
+from raylog.actors.simulation.run import run_seed
+from raylog.actors.simulation.scenario import Plan
+from raylog.simulation.kinds import simulation_of
+
+kind = Kind("{kind}")
+print(run_seed(7, Plan(kind=kind), simulation=simulation_of(kind)).trace)
+"""
+
+
+def traces_of(kind: Kind) -> set[str]:
+    """The traces of one seed in processes that hash differently: there is to be one."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", _TRACE.format(kind=kind)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    }
 
 
 @cache
