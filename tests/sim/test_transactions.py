@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.properties import OF_TRANSACTIONS
 from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
-from tests.sim.seeds import first_seeds, never_taken, passed
+from tests.sim.seeds import first_seeds, never_taken, passed, traces_of
 
 SEEDS = 40
 PLAN = Plan(kind=Kind.TRANSACTIONS)
@@ -33,24 +29,8 @@ def test_every_branch_is_taken() -> None:
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
-    code = (
-        "from raylog.actors.simulation.run import run_seed;"
-        "from raylog.actors.simulation.kinds import Kind;"
-        "from raylog.actors.simulation.scenario import Plan;"
-        "print(run_seed(3, Plan(kind=Kind.TRANSACTIONS)).trace)"
-    )
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(traces) == 1
-    assert len(traces.pop().strip()) == 64
+    (trace,) = traces_of(Kind.TRANSACTIONS)
+    assert len(trace) == 64
 
 
 def test_transactional_seeds_are_others() -> None:

@@ -143,10 +143,10 @@ def test_a_failed_batch_calls_for_a_new_identity() -> None:
     first, second = in_flight(accumulator, 2)
     accumulator.append(KEY, record())
     accumulator.failed(first)
-    assert not accumulator.needs_identity, "the second is still unanswered"
+    needed = [accumulator.needs_identity]  # the second is still unanswered
     assert accumulator.ready(0, 0) == []
     accumulator.resequence(second, 0)
-    assert accumulator.needs_identity
+    assert [*needed, accumulator.needs_identity] == [False, True]
     assert accumulator.renew(ProducerIdentity(8, 0)) == []
     sent = [accumulator.drain([KEY], ALL)[0] for _ in range(2)]
     assert [(batch.identity.producer_id, batch.sequence) for batch in sent] == [(8, 0), (8, 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -33,6 +33,7 @@ from raylog.client.admin.acls import AclAdmin
 from raylog.client.admin.quotas import QuotaAdmin
 from raylog.client.admin.tokens import TokenAdmin
 from raylog.client.admin.users import UserAdmin
+from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
@@ -459,76 +460,94 @@ class TestTokens:
             run_blocking(admin.create_delegation_token(owner="User:ann"))
 
 
+WRONG: Any = "wrong"
+
+
+def untyped(kind: Callable[[Core], object], core: Core) -> Any:
+    """An admin that a type checker lets be called with anything."""
+    return kind(core)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (
-            lambda core: AclAdmin(core).create_acls(READ_ORDERS),
+            lambda core: untyped(AclAdmin, core).create_acls(READ_ORDERS),
             TypeError,
             r"expected a list of AclBinding, found AclBinding\(.* alone",
         ),
         (
-            lambda core: AclAdmin(core).create_acls(["x"]),
+            lambda core: untyped(AclAdmin, core).create_acls(["x"]),
             TypeError,
             "expected AclBinding, found 'x'",
         ),
         (
-            lambda core: AclAdmin(core).create_acls([replace(READ_ORDERS, principal="ann")]),
+            lambda core: untyped(AclAdmin, core).create_acls(
+                [replace(READ_ORDERS, principal="ann")]
+            ),
             InvalidSetting,
             "expected a principal such as 'User:ann', found 'ann'",
         ),
         (
-            lambda core: AclAdmin(core).create_acls([replace(READ_ORDERS, operation="READ")]),
+            lambda core: untyped(AclAdmin, core).create_acls(
+                [replace(READ_ORDERS, operation=WRONG)]
+            ),
             InvalidSetting,
-            "expected an ACL with operation ALL, READ, .*found 'READ'",
+            "expected an ACL with operation ALL, READ, .*found 'wrong'",
         ),
         (
-            lambda core: AclAdmin(core).describe_acls(AclFilter(principal="ann")),
+            lambda core: untyped(AclAdmin, core).describe_acls(AclFilter(principal="ann")),
             InvalidSetting,
             "expected a principal such as 'User:ann', found 'ann'",
         ),
         (
-            lambda core: AclAdmin(core).describe_acls("User:ann"),
+            lambda core: untyped(AclAdmin, core).describe_acls("User:ann"),
             TypeError,
             "expected AclFilter, found 'User:ann'",
         ),
         (
-            lambda core: AclAdmin(core).delete_acls([AclFilter(operation=3)]),
+            lambda core: untyped(AclAdmin, core).delete_acls([AclFilter(operation=WRONG)]),
             InvalidSetting,
-            "one of AclOperation ANY, .*, found 3",
+            "one of AclOperation ANY, .*, found 'wrong'",
         ),
         (
-            lambda core: QuotaAdmin(core).alter_client_quotas({"ann": {"producer_byte_rate": 1}}),
+            lambda core: untyped(QuotaAdmin, core).alter_client_quotas(
+                {"ann": {"producer_byte_rate": 1}}
+            ),
             TypeError,
             "expected QuotaEntity, found 'ann'",
         ),
         (
-            lambda core: QuotaAdmin(core).alter_client_quotas({QuotaEntity(): {"r": float("nan")}}),
+            lambda core: untyped(QuotaAdmin, core).alter_client_quotas(
+                {QuotaEntity(): {"r": float("nan")}}
+            ),
             InvalidSetting,
             "expected quota r to be a number, or None, found nan",
         ),
         (
-            lambda core: QuotaAdmin(core).alter_client_quotas({QuotaEntity(user=ANY_NAME): {}}),
+            lambda core: untyped(QuotaAdmin, core).alter_client_quotas(
+                {QuotaEntity(user=cast("Any", ANY_NAME)): {}}
+            ),
             InvalidSetting,
             "expected user of a quota to be a name or DEFAULT_NAME, found",
         ),
         (
-            lambda core: UserAdmin(core).alter_user_scram_credentials(["ann"]),
+            lambda core: untyped(UserAdmin, core).alter_user_scram_credentials(["ann"]),
             TypeError,
             "expected ScramUpsertion or ScramDeletion, found 'ann'",
         ),
         (
-            lambda core: TokenAdmin(core).describe_delegation_tokens("User:ann"),
+            lambda core: untyped(TokenAdmin, core).describe_delegation_tokens("User:ann"),
             TypeError,
             "expected a list of owners, found 'User:ann' alone",
         ),
         (
-            lambda core: TokenAdmin(core).create_delegation_token(renewers="User:ann"),
+            lambda core: untyped(TokenAdmin, core).create_delegation_token(renewers="User:ann"),
             TypeError,
             "expected a list of renewers, found 'User:ann' alone",
         ),
         (
-            lambda core: TokenAdmin(core).renew_delegation_token("c2VjcmV0"),
+            lambda core: untyped(TokenAdmin, core).renew_delegation_token("c2VjcmV0"),
             TypeError,
             "expected a token's hmac, which is bytes, found str",
         ),
