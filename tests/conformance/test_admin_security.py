@@ -24,6 +24,7 @@ from raylog.client import (
     AclResourceType,
     Admin,
     Consumer,
+    InvalidSetting,
     NewTopic,
     PatternType,
     Producer,
@@ -161,7 +162,7 @@ class TestApacheKafka:
                     )
                 ]
             )
-        with pytest.raises(InvalidRequest, match="no colon"):
+        with pytest.raises(InvalidSetting, match="expected a principal such as 'User:ann'"):
             admin.create_acls([AclBinding(prefixed, "amy", AclOperation.READ)])
 
     def test_an_acl_decides_who_may_write(self, admin: Admin, secured: Secured, topic: str) -> None:
