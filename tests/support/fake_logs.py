@@ -74,6 +74,12 @@ class Logs:
             return refused(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.write(topic, partition, batch)
 
+    def has(self, topic: str, partition: int, batch: bytes) -> bool:
+        """Whether a batch is a repeat of one that was written."""
+        header = read_header(batch)
+        key = (topic, partition, header.producer_id, header.producer_epoch)
+        return (header.base_sequence, header.last_sequence) in self.newest.get(key, ())
+
     def write(self, topic: str, partition: int, batch: bytes) -> PartitionProduceResponse:
         """Write a batch unless its sequence does not follow."""
         header = read_header(batch)

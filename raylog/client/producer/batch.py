@@ -77,7 +77,7 @@ class Batch:
 
     __slots__ = (
         *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
-        *("listeners", "drained_ms", "ordinal", "may_be_written"),
+        *("listeners", "drained_ms", "ordinal", "may_be_written", "is_of_unknown"),
         *("_header", "_payload", "_encoded", "_encoded_objects"),
     )
 
@@ -109,6 +109,8 @@ class Batch:
         """Which of its partition's batches it was when it was sent last."""
         self.may_be_written = False
         """Whether an attempt under the sequence that it has ended without a clear refusal."""
+        self.is_of_unknown = False
+        """Whether it is a part of such a batch: brokers would not recognize it as a repeat."""
         self._header: BatchHeader | None = None
         """Once it is encoded."""
         self._payload: Buffer = b""
@@ -207,6 +209,7 @@ class Batch:
     def _part(self, records: list[PlainRecord], start: int, end: int) -> Batch:
         part = Batch(self.key, self.created_ms, records[start:end], identity=self.identity)
         part.size += sum(map(record_size, part.records))
+        part.may_be_written = part.is_of_unknown = self.may_be_written
         if self.sequence != NO_SEQUENCE:
             part.sequence = (self.sequence + start) & SEQUENCE_MASK
         if self.listeners is not None:

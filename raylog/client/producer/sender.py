@@ -46,7 +46,11 @@ _EPOCH_MAX = 32_767
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
-_NOT_WRITTEN = (*_UNFIT_SEQUENCE, ErrorCode.NOT_ENOUGH_REPLICAS)
+_NOT_WRITTEN = (
+    *_UNFIT_SEQUENCE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.MESSAGE_TOO_LARGE,
+)
 """Refusals after which a batch is sent again, and that leaders give before they append it.
 
 Others may come after that: a leader that is deposed while it waits for followers answers
@@ -387,10 +391,10 @@ class Sender:
         """The broker expected another sequence number: an earlier batch may still be on its way."""
         if self._accumulator.follows_unsettled(batch):
             self._accumulator.refused(batch, again_ms)
-        elif self._transactions is None:
+        elif self._transactions is None and not batch.is_of_unknown:
             self._accumulator.resequence(batch, again_ms)
         else:
-            self._fail(batch, error)  # within a transaction there is no other identity
+            self._fail(batch, error)  # it may be there, or its transaction has no other identity
             return
         self._reports.retry_count += 1
 
