@@ -177,9 +177,17 @@ class Admin(OfOneProcess, Closing):
         """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
         return self._run(self._admin.describe_cluster())
 
-    def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
-        """Data directories of brokers (None: of all) and the sizes of the replicas in them."""
-        return self._run(self._admin.describe_log_dirs(brokers))
+    def describe_log_dirs(
+        self,
+        brokers: Iterable[int] | None = None,
+        *,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> list[LogDir]:
+        """Data directories of brokers (None: of all) and the sizes of the replicas in them.
+
+        With `partitions` only the replicas of these; with none, only the directories.
+        """
+        return self._run(self._admin.describe_log_dirs(brokers, partitions=partitions))
 
     def describe_partitions(
         self, topics: Iterable[str] | None = None

@@ -19,6 +19,7 @@ from raylog.client.admin.group_descriptions import (
     classic_description,
     consumer_description,
 )
+from raylog.client.admin.group_offsets import OFFSETS_BY_NAME, offsets_of_groups
 from raylog.client.cluster import CommittedOffset as CommittedOffset
 from raylog.client.cluster import Node, TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
@@ -50,29 +51,15 @@ from raylog.wire.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from raylog.wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-    OffsetFetchResponse,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
 
 T = TypeVar("T")
 
-NO_OFFSET = -1
 _STATES_SINCE = 4
 """ListGroups version that knows states (KIP-518)."""
 _TYPES_SINCE = 5
 """ListGroups version that knows types (KIP-848)."""
-_OFFSETS_BY_NAME = 9
-"""Newest version of OffsetCommit and OffsetFetch with topic names: deleted topics have no id."""
 _LEAVES_OF_SEVERAL_SINCE = 3
 """LeaveGroup version that takes several members, static ones too (KIP-345)."""
-_OFFSETS_OF_GROUPS_SINCE = 8
-"""OffsetFetch version that asks for several groups (KIP-709)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,27 +134,12 @@ class GroupAdmin:
         A group that does not exist has none. `require_stable` waits for open transactions that
         commit offsets (KIP-447).
         """
-        keys = None if partitions is None else by_topic(partitions)
-
-        def request(group_ids: list[str], version: int) -> OffsetFetchRequest:
-            return _offset_fetch(group_ids[0], keys, version, require_stable=require_stable)
-
-        def answers(
-            response: OffsetFetchResponse,
-        ) -> GroupAnswers[dict[TopicPartition, CommittedOffset]]:
-            for group in response.groups:
-                yield group_id, _committed(group_id, group.error_code, group.topics)
-            if not response.groups:
-                yield group_id, _committed(group_id, response.error_code, response.topics)
-
-        found = await ask_coordinators(
+        found = await offsets_of_groups(
             self._core,
             self._coordinators,
             [group_id],
-            request,
-            OffsetFetchResponse,
-            answers,
-            at_most=_OFFSETS_BY_NAME,
+            partitions,
+            require_stable=require_stable,
         )
         return _value(found[group_id])
 
@@ -202,7 +174,7 @@ class GroupAdmin:
             lambda group_ids, version: OffsetCommitRequest(group_id=group_id, topics=topics),
             OffsetCommitResponse,
             answers,
-            at_most=_OFFSETS_BY_NAME,
+            at_most=OFFSETS_BY_NAME,
         )
         _value(found[group_id])
 
@@ -390,53 +362,6 @@ class GroupAdmin:
             DescribeGroupsResponse,
             answers,
         )
-
-
-def _offset_fetch(
-    group_id: str,
-    keys: dict[str, list[TopicPartition]] | None,
-    version: int,
-    *,
-    require_stable: bool,
-) -> OffsetFetchRequest:
-    """OffsetFetch for one group."""
-    indexes = {
-        topic: [key.partition for key in of_topic] for topic, of_topic in (keys or {}).items()
-    }
-    if version < _OFFSETS_OF_GROUPS_SINCE:
-        asked = [
-            OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)
-            for topic, partitions in indexes.items()
-        ]
-        topics = None if keys is None else asked
-        return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
-    in_group = [
-        OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
-        for topic, partitions in indexes.items()
-    ]
-    group = OffsetFetchRequestGroup(group_id=group_id, topics=None if keys is None else in_group)
-    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
-
-
-def _committed(
-    group_id: str,
-    code: int,
-    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
-) -> dict[TopicPartition, CommittedOffset] | KafkaError:
-    """One group's answer."""
-    if code != ErrorCode.NONE:
-        return error_of(code, f"group {group_id!r}")
-    found = {}
-    for topic in topics:
-        for answer in topic.partitions:
-            key = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code != ErrorCode.NONE:
-                return error_of(answer.error_code, f"{key} of group {group_id!r}")
-            if answer.committed_offset != NO_OFFSET:
-                found[key] = CommittedOffset(
-                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
-                )
-    return found
 
 
 def _commit(key: TopicPartition, offset: CommittedOffset | int) -> OffsetCommitRequestPartition:

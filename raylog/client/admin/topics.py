@@ -52,7 +52,11 @@ from raylog.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from raylog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from raylog.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from raylog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -393,18 +397,32 @@ class TopicAdmin:
             ],
         )
 
-    async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
-        """Data directories of brokers (None: of all) and the sizes of the replicas in them."""
+    async def describe_log_dirs(
+        self,
+        brokers: Iterable[int] | None = None,
+        *,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> list[LogDir]:
+        """Data directories of brokers (None: of all) and the sizes of the replicas in them.
+
+        With `partitions` only the replicas of these; with none, only the directories.
+        """
         if brokers is None:
             brokers = sorted((await self.metadata([])).nodes)
+        topics = None
+        if partitions is not None:
+            topics = [
+                DescribableLogDirTopic(topic=topic, partitions=[key.partition for key in keys])
+                for topic, keys in by_topic(partitions).items()
+            ]
         found = []
         for broker_id in brokers:
             response = await self._core.ask(
-                broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
+                broker_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse
             )
             check(response.error_code, f"broker {broker_id}", None)
             for result in response.results:
-                partitions = [
+                replicas = [
                     LogDirPartition(
                         topic.name,
                         at.partition_index,
@@ -424,7 +442,7 @@ class TopicAdmin:
                         result.log_dir,
                         result.total_bytes,
                         result.usable_bytes,
-                        partitions,
+                        replicas,
                         failure,
                     )
                 )

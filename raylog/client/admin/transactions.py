@@ -15,6 +15,7 @@ from functools import partial
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core
+from raylog.client.errors import NotKafka
 from raylog.client.offsets import Answers, ask_leaders
 from raylog.wire.errors import ErrorCode, KafkaError, TransactionalIdNotFound, error_of
 from raylog.wire.messages.describe_producers import (
@@ -26,6 +27,7 @@ from raylog.wire.messages.describe_producers import (
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TransactionState,
 )
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raylog.wire.messages.list_transactions import (
@@ -250,31 +252,50 @@ class TransactionAdmin:
         self, broker_id: int, transactional_id: str
     ) -> TransactionDescription | None:
         """What a broker says of a transactional id; None if another one coordinates it."""
-        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        response = await self._core.ask(broker_id, request, DescribeTransactionsResponse)
-        (told,) = response.transaction_states
-        if told.error_code == ErrorCode.NOT_COORDINATOR:
+        told = (await transactions_on(self._core, broker_id, [transactional_id]))[transactional_id]
+        if not isinstance(told, KafkaError):
+            return told
+        if told.code == ErrorCode.NOT_COORDINATOR:
             return None
-        if told.error_code != ErrorCode.NONE:
-            raise error_of(told.error_code, f"transactional id {transactional_id!r}")
-        return TransactionDescription(
-            transactional_id,
-            broker_id,
-            told.transaction_state,
-            told.producer_id,
-            told.producer_epoch,
-            told.transaction_timeout_ms,
-            told.transaction_start_time_ms,
-            [
-                TopicPartition(topic.topic, partition)
-                for topic in told.topics
-                for partition in topic.partitions
-            ],
-        )
+        raise told
 
     async def _brokers(self) -> list[int]:
         await self._core.repeat(lambda: self._core.refresh([]))
         return sorted(self._core.cluster.nodes)
+
+
+async def transactions_on(
+    core: Core, broker_id: int, transactional_ids: Sequence[str]
+) -> dict[str, TransactionDescription | KafkaError]:
+    """What one broker says of each transactional id."""
+    request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
+    response = await core.ask(broker_id, request, DescribeTransactionsResponse)
+    found = {
+        one.transactional_id: _described(broker_id, one) for one in response.transaction_states
+    }
+    missing = [name for name in transactional_ids if name not in found]
+    if missing:
+        raise NotKafka(f"expected an answer about the transactional ids {missing}, found none")
+    return found
+
+
+def _described(broker_id: int, told: TransactionState) -> TransactionDescription | KafkaError:
+    if told.error_code != ErrorCode.NONE:
+        return error_of(told.error_code, f"transactional id {told.transactional_id!r}")
+    return TransactionDescription(
+        told.transactional_id,
+        broker_id,
+        told.transaction_state,
+        told.producer_id,
+        told.producer_epoch,
+        told.transaction_timeout_ms,
+        told.transaction_start_time_ms,
+        [
+            TopicPartition(topic.topic, partition)
+            for topic in told.topics
+            for partition in topic.partitions
+        ],
+    )
 
 
 def _describe_producers(keys: Sequence[TopicPartition]) -> DescribeProducersRequest:

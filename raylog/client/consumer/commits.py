@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from raylog.client.admin.groups import NO_OFFSET, CommittedOffset
+from raylog.client.admin.group_offsets import NO_OFFSET
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators, ask_coordinator, coordinator_version

@@ -1,0 +1,96 @@
+"""`raylog top`: the command."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import EXIT_UNREACHABLE
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+
+if TYPE_CHECKING:
+    from raylog.cli.top.events import Event
+    from raylog.cli.top.machine import Watch
+    from raylog.client import ClientSettings
+
+DEFAULT_INTERVAL_S = 3.0
+_ONCE_S = 1.0
+
+
+def top(
+    interval_s: Annotated[
+        float,
+        typer.Option("--interval", "-i", metavar="SECONDS", min=0.5, help="Between two looks."),
+    ] = DEFAULT_INTERVAL_S,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Look twice, a second apart, print that, and end."),
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show what a cluster does, live, and what is wrong with it first.
+
+    Brokers, topics, partitions, groups with their lag and open transactions of
+    any Kafka. Press ? for the keys. --once prints one look and ends, --json as
+    JSON: the exit code is 0 if the cluster could be asked, else 3.
+
+    Each look is one Metadata request, one ListOffsets for each broker, and a few
+    for groups, transactions and the metadata quorum. On a large cluster, looks
+    are further apart than --interval: they take a quarter of the time at most.
+
+    `raylog health` says whether brokers serve, with an exit code for probes;
+    `raylog doctor` looks for causes, on this machine, too.
+    """
+    from raylog.client import ClientSettings, parse_bootstrap
+
+    settings = ClientSettings(parse_bootstrap(bootstrap))
+    if once or as_json:
+        _once(settings, as_json=as_json)
+        return
+    from raylog.extras import needs
+
+    with needs("cli", "raylog top"):
+        from raylog.cli.top.screen import Of, TopApp
+
+    failure = TopApp(Of(bootstrap, settings, interval_s)).run()
+    if failure is not None:
+        raise failure
+
+
+def _once(settings: ClientSettings, *, as_json: bool) -> None:
+    """Print one look."""
+    from raylog.cli.output import print_json
+    from raylog.cli.top.machine import Watch
+    from raylog.cli.top.plain import document, print_plain
+    from raylog.cli.top.reader import now_ms
+    from raylog.cli.top.troubles import troubles
+
+    watch = Watch()
+    asyncio.run(_look_twice(settings, watch))
+    found = troubles(watch.known, now_ms())
+    if as_json:
+        print_json(document(watch.known, found))
+    else:
+        print_plain(watch.known, found, _ONCE_S)
+    if watch.known.at_ms is None:
+        raise typer.Exit(EXIT_UNREACHABLE)
+
+
+async def _look_twice(settings: ClientSettings, watch: Watch) -> None:
+    """For the rates; of a cluster that cannot be reached once is enough."""
+    from raylog.cli.top.reader import Reader
+
+    def tell(event: Event) -> None:
+        watch.handle(event)
+
+    reader = Reader(settings, tell, now=True)
+    try:
+        await reader.look()
+        if watch.known.at_ms is not None:
+            await asyncio.sleep(_ONCE_S)
+            await reader.look()
+    finally:
+        await reader.close()

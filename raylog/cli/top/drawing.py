@@ -1,0 +1,128 @@
+"""What the parts of the screen of `raylog top` show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from raylog.actors.plain_logs import plain
+from raylog.cli.top.plain import summary, verdict
+from raylog.cli.top.tables import view
+from raylog.cli.top.troubles import Severity
+
+if TYPE_CHECKING:
+    from textual.widgets import DataTable
+
+    from raylog.cli.top.machine import Known
+    from raylog.cli.top.tables import Choice, Table, View
+    from raylog.cli.top.troubles import Trouble
+
+_STYLES = {
+    Severity.CRITICAL: "bold white on red",
+    Severity.SERIOUS: "bold red",
+    Severity.WARNING: "yellow",
+    Severity.NOTE: "dim",
+}
+_SEVERITY_WIDTH = 8
+_CELL_MARGINS = 6
+"""Around the two columns of problems, and what scrolls them."""
+_WIDTH_MIN = 20
+
+
+def summary_text(known: Known) -> Text:
+    """The second line."""
+    return Text(plain(summary(known)) if known.at_ms is not None else "asking the brokers ...")
+
+
+def verdict_text(known: Known, found: Sequence[Trouble], most: int, width: int) -> Text:
+    """How much is wrong, and the worst of it, each with what to do, in lines of a width."""
+    if known.at_ms is None and not found:
+        return Text("")
+    text = Text(verdict(list(found)), style="bold" if found else "green")
+    for one in found[:most]:
+        what = f"{one.severity.name:<{_SEVERITY_WIDTH}} {plain(one.what)}"
+        do = f"{'':<{_SEVERITY_WIDTH}} -> {plain(one.do)}"
+        text.append(f"\n{_cut(what, 2 * width)}", style=_STYLES[one.severity])
+        text.append(f"\n{_cut(do, width)}", style="")
+    if most and len(found) > most:
+        text.append(f"\n{len(found) - most} more: press 1")
+    return text
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."
+
+
+def in_full(found: Sequence[Trouble], name: str) -> list[str]:
+    """One problem with all that it is about, by the name of its row."""
+    one = found[int(name)]
+    told = [f"{one.severity.name}: {one.what}", "", f"do:  {one.do}", f"see: {one.see}"]
+    return [*told, "", *one.items] if one.items else told
+
+
+def fill_problems(grid: DataTable[Text], found: Sequence[Trouble], width: int) -> str:
+    """All that is wrong, as rows; returns what stands below."""
+    text_width = max(_WIDTH_MIN, width - _SEVERITY_WIDTH - _CELL_MARGINS)
+    with _refilled(grid, ("", "what is wrong, and what to do"), (_SEVERITY_WIDTH, text_width)):
+        for number, one in enumerate(found):
+            what = Text(plain(one.what))
+            what.append(f"\n-> {plain(one.do)}  ({one.see})", style="dim")
+            severity = Text(one.severity.name, style=_STYLES[one.severity])
+            grid.add_row(severity, what, height=None, key=str(number))
+    return "Enter: all that one is about" if found else "2 to 6: brokers, topics and the rest"
+
+
+def fill_table(grid: DataTable[Text], table: Table, known: Known, choice: Choice) -> str:
+    """The rows that are wanted; returns what stands below."""
+    shown = view(table, known, choice)
+    order = choice.order or table.order
+    mark = "\N{UPWARDS ARROW}" if choice.is_reversed else "\N{DOWNWARDS ARROW}"
+    titles = tuple(f"{one.title}{mark if one.key == order else ''}" for one in shown.columns)
+    with _refilled(grid, titles, (None,) * len(titles)):
+        for row, cells in zip(shown.rows, shown.cells(), strict=True):
+            texts = [
+                Text(plain(cell), justify="right" if one.is_number else "left")
+                for one, cell in zip(shown.columns, cells, strict=True)
+            ]
+            grid.add_row(*texts, key=str(row[0]))
+    return _note(table, choice, shown)
+
+
+def _note(table: Table, choice: Choice, shown: View) -> str:
+    """How many rows are shown, and of how many."""
+    if not shown.total:
+        return f"no {table.name}"
+    parts = [f"{len(shown.rows):,} of {shown.total:,} {table.name}"]
+    if choice.text:
+        parts.append(f"{shown.matching:,} with {choice.text!r} (Esc: all)")
+    if len(shown.rows) < shown.matching:
+        parts.append("/ finds the others")
+    return ", ".join(parts)
+
+
+@contextmanager
+def _refilled(
+    grid: DataTable[Text], titles: tuple[str, ...], widths: tuple[int | None, ...]
+) -> Iterator[None]:
+    """Empty a table for new rows; afterwards it is where it was, at the same row if it is left."""
+    place = grid.scroll_offset
+    name = None
+    if grid.is_valid_row_index(grid.cursor_row):
+        name = grid.coordinate_to_cell_key(grid.cursor_coordinate).row_key.value
+    row = grid.cursor_row
+    had = [(str(one.label), None if one.auto_width else one.width) for one in grid.columns.values()]
+    same = had == list(zip(titles, widths, strict=True))
+    grid.clear(columns=not same)
+    if not same:
+        for title, width in zip(titles, widths, strict=True):
+            grid.add_column(Text(title), width=width)
+    yield
+    if not same or not grid.row_count:
+        return
+    if name is not None and name in grid.rows:
+        row = grid.get_row_index(name)
+    grid.move_cursor(row=min(row, grid.row_count - 1), scroll=False)
+    grid.scroll_to(place.x, place.y, animate=False)

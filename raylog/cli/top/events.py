@@ -1,0 +1,166 @@
+"""What `raylog top` learns about a cluster, each as one event. Times in ms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raylog.client import (
+        HangingTransaction,
+        LogDir,
+        QuorumView,
+        TopicPartition,
+        TransactionDescription,
+    )
+    from raylog.client.admin.groups import GroupListing
+    from raylog.client.cluster import PartitionView
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSeen:
+    """A broker that the cluster names."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSeen:
+    """Metadata was answered."""
+
+    at_ms: float
+    cluster_id: str
+    brokers: Mapping[int, BrokerSeen]
+    """Live and fenced ones."""
+    partitions: Mapping[TopicPartition, PartitionView]
+
+
+@dataclass(frozen=True, slots=True)
+class EndsSeen:
+    """Leaders have told high watermarks."""
+
+    at_ms: float
+    ends: Mapping[TopicPartition, int]
+    silent: Mapping[int, str] = field(default_factory=dict)
+    """Brokers that did not answer, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSeen:
+    """The controller has told who votes on the metadata."""
+
+    at_ms: float
+    quorum: QuorumView
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsSeen:
+    """All groups were listed."""
+
+    at_ms: float
+    groups: Sequence[GroupListing]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitsSeen:
+    """Committed offsets of some groups, asked just after the ends at `at_ms`."""
+
+    at_ms: float
+    committed: Mapping[str, Mapping[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsSeen:
+    """Open transactions."""
+
+    unix_ms: float
+    """When they were asked, as the start of a transaction is told."""
+    count: int
+    transactions: Sequence[TransactionDescription]
+    """Some of them, those that have been open for long before others."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangingSeen:
+    """Transactions that no coordinator will end."""
+
+    transactions: Sequence[HangingTransaction]
+
+
+@dataclass(frozen=True, slots=True)
+class DisksSeen:
+    """Data directories of the brokers that told of theirs."""
+
+    directories: Sequence[LogDir]
+
+
+@dataclass(frozen=True, slots=True)
+class MinIsrSeen:
+    """`min.insync.replicas` of topics with replicas out of sync."""
+
+    min_isr: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetrics:
+    """What a broker tells Prometheus; None where it does not."""
+
+    bytes_in_total: float | None = None
+    bytes_out_total: float | None = None
+    requests_total: float | None = None
+    p99_ms: float | None = None
+    """Of requests, since the scrape before."""
+    loop_lag_ms: float | None = None
+    cpu_s_total: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSeen:
+    """Brokers' metrics were scraped."""
+
+    at_ms: float
+    metrics: Mapping[int, BrokerMetrics]
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """One of the questions was not answered; what was known before stays."""
+
+    at_ms: float
+    part: str
+    why: str
+    is_refused: bool = False
+    """The brokers cannot tell this, or not to this client: it says nothing of the cluster."""
+
+
+Event = (
+    ClusterSeen
+    | EndsSeen
+    | QuorumSeen
+    | GroupsSeen
+    | CommitsSeen
+    | TransactionsSeen
+    | HangingSeen
+    | DisksSeen
+    | MinIsrSeen
+    | MetricsSeen
+    | PartFailed
+)
+CLUSTER, ENDS, QUORUM, GROUPS, TRANSACTIONS, HANGING, DISKS, MIN_ISR, METRICS = (
+    "metadata",
+    "offsets",
+    "metadata quorum",
+    "groups",
+    "transactions",
+    "hanging transactions",
+    "disks",
+    "min.insync.replicas",
+    "metrics",
+)
+"""Parts, as `PartFailed` names them."""

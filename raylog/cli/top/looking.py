@@ -1,0 +1,108 @@
+"""Rounds of questions in a thread of its own, so that the terminal stays quick meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from raylog.cli.top.reader import Reader, now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raylog.cli.top.reader import Tell
+    from raylog.client import ClientSettings
+
+_BUSY_MAX = 0.25
+"""The most of the time that questions may take: on a large cluster they are asked less often."""
+
+
+def pause_ms(interval_ms: float, took_ms: float) -> float:
+    """How long to wait after a round."""
+    return max(interval_ms - took_ms, took_ms * (1 / _BUSY_MAX - 1))
+
+
+class Looking:
+    """Asks again and again, until `stop`. `tell` and `ended` are called in its thread."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        interval_ms: float,
+        tell: Tell,
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        self.interval_ms = interval_ms
+        self.took_ms = 0.0
+        """The last round."""
+        self.is_paused = False
+        self._settings = settings
+        self._tell = tell
+        self._ended = ended
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="raylog-top", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def change(self, *, interval_ms: float | None = None, is_paused: bool | None = None) -> None:
+        """Ask more or less often, pause, go on; without an argument ask now."""
+        if interval_ms is not None:
+            self.interval_ms = interval_ms
+        if is_paused is not None:
+            self.is_paused = is_paused
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def stop(self) -> None:
+        """End within the time of one request."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._loop.call_soon_threadsafe(self._changed.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            self._loop.run_until_complete(self._rounds())
+        except Exception as broken:  # noqa: BLE001 - handed to the thread that shows it
+            failure = broken
+        finally:
+            self._loop.close()
+            self._ended(failure)
+
+    async def _rounds(self) -> None:
+        reader = Reader(self._settings, self._tell)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            while not stopping.done():
+                self._changed.clear()
+                if not self.is_paused:
+                    await self._round(reader, stopping)
+                await self._wait()
+        finally:
+            stopping.cancel()
+            await reader.close()
+
+    async def _round(self, reader: Reader, stopping: asyncio.Future[bool]) -> None:
+        """One round; it is left unfinished when the end comes."""
+        began_ms = now_ms()
+        look = asyncio.ensure_future(reader.look())
+        await asyncio.wait({look, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not look.done():
+            look.cancel()
+            await asyncio.wait({look})
+            return
+        look.result()
+        self.took_ms = now_ms() - began_ms
+
+    async def _wait(self) -> None:
+        """Until the next round is due, or something changes."""
+        timeout_s = None if self.is_paused else pause_ms(self.interval_ms, self.took_ms) / 1_000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,272 @@
+"""What is known of a cluster, from events, and the rates that follow from two of them. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
+
+from raylog.cli.top import events
+from raylog.cli.top.events import (
+    BrokerMetrics,
+    BrokerSeen,
+    ClusterSeen,
+    CommitsSeen,
+    DisksSeen,
+    EndsSeen,
+    Event,
+    GroupsSeen,
+    HangingSeen,
+    MetricsSeen,
+    MinIsrSeen,
+    PartFailed,
+    QuorumSeen,
+    TransactionsSeen,
+)
+from raylog.cli.top.lag import GroupLag, LagTrend
+
+if TYPE_CHECKING:
+    from raylog.client import (
+        HangingTransaction,
+        LogDir,
+        QuorumView,
+        TopicPartition,
+        TransactionDescription,
+    )
+    from raylog.client.admin.groups import GroupListing
+    from raylog.client.cluster import PartitionView
+
+_SETTLED = ("Stable", "Empty", "Dead")
+"""States of a group that is not rebalancing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRates:
+    """What a broker does, of two scrapes of its metrics; None: it does not tell."""
+
+    bytes_in_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    requests_per_s: float | None = None
+    p99_ms: float | None = None
+    loop_lag_ms: float | None = None
+    cpu_share: float | None = None
+    """1.0: one core."""
+    memory_bytes: float | None = None
+
+
+@dataclass(slots=True)
+class Known:
+    """Everything that is known of a cluster now."""
+
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerSeen] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, PartitionView] = field(default_factory=dict)
+    incomplete: Mapping[TopicPartition, PartitionView] = field(default_factory=dict)
+    """Those with a replica out of sync."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    rates: dict[TopicPartition, float] = field(default_factory=dict)
+    """Records per second; a partition of which two high watermarks are known."""
+    silent: Mapping[int, str] = field(default_factory=dict)
+    quorum: QuorumView | None = None
+    groups: dict[str, GroupListing] = field(default_factory=dict)
+    committed: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    lags: dict[str, LagTrend] = field(default_factory=dict)
+    rebalancing_since_ms: dict[str, float] = field(default_factory=dict)
+    open_transactions: int | None = None
+    """None: not known."""
+    transactions: list[TransactionDescription] = field(default_factory=list)
+    transactions_unix_ms: float = 0.0
+    hanging: list[HangingTransaction] = field(default_factory=list)
+    disks: list[LogDir] = field(default_factory=list)
+    min_isr: dict[str, int] = field(default_factory=dict)
+    metrics: dict[int, BrokerRates] = field(default_factory=dict)
+    away_since_ms: dict[int, float] = field(default_factory=dict)
+    """Brokers that should be there and are not: when that was seen first."""
+    failing: dict[str, PartFailed] = field(default_factory=dict)
+    """Questions whose last answer was a failure, by their first one."""
+    at_ms: float | None = None
+    """Of the last metadata; None: there was none."""
+
+
+class Watch:
+    """Takes events; `known` is what they come to.
+
+    A part that fails keeps what it told last, and is named in `known.failing` until it tells again.
+    """
+
+    def __init__(self) -> None:
+        self.known = Known()
+        self._lags: dict[str, GroupLag] = {}
+        self._ends_at_ms: float | None = None
+        self._scraped: dict[int, tuple[float, BrokerMetrics]] = {}
+
+    def handle(self, event: Event) -> None:
+        """Take one event."""
+        match event:
+            case ClusterSeen() | EndsSeen():
+                self._about_partitions(event)
+            case GroupsSeen() | CommitsSeen():
+                self._about_groups(event)
+            case TransactionsSeen() | HangingSeen():
+                self._about_transactions(event)
+            case QuorumSeen() | DisksSeen() | MinIsrSeen() | MetricsSeen():
+                self._about_brokers(event)
+            case PartFailed():
+                first = self.known.failing.get(event.part, event)
+                self.known.failing[event.part] = replace(event, at_ms=first.at_ms)
+            case _:
+                assert_never(event)
+
+    def _about_partitions(self, event: ClusterSeen | EndsSeen) -> None:
+        known = self.known
+        if isinstance(event, ClusterSeen):
+            self._answered(events.CLUSTER)
+            known.at_ms = event.at_ms
+            known.cluster_id = event.cluster_id
+            known.brokers = event.brokers
+            known.partitions = event.partitions
+            known.incomplete = {
+                key: one
+                for key, one in event.partitions.items()
+                if len(one.isr) < len(one.replicas)
+            }
+            self._note_away(event)
+        else:
+            self._answered(events.ENDS)
+            known.rates = self._rates(event)
+            known.ends = event.ends
+            known.silent = event.silent
+            self._ends_at_ms = event.at_ms
+
+    def _about_groups(self, event: GroupsSeen | CommitsSeen) -> None:
+        known = self.known
+        if isinstance(event, CommitsSeen):
+            for group, committed in event.committed.items():
+                known.committed[group] = committed
+                self._note_lag(event.at_ms, group, committed)
+            return
+        self._answered(events.GROUPS)
+        known.groups = {one.group_id: one for one in event.groups}
+        since = known.rebalancing_since_ms
+        known.rebalancing_since_ms = {
+            one.group_id: since.get(one.group_id, event.at_ms)
+            for one in event.groups
+            if one.state and one.state not in _SETTLED
+        }
+        for gone in known.committed.keys() - known.groups.keys():
+            del known.committed[gone]
+            known.lags.pop(gone, None)
+            self._lags.pop(gone, None)
+
+    def _about_transactions(self, event: TransactionsSeen | HangingSeen) -> None:
+        known = self.known
+        if isinstance(event, HangingSeen):
+            self._answered(events.HANGING)
+            known.hanging = list(event.transactions)
+            return
+        self._answered(events.TRANSACTIONS)
+        known.open_transactions = event.count
+        known.transactions = list(event.transactions)
+        known.transactions_unix_ms = event.unix_ms
+
+    def _about_brokers(self, event: QuorumSeen | DisksSeen | MinIsrSeen | MetricsSeen) -> None:
+        known = self.known
+        match event:
+            case QuorumSeen():
+                self._answered(events.QUORUM)
+                known.quorum = event.quorum
+            case DisksSeen():
+                self._answered(events.DISKS)
+                known.disks = list(event.directories)
+            case MinIsrSeen():
+                self._answered(events.MIN_ISR)
+                known.min_isr = known.min_isr | dict(event.min_isr)
+            case MetricsSeen():
+                self._answered(events.METRICS)
+                self._take_metrics(event)
+            case _:
+                assert_never(event)
+
+    def _answered(self, part: str) -> None:
+        self.known.failing.pop(part, None)
+
+    def _note_away(self, event: ClusterSeen) -> None:
+        """Brokers that hold replicas, or are registered, and do not live."""
+        live = {one for one, seen in event.brokers.items() if not seen.is_fenced}
+        wanted = {broker for one in event.partitions.values() for broker in one.replicas}
+        since = self.known.away_since_ms
+        self.known.away_since_ms = {
+            broker: since.get(broker, event.at_ms)
+            for broker in sorted((wanted | event.brokers.keys()) - live)
+        }
+
+    def _rates(self, event: EndsSeen) -> dict[TopicPartition, float]:
+        """Of partitions that have not lost records since: a topic may have been made anew."""
+        before = self._ends_at_ms
+        if before is None or event.at_ms <= before:
+            return {}
+        past_s = (event.at_ms - before) / 1_000
+        old = self.known.ends
+        return {
+            key: (end - old[key]) / past_s
+            for key, end in event.ends.items()
+            if key in old and end >= old[key]
+        }
+
+    def _note_lag(self, at_ms: float, group: str, committed: Mapping[TopicPartition, int]) -> None:
+        """Of those partitions whose end is known."""
+        ends = self.known.ends
+        keys = [key for key in committed if key in ends]
+        if not keys:
+            self.known.lags.pop(group, None)
+            return
+        lag = self._lags.setdefault(group, GroupLag())
+        read = sum(min(committed[key], ends[key]) for key in keys)
+        lag.add(at_ms, len(keys), sum(ends[key] for key in keys), read)
+        trend = lag.trend()
+        assert trend is not None, "a sample was added"
+        self.known.lags[group] = trend
+
+    def _take_metrics(self, event: MetricsSeen) -> None:
+        """Rates of counters since the scrape before; a broker that restarted begins anew."""
+        rates = {}
+        for broker, now in event.metrics.items():
+            at_ms, before = self._scraped.get(broker, (event.at_ms, BrokerMetrics()))
+            past_s = (event.at_ms - at_ms) / 1_000
+            rates[broker] = BrokerRates(
+                _rate(before.bytes_in_total, now.bytes_in_total, past_s),
+                _rate(before.bytes_out_total, now.bytes_out_total, past_s),
+                _rate(before.requests_total, now.requests_total, past_s),
+                now.p99_ms,
+                now.loop_lag_ms,
+                _rate(before.cpu_s_total, now.cpu_s_total, past_s),
+                now.memory_bytes,
+            )
+        self._scraped = {broker: (event.at_ms, now) for broker, now in event.metrics.items()}
+        self.known.metrics = rates
+
+
+def _rate(before: float | None, now: float | None, past_s: float) -> float | None:
+    if before is None or now is None or past_s <= 0 or now < before:
+        return None
+    return (now - before) / past_s
+
+
+def totals(known: Known) -> tuple[dict[str, float], dict[int, float]]:
+    """Records per second by topic, and by the broker that leads."""
+    of_topic: defaultdict[str, float] = defaultdict(float)
+    of_broker: defaultdict[int, float] = defaultdict(float)
+    for key, rate in known.rates.items():
+        view = known.partitions.get(key)
+        if view is not None:
+            of_topic[key.topic] += rate
+            of_broker[view.leader] += rate
+    return of_topic, of_broker
+
+
+def names(keys: Iterable[TopicPartition], most: int) -> str:
+    """A few partitions by name, and how many more there are."""
+    listed = sorted(keys)
+    shown = ", ".join(map(str, listed[:most]))
+    return f"{shown} and {len(listed) - most:,} more" if len(listed) > most else shown

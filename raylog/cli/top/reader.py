@@ -1,0 +1,329 @@
+"""Asks a cluster's brokers, and tells what they answer as events.
+
+One round asks for metadata, each leader for the ends of its partitions, each broker for its groups
+and open transactions, the controller for its quorum, and coordinators for some committed offsets.
+Disks, and the last stable offsets that give hanging transactions away, are asked for now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from raylog.cli.top import events
+from raylog.cli.top.events import BrokerSeen, Event, PartFailed
+from raylog.client.admin.group_offsets import offsets_of_groups
+from raylog.client.admin.groups import GroupAdmin, GroupListing
+from raylog.client.admin.replicas import ReplicaAdmin
+from raylog.client.admin.topics import ResourceType, TopicAdmin
+from raylog.client.admin.transactions import (
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+    transactions_on,
+)
+from raylog.client.cluster import NO_LEADER, PartitionView, TopicPartition
+from raylog.client.coordinators import Coordinators
+from raylog.client.core import Core
+from raylog.client.errors import ClientError, NotConnected, NotSupported
+from raylog.client.offsets import LATEST, FoundOffset, find_offsets
+from raylog.client.streams import AsyncIo
+from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.client import ClientSettings
+
+T = TypeVar("T")
+Tell = Callable[[Event], None]
+
+SLOW_MS = 30_000.0
+"""Between two looks at disks, and at last stable offsets."""
+GROUPS_AT_ONCE = 200
+"""Groups whose committed offsets one round asks for; of more, each round takes the next."""
+_TRANSACTIONS_MAX = 100
+_STUCK_MAX = 500
+_TOPICS_AT_ONCE = 500
+_MIN_ISR = "min.insync.replicas"
+_OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+_HANGING_AFTER_MS = 15 * 60_000
+"""As long as a transaction may be open by default (transaction.max.timeout.ms)."""
+_CONNECT_MS, _REQUEST_MS, _OPERATION_MS = 3_000, 5_000, 8_000
+"""A look that waits for long shows nothing meanwhile."""
+_REFUSALS = (
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+
+
+def now_ms() -> float:
+    """The clock of events: it never goes back."""
+    return time.monotonic() * 1_000
+
+
+@dataclass(slots=True)
+class _Slow:
+    """What is asked for now and then."""
+
+    disks_due_ms: float = 0.0
+    stable_due_ms: float = 0.0
+    stable: Mapping[TopicPartition, int] | None = None
+    """Last stable offsets that were below the end when they were asked for last; None: never."""
+
+
+class Reader:
+    """Rounds of questions, for one event loop."""
+
+    def __init__(self, settings: ClientSettings, tell: Tell, *, now: bool = False) -> None:
+        """With `now` what is asked for now and then is believed at the first look."""
+        settings = replace(
+            settings,
+            connect_timeout_ms=min(settings.connect_timeout_ms, _CONNECT_MS),
+            request_timeout_ms=min(settings.request_timeout_ms, _REQUEST_MS),
+            operation_timeout_ms=min(settings.operation_timeout_ms, _OPERATION_MS),
+        )
+        self._io = AsyncIo()
+        self.core = Core(self._io, settings)
+        self._topics = TopicAdmin(self.core)
+        self._groups = GroupAdmin(self.core)
+        self._replicas = ReplicaAdmin(self.core)
+        self._transactions = TransactionAdmin(self.core)
+        self._coordinators = Coordinators(self.core)
+        self._tell = tell
+        self._now = now
+        self._slow = _Slow()
+        self._open_since: dict[str, int] = {}
+        """Transactional ids to the round in which their transaction was seen first."""
+        self._rounds = itertools.count()
+        self._next_group = ""
+
+    async def close(self) -> None:
+        """End all connections."""
+        self.core.close_for_good()
+        await self._io.finish()
+
+    async def look(self) -> None:
+        """One round. Each part that fails is told as such."""
+        partitions = await self._part(events.CLUSTER, self._cluster())
+        if partitions is None:
+            return
+        await asyncio.gather(
+            self._part(events.QUORUM, self._quorum()),
+            self._part(events.MIN_ISR, self._min_isr(partitions)),
+            self._part(events.TRANSACTIONS, self._open_transactions()),
+            self._part(events.DISKS, self._disks()),
+            self._read_groups(partitions),
+        )
+
+    async def _read_groups(self, partitions: Mapping[TopicPartition, PartitionView]) -> None:
+        """Ends, then committed offsets: a lag is never told too small."""
+        at_ms = now_ms()
+        ends = await self._part(events.ENDS, self._ends(partitions))
+        groups = await self._part(events.GROUPS, self._list_groups())
+        if groups:
+            await self._part(events.GROUPS, self._commits(groups, at_ms))
+        if ends:
+            await self._part(events.HANGING, self._hanging(partitions, ends))
+
+    async def _part(self, part: str, asking: Awaitable[T]) -> T | None:
+        """What a part is answered; None if it failed, which is told."""
+        try:
+            return await asking
+        except (ClientError, KafkaError) as failure:
+            refused = isinstance(failure, NotSupported) or (
+                isinstance(failure, KafkaError) and failure.code in _REFUSALS
+            )
+            why = f"{type(failure).__name__}: {failure}"
+            self._tell(PartFailed(now_ms(), part, why, refused))
+            return None
+
+    # -- the cluster and its partitions --------------------------------------------------------
+
+    async def _cluster(self) -> Mapping[TopicPartition, PartitionView]:
+        await self.core.repeat(lambda: self.core.refresh(None))
+        view = self.core.cluster
+        brokers = {
+            node_id: BrokerSeen(node_id, node.host, node.port, node.rack)
+            for node_id, node in view.nodes.items()
+        }
+        try:
+            described = await self.core.look(self._topics.describe_cluster)
+        except NotSupported:  # before Kafka 2.8
+            described = None
+        for one in described.brokers if described is not None else ():
+            if one.is_fenced:
+                brokers[one.broker_id] = BrokerSeen(
+                    one.broker_id, one.host, one.port, one.rack, is_fenced=True
+                )
+        partitions = {
+            TopicPartition(name, index): one
+            for name, topic in view.topics.items()
+            for index, one in topic.partitions.items()
+        }
+        self._tell(
+            events.ClusterSeen(
+                now_ms(), view.cluster_id or "", dict(sorted(brokers.items())), partitions
+            )
+        )
+        return partitions
+
+    async def _ends(
+        self, partitions: Mapping[TopicPartition, PartitionView]
+    ) -> dict[TopicPartition, int]:
+        led = [key for key, one in partitions.items() if one.leader != NO_LEADER]
+        at_ms = now_ms()
+        found, failed = await find_offsets(self.core, dict.fromkeys(led, LATEST))
+        silent: dict[int, str] = {}
+        for key, failure in failed.items():
+            if isinstance(failure, ClientError):
+                silent.setdefault(partitions[key].leader, str(failure))
+        ends = {key: one.offset for key, one in found.items()}
+        self._tell(events.EndsSeen(at_ms, ends, silent))
+        return ends
+
+    async def _quorum(self) -> None:
+        self._tell(events.QuorumSeen(now_ms(), await self._replicas.describe_quorum()))
+
+    async def _min_isr(self, partitions: Mapping[TopicPartition, PartitionView]) -> None:
+        """Of topics of which a partition has a replica out of sync: others are not below it."""
+        topics = sorted(
+            {key.topic for key, one in partitions.items() if len(one.isr) < len(one.replicas)}
+        )
+        found: dict[str, int] = {}
+        for first in range(0, len(topics), _TOPICS_AT_ONCE):
+            found |= await self._min_isr_of(topics[first : first + _TOPICS_AT_ONCE])
+        self._tell(events.MinIsrSeen(found))
+
+    async def _min_isr_of(self, topics: Sequence[str]) -> dict[str, int]:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=topic,
+                    configuration_keys=[_MIN_ISR],
+                )
+                for topic in topics
+            ]
+        )
+        node_id = await self.core.any_node()
+        response = await self.core.ask(node_id, request, DescribeConfigsResponse)
+        return {
+            result.resource_name: int(config.value)
+            for result in response.results
+            for config in result.configs
+            if config.name == _MIN_ISR and config.value is not None and config.value.isdecimal()
+        }
+
+    # -- groups --------------------------------------------------------------------------------
+
+    async def _list_groups(self) -> list[GroupListing]:
+        groups = await self._groups.list_groups()
+        self._tell(events.GroupsSeen(now_ms(), groups))
+        for one in groups:
+            self._coordinators.note(one.group_id, one.coordinator)
+        return groups
+
+    async def _commits(self, groups: Iterable[GroupListing], at_ms: float) -> None:
+        names = sorted(one.group_id for one in groups if one.type in ("", "classic", "consumer"))
+        chosen = next_of(names, self._next_group, GROUPS_AT_ONCE)
+        self._next_group = chosen[-1] if chosen else ""
+        found = await offsets_of_groups(self.core, self._coordinators, chosen)
+        told = {
+            group: {key: one.offset for key, one in committed.items()}
+            for group, committed in found.items()
+            if not isinstance(committed, KafkaError)
+        }
+        self._tell(events.CommitsSeen(at_ms, told))
+
+    # -- transactions --------------------------------------------------------------------------
+
+    async def _open_transactions(self) -> None:
+        listed = await self._transactions.list_transactions(states=_OPEN_STATES)
+        number = next(self._rounds)
+        self._open_since = {
+            one.transactional_id: self._open_since.get(one.transactional_id, number)
+            for one in listed
+        }
+        oldest = sorted(listed, key=lambda one: self._open_since[one.transactional_id])
+        described = await self._described(oldest[:_TRANSACTIONS_MAX])
+        self._tell(events.TransactionsSeen(time.time() * 1_000, len(listed), described))
+
+    async def _described(
+        self, listed: Sequence[TransactionListing]
+    ) -> list[TransactionDescription]:
+        by_coordinator: dict[int, list[str]] = {}
+        for one in listed:
+            by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
+        found = []
+        for broker_id, names in by_coordinator.items():
+            told = await transactions_on(self.core, broker_id, names)
+            found += [one for one in told.values() if not isinstance(one, KafkaError)]
+        return found
+
+    async def _hanging(
+        self,
+        partitions: Mapping[TopicPartition, PartitionView],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """Look for them only where the last stable offset stands still below the end."""
+        slow = self._slow
+        if now_ms() < slow.stable_due_ms:
+            return
+        slow.stable_due_ms = now_ms() + SLOW_MS
+        asked = {key: LATEST for key in ends if partitions[key].leader != NO_LEADER}
+        found, _ = await find_offsets(self.core, asked, read_committed=True)
+        stuck = _stuck(found, ends, slow.stable, now=self._now)
+        slow.stable = {key: one.offset for key, one in found.items() if one.offset < ends[key]}
+        hanging = await self._transactions.find_hanging_transactions(
+            stuck[:_STUCK_MAX], max_timeout_ms=_HANGING_AFTER_MS
+        )
+        self._tell(events.HangingSeen(hanging))
+
+    # -- disks ---------------------------------------------------------------------------------
+
+    async def _disks(self) -> None:
+        """Without the partitions in them, which are many."""
+        if now_ms() < self._slow.disks_due_ms:
+            return
+        self._slow.disks_due_ms = now_ms() + SLOW_MS
+        found = []
+        for broker in sorted(self.core.cluster.nodes):
+            try:
+                found += await self._topics.describe_log_dirs([broker], partitions=())
+            except NotConnected:
+                continue  # its partitions tell that it is away
+        self._tell(events.DisksSeen(found))
+
+
+def next_of(names: Sequence[str], after: str, count: int) -> list[str]:
+    """The next few of sorted names, from the first again at the end; all if there are no more."""
+    if len(names) <= count:
+        return list(names)
+    later = [name for name in names if name > after]
+    return (later + list(names))[:count]
+
+
+def _stuck(
+    stable: Mapping[TopicPartition, FoundOffset],
+    ends: Mapping[TopicPartition, int],
+    before: Mapping[TopicPartition, int] | None,
+    *,
+    now: bool,
+) -> list[TopicPartition]:
+    """Where the last stable offset is below the end, and was the same at the look before."""
+    return [
+        key
+        for key, one in stable.items()
+        if one.offset < ends[key] and (now or (before or {}).get(key) == one.offset)
+    ]

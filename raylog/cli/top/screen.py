@@ -1,0 +1,341 @@
+"""The terminal of `raylog top`: what is wrong, above one of the tables."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
+
+from raylog.actors.plain_logs import plain
+from raylog.cli.top.drawing import (
+    fill_problems,
+    fill_table,
+    in_full,
+    summary_text,
+    verdict_text,
+)
+from raylog.cli.top.looking import Looking, pause_ms
+from raylog.cli.top.machine import Watch
+from raylog.cli.top.reader import now_ms
+from raylog.cli.top.tables import TABLES, Choice, Table, details, view
+from raylog.cli.top.troubles import Trouble, duration, troubles
+
+if TYPE_CHECKING:
+    from textual.events import Resize
+
+    from raylog.cli.top.events import Event
+    from raylog.client import ClientSettings
+
+ROWS_MAX = 200
+"""Of a table: a filter finds the others."""
+_PROBLEMS = "problems"
+_DRAW_S = 0.25
+_CLOCK_S = 1.0
+_TOLD_MAX = 3
+"""Problems that are told above the table."""
+_OLD_AFTER = 2.5
+"""Intervals after which what is shown is said to be old."""
+_NAMES = [_PROBLEMS, *(table.name for table in TABLES)]
+_INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
+HELP = """\
+raylog top shows what a cluster does, and what is wrong with it first.
+
+  1 to 6, Tab    problems, brokers, topics, partitions, groups, transactions
+  up, down       choose a row; left and right scroll a wide table
+  Enter          everything that is known of the row
+  s, S           sort by the next column; the other way round
+  /              show only rows whose name has a text in it; Esc ends it
+  p              pause, and go on
+  +, -           ask more often, less often
+  r              ask now
+  ?              this help
+  q              quit
+
+Rates are of records, from the ends of partitions in two looks. "behind" of a broker
+or topic: its replicas out of sync. "behind" of a group: its lag as a time, at the rate
+at which its partitions are written.
+
+Each look is one Metadata request, one ListOffsets for each broker, and a few for groups,
+transactions and the metadata quorum; disks and hanging transactions are looked at every
+30 s. Where a look takes long, the pause is three times as long.
+"""
+
+
+class Learned(Message):
+    """Something was learned of the cluster."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__()
+        self.event = event
+
+
+class Ended(Message):
+    """The questions have ended, because of a failure if there is one."""
+
+    def __init__(self, failure: BaseException | None) -> None:
+        super().__init__()
+        self.failure = failure
+
+
+class Reading(ModalScreen[None]):
+    """A text over the tables."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "app.pop_screen", "back")
+    ]
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.text = "\n".join(plain(line) for line in lines)
+
+    def compose(self) -> ComposeResult:
+        """The text, in a box that scrolls."""
+        with VerticalScroll(id="reading"):
+            yield Static(Text(self.text))
+        yield Footer()
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """Which cluster is shown, and how often it is asked."""
+
+    bootstrap: str
+    settings: ClientSettings
+    interval_s: float
+
+
+class TopApp(App[BaseException | None]):
+    """Ends with the failure that ended the questions, if one did."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head, #summary { height: 1; }
+    #head { background: $primary; color: $text; }
+    #verdict { height: auto; max-height: 40%; padding: 0 0 0 0; }
+    Tabs { height: 2; }
+    DataTable { height: 1fr; }
+    #find { display: none; height: 3; }
+    #find.asked { display: block; }
+    #note { height: 1; color: $text-muted; }
+    Reading { align: center middle; }
+    #reading { width: 90%; height: 80%; border: round $primary; padding: 0 1;
+               background: $surface; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "quit"),
+        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("s", "sort", "sort"),
+        Binding("S", "reverse", "reverse", show=False),
+        Binding("slash", "find", "filter", key_display="/"),
+        Binding("escape", "unfind", show=False),
+        Binding("p", "pause", "pause"),
+        Binding("r", "now", "now", show=False),
+        Binding("plus,equals_sign", "often(-1)", show=False),
+        Binding("minus", "often(1)", show=False),
+        Binding("tab", "next(1)", "next tab", priority=True, show=False),
+        Binding("shift+tab", "next(-1)", show=False, priority=True),
+        *(Binding(str(n + 1), f"show({n})", show=False) for n in range(len(TABLES) + 1)),
+    ]
+
+    def __init__(self, of: Of) -> None:
+        super().__init__()
+        self.watch_of = Watch()
+        self.choices = {name: Choice(most=ROWS_MAX) for name in _NAMES}
+        self._of = of
+        self._looking = Looking(
+            of.settings,
+            of.interval_s * 1_000,
+            lambda event: self._post(Learned(event)),
+            lambda failure: self._post(Ended(failure)),
+        )
+        self._shown = _PROBLEMS
+        self._found: list[Trouble] = []
+        """What was wrong when the screen was drawn."""
+        self._is_old = True
+        """Whether something was learned since the screen was drawn."""
+        self._is_over = False
+
+    def compose(self) -> ComposeResult:
+        """All that is on the screen."""
+        yield Static(id="head")
+        yield Static(id="summary")
+        yield Static(id="verdict")
+        yield Tabs(*(Tab(f"{n + 1} {name}", id=name) for n, name in enumerate(_NAMES)), id="tabs")
+        yield DataTable(cursor_type="row", zebra_stripes=False, id="table")
+        yield Static(id="note")
+        yield Input(placeholder="name has ... (Enter: keep, Esc: all)", id="find")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to ask."""
+        self.query_one(Tabs).can_focus = False
+        self.query_one(DataTable).focus()
+        self._looking.start()
+        self.set_interval(_DRAW_S, self._draw_if_old)
+        self.set_interval(_CLOCK_S, self._draw_head)
+        self._draw()
+
+    def on_unmount(self) -> None:
+        """Ask no more."""
+        self._is_over = True
+        self._looking.stop()
+
+    def on_learned(self, message: Learned) -> None:
+        """Keep it; the screen is drawn a moment later, with all that comes by then."""
+        self.watch_of.handle(message.event)
+        self._is_old = True
+
+    def on_ended(self, message: Ended) -> None:
+        """Nothing new will come."""
+        self.exit(message.failure)
+
+    def on_resize(self, event: Resize) -> None:
+        """Texts are broken anew."""
+        self._is_old = True
+
+    def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
+        """Show another table."""
+        assert event.tab.id is not None, "tabs have ids"
+        if event.tab.id != self._shown:
+            self._shown = event.tab.id
+            self._draw()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Show everything about a row."""
+        name, table = str(event.row_key.value), self._table()
+        known = self.watch_of.known
+        lines = details(table, known, name) if table is not None else in_full(self._found, name)
+        self.push_screen(Reading(lines))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while somebody types."""
+        self._choose(replace(self.choices[self._shown], text=event.value))
+
+    def on_input_submitted(self) -> None:
+        """Keep the filter."""
+        self._leave_input()
+
+    # -- keys ----------------------------------------------------------------------------------
+
+    def action_show(self, number: int) -> None:
+        """Show a table."""
+        self.query_one(Tabs).active = _NAMES[number]
+
+    def action_next(self, step: int) -> None:
+        """Show the next table."""
+        if len(self.screen_stack) == 1:
+            at = _NAMES.index(self._shown) + step
+            self.action_show(at % len(_NAMES))
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        table = self._table()
+        if table is not None:
+            keys = [one.key for one in view(table, self.watch_of.known).columns]
+            choice = self.choices[table.name]
+            now = choice.order or table.order
+            at = keys.index(now) if now in keys else -1
+            order = keys[(at + 1) % len(keys)]
+            self._choose(replace(choice, order=order, is_reversed=False))
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        table = self._table()
+        if table is not None:
+            choice = self.choices[table.name]
+            self._choose(replace(choice, is_reversed=not choice.is_reversed))
+
+    def action_find(self) -> None:
+        """Ask for a text that names must have."""
+        table = self._table()
+        if table is not None:
+            field = self.query_one("#find", Input)
+            field.value = self.choices[table.name].text
+            field.add_class("asked")
+            field.focus()
+
+    def action_unfind(self) -> None:
+        """Show all rows again."""
+        self._leave_input()
+        self._choose(replace(self.choices[self._shown], text=""))
+
+    def action_pause(self) -> None:
+        """Pause, or go on."""
+        self._looking.change(is_paused=not self._looking.is_paused)
+        self._draw_head()
+
+    def action_now(self) -> None:
+        """Ask now."""
+        self._looking.change()
+
+    def action_often(self, step: int) -> None:
+        """Ask more or less often."""
+        now_s = self._looking.interval_ms / 1_000
+        others = [one for one in _INTERVALS_S if (one - now_s) * step > 0]
+        if others:
+            chosen = min(others, key=lambda one: abs(one - now_s))
+            self._looking.change(interval_ms=chosen * 1_000)
+            self._draw_head()
+
+    def action_help(self) -> None:
+        """Explain."""
+        self.push_screen(Reading(HELP.splitlines()))
+
+    # -- drawing -------------------------------------------------------------------------------
+
+    def _post(self, message: Message) -> None:
+        """Called in the other thread; at the end nobody takes it any more."""
+        if not self._is_over:
+            self.post_message(message)
+
+    def _table(self) -> Table | None:
+        """The table that is shown; None: the problems are."""
+        return next((one for one in TABLES if one.name == self._shown), None)
+
+    def _choose(self, choice: Choice) -> None:
+        self.choices[self._shown] = choice
+        self._draw()
+
+    def _leave_input(self) -> None:
+        self.query_one("#find", Input).remove_class("asked")
+        self.query_one(DataTable).focus()
+
+    def _draw_if_old(self) -> None:
+        if self._is_old:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._is_old = False
+        known, table = self.watch_of.known, self._table()
+        self._found = troubles(known, now_ms())
+        self._draw_head()
+        self.query_one("#summary", Static).update(summary_text(known))
+        told = _TOLD_MAX if table is not None else 0
+        self.query_one("#verdict", Static).update(
+            verdict_text(known, self._found, told, self.size.width)
+        )
+        grid: DataTable[Text] = self.query_one(DataTable)
+        if table is None:
+            note = fill_problems(grid, self._found, self.size.width)
+        else:
+            note = fill_table(grid, table, known, self.choices[table.name])
+        self.query_one("#note", Static).update(Text(plain(note)))
+
+    def _draw_head(self) -> None:
+        looking, known = self._looking, self.watch_of.known
+        every_s = (looking.took_ms + pause_ms(looking.interval_ms, looking.took_ms)) / 1_000
+        age_s = (now_ms() - known.at_ms) / 1_000 if known.at_ms is not None else 0.0
+        how = "PAUSED" if looking.is_paused else f"every {duration(every_s)}"
+        if age_s > _OLD_AFTER * every_s or looking.is_paused:
+            how += f", {duration(age_s)} old"
+        clock = time.strftime("%H:%M:%S")
+        text = f"raylog top  {clock}  {how}  {self._of.bootstrap}"
+        self.query_one("#head", Static).update(Text(plain(text)))
