@@ -39,7 +39,7 @@ def top(
 
     Each look is one Metadata request, one ListOffsets for each broker, and a few
     for groups, transactions and the metadata quorum. On a large cluster, looks
-    are further apart than --interval: they take a quarter of the time at most.
+    are further apart than --interval: they take a quarter of a core at most.
 
     `raylog health` says whether brokers serve, with an exit code for probes;
     `raylog doctor` looks for causes, on this machine, too.
@@ -47,20 +47,21 @@ def top(
     from raylog.client import ClientSettings, parse_bootstrap
 
     settings = ClientSettings(parse_bootstrap(bootstrap))
+    where = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap.partition(',')[0].strip()}"
     if once or as_json:
-        _once(settings, as_json=as_json)
+        _once(settings, where, as_json=as_json)
         return
     from raylog.extras import needs
 
     with needs("cli", "raylog top"):
         from raylog.cli.top.screen import Of, TopApp
 
-    failure = TopApp(Of(bootstrap, settings, interval_s)).run()
+    failure = TopApp(Of(bootstrap, where, settings, interval_s)).run()
     if failure is not None:
         raise failure
 
 
-def _once(settings: ClientSettings, *, as_json: bool) -> None:
+def _once(settings: ClientSettings, where: str, *, as_json: bool) -> None:
     """Print one look."""
     from raylog.cli.output import print_json
     from raylog.cli.top.machine import Watch
@@ -68,7 +69,7 @@ def _once(settings: ClientSettings, *, as_json: bool) -> None:
     from raylog.cli.top.reader import now_ms
     from raylog.cli.top.troubles import troubles
 
-    watch = Watch()
+    watch = Watch(where)
     asyncio.run(_look_twice(settings, watch))
     found = troubles(watch.known, now_ms())
     if as_json:

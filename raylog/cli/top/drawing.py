@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from raylog.actors.plain_logs import plain
@@ -30,6 +32,9 @@ _SEVERITY_WIDTH = 8
 _CELL_MARGINS = 6
 """Around the two columns of problems, and what scrolls them."""
 _WIDTH_MIN = 20
+_LINES_MAX = 2
+"""Of one problem above a table."""
+_INDENT = " " * (_SEVERITY_WIDTH + 1)
 
 
 def summary_text(known: Known) -> Text:
@@ -44,16 +49,17 @@ def verdict_text(known: Known, found: Sequence[Trouble], most: int, width: int) 
     text = Text(verdict(list(found)), style="bold" if found else "green")
     for one in found[:most]:
         what = f"{one.severity.name:<{_SEVERITY_WIDTH}} {plain(one.what)}"
-        do = f"{'':<{_SEVERITY_WIDTH}} -> {plain(one.do)}"
-        text.append(f"\n{_cut(what, 2 * width)}", style=_STYLES[one.severity])
-        text.append(f"\n{_cut(do, width)}", style="")
+        text.append(f"\n{_wrapped(what, width, _LINES_MAX)}", style=_STYLES[one.severity])
+        text.append(f"\n{_wrapped(f'{_INDENT}-> {plain(one.do)}', width, 1)}")
     if most and len(found) > most:
         text.append(f"\n{len(found) - most} more: press 1")
     return text
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(0, width - 3)]}..."
+def _wrapped(text: str, width: int, lines: int) -> str:
+    return textwrap.fill(
+        text, max(_WIDTH_MIN, width), subsequent_indent=_INDENT, max_lines=lines, placeholder=" ..."
+    )
 
 
 def in_full(found: Sequence[Trouble], name: str) -> list[str]:
@@ -81,13 +87,20 @@ def fill_table(grid: DataTable[Text], table: Table, known: Known, choice: Choice
     order = choice.order or table.order
     mark = "\N{UPWARDS ARROW}" if choice.is_reversed else "\N{DOWNWARDS ARROW}"
     titles = tuple(f"{one.title}{mark if one.key == order else ''}" for one in shown.columns)
-    with _refilled(grid, titles, (None,) * len(titles)):
-        for row, cells in zip(shown.rows, shown.cells(), strict=True):
-            texts = [
-                Text(plain(cell), justify="right" if one.is_number else "left")
-                for one, cell in zip(shown.columns, cells, strict=True)
-            ]
-            grid.add_row(*texts, key=str(row[0]))
+    texts = [
+        [
+            Text(plain(cell), justify="right" if one.is_number else "left")
+            for one, cell in zip(shown.columns, cells, strict=True)
+        ]
+        for cells in shown.cells()
+    ]
+    widths = tuple(
+        max(cell_len(title), *(row[at].cell_len for row in texts)) if texts else cell_len(title)
+        for at, title in enumerate(titles)
+    )
+    with _refilled(grid, titles, widths):
+        for row, cells in zip(shown.rows, texts, strict=True):
+            grid.add_row(*cells, key=str(row[0]))
     return _note(table, choice, shown)
 
 
@@ -105,7 +118,7 @@ def _note(table: Table, choice: Choice, shown: View) -> str:
 
 @contextmanager
 def _refilled(
-    grid: DataTable[Text], titles: tuple[str, ...], widths: tuple[int | None, ...]
+    grid: DataTable[Text], titles: tuple[str, ...], widths: tuple[int, ...]
 ) -> Iterator[None]:
     """Empty a table for new rows; afterwards it is where it was, at the same row if it is left."""
     place = grid.scroll_offset
@@ -113,14 +126,14 @@ def _refilled(
     if grid.is_valid_row_index(grid.cursor_row):
         name = grid.coordinate_to_cell_key(grid.cursor_coordinate).row_key.value
     row = grid.cursor_row
-    had = [(str(one.label), None if one.auto_width else one.width) for one in grid.columns.values()]
+    had = [(str(one.label), one.width) for one in grid.columns.values()]
     same = had == list(zip(titles, widths, strict=True))
     grid.clear(columns=not same)
     if not same:
         for title, width in zip(titles, widths, strict=True):
             grid.add_column(Text(title), width=width)
     yield
-    if not same or not grid.row_count:
+    if not grid.row_count:
         return
     if name is not None and name in grid.rows:
         row = grid.get_row_index(name)

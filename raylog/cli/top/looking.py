@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from raylog.cli.top.reader import Reader, now_ms
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from raylog.client import ClientSettings
 
 _BUSY_MAX = 0.25
-"""The most of the time that questions may take: on a large cluster they are asked less often."""
+"""The most of a core that questions may take: on a large cluster they are asked less often."""
+
+_PAUSE_MIN_MS = 250.0
+"""After a round that took longer than the interval, because somebody did not answer."""
 
 
-def pause_ms(interval_ms: float, took_ms: float) -> float:
-    """How long to wait after a round."""
-    return max(interval_ms - took_ms, took_ms * (1 / _BUSY_MAX - 1))
+def period_ms(interval_ms: float, cpu_ms: float) -> float:
+    """From one round's start to the next one's, where a round takes so much CPU of this thread."""
+    return max(interval_ms, cpu_ms / _BUSY_MAX)
 
 
 class Looking:
@@ -34,8 +38,8 @@ class Looking:
         ended: Callable[[BaseException | None], None],
     ) -> None:
         self.interval_ms = interval_ms
-        self.took_ms = 0.0
-        """The last round."""
+        self.cpu_ms = 0.0
+        """What the last round took of this thread."""
         self.is_paused = False
         self._settings = settings
         self._tell = tell
@@ -62,6 +66,7 @@ class Looking:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._loop.call_soon_threadsafe(self._changed.set)
         self._thread.join()
+        self._loop.close()
 
     def _run(self) -> None:
         failure: BaseException | None = None
@@ -69,26 +74,33 @@ class Looking:
             self._loop.run_until_complete(self._rounds())
         except Exception as broken:  # noqa: BLE001 - handed to the thread that shows it
             failure = broken
-        finally:
-            self._loop.close()
-            self._ended(failure)
+        self._ended(failure)
+
+    @property
+    def period_ms(self) -> float:
+        """How often the cluster is asked."""
+        return period_ms(self.interval_ms, self.cpu_ms)
 
     async def _rounds(self) -> None:
         reader = Reader(self._settings, self._tell)
-        stopping = asyncio.ensure_future(self._stopping.wait())
+        stopping = asyncio.ensure_future(self._end())
         try:
             while not stopping.done():
                 self._changed.clear()
+                began_ms = now_ms()
                 if not self.is_paused:
                     await self._round(reader, stopping)
-                await self._wait()
+                await self._wait(began_ms)
         finally:
             stopping.cancel()
             await reader.close()
 
-    async def _round(self, reader: Reader, stopping: asyncio.Future[bool]) -> None:
+    async def _end(self) -> None:
+        await self._stopping.wait()
+
+    async def _round(self, reader: Reader, stopping: asyncio.Task[None]) -> None:
         """One round; it is left unfinished when the end comes."""
-        began_ms = now_ms()
+        began_s = time.thread_time()
         look = asyncio.ensure_future(reader.look())
         await asyncio.wait({look, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not look.done():
@@ -96,11 +108,12 @@ class Looking:
             await asyncio.wait({look})
             return
         look.result()
-        self.took_ms = now_ms() - began_ms
+        self.cpu_ms = (time.thread_time() - began_s) * 1_000
 
-    async def _wait(self) -> None:
+    async def _wait(self, began_ms: float) -> None:
         """Until the next round is due, or something changes."""
-        timeout_s = None if self.is_paused else pause_ms(self.interval_ms, self.took_ms) / 1_000
+        left_ms = max(_PAUSE_MIN_MS, began_ms + self.period_ms - now_ms())
+        timeout_s = None if self.is_paused else left_ms / 1_000
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()

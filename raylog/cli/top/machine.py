@@ -59,6 +59,8 @@ class BrokerRates:
 class Known:
     """Everything that is known of a cluster now."""
 
+    where: str = ""
+    """Options that commands need to reach the cluster, with a space before them."""
     cluster_id: str = ""
     brokers: Mapping[int, BrokerSeen] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionView] = field(default_factory=dict)
@@ -95,8 +97,8 @@ class Watch:
     A part that fails keeps what it told last, and is named in `known.failing` until it tells again.
     """
 
-    def __init__(self) -> None:
-        self.known = Known()
+    def __init__(self, where: str = "") -> None:
+        self.known = Known(where)
         self._lags: dict[str, GroupLag] = {}
         self._ends_at_ms: float | None = None
         self._scraped: dict[int, tuple[float, BrokerMetrics]] = {}
@@ -266,7 +268,7 @@ def totals(known: Known) -> tuple[dict[str, float], dict[int, float]]:
 
 
 def names(keys: Iterable[TopicPartition], most: int) -> str:
-    """A few partitions by name, and how many more there are."""
-    listed = sorted(keys)
+    """A few partitions by name, those of internal topics last, and how many more there are."""
+    listed = sorted(keys, key=lambda key: (key.topic.startswith("__"), key))
     shown = ", ".join(map(str, listed[:most]))
     return f"{shown} and {len(listed) - most:,} more" if len(listed) > most else shown

@@ -22,10 +22,10 @@ from raylog.cli.top.drawing import (
     summary_text,
     verdict_text,
 )
-from raylog.cli.top.looking import Looking, pause_ms
+from raylog.cli.top.looking import Looking
 from raylog.cli.top.machine import Watch
 from raylog.cli.top.reader import now_ms
-from raylog.cli.top.tables import TABLES, Choice, Table, details, view
+from raylog.cli.top.tables import BROKERS, TABLES, Choice, Table, details, view
 from raylog.cli.top.troubles import Trouble, duration, troubles
 
 if TYPE_CHECKING:
@@ -39,33 +39,37 @@ ROWS_MAX = 200
 _PROBLEMS = "problems"
 _DRAW_S = 0.25
 _CLOCK_S = 1.0
-_TOLD_MAX = 3
-"""Problems that are told above the table."""
+_ROWS_OF_PROBLEM = 10
+"""A screen tells one problem above the table for so many of its rows, two at least."""
 _OLD_AFTER = 2.5
 """Intervals after which what is shown is said to be old."""
 _NAMES = [_PROBLEMS, *(table.name for table in TABLES)]
 _INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
 HELP = """\
-raylog top shows what a cluster does, and what is wrong with it first.
+raylog top shows what a cluster does, and above that what is wrong.
 
-  1 to 6, Tab    problems, brokers, topics, partitions, groups, transactions
-  up, down       choose a row; left and right scroll a wide table
-  Enter          everything that is known of the row
-  s, S           sort by the next column; the other way round
-  /              show only rows whose name has a text in it; Esc ends it
-  p              pause, and go on
-  +, -           ask more often, less often
-  r              ask now
-  ?              this help
-  q              quit
+1 to 6, Tab  problems, brokers, topics, partitions, groups,
+             transactions
+up, down     choose a row; left and right scroll a wide table
+Enter        everything that is known of the row
+s, S         sort by the next column; the other way round
+/            only rows with a text in their name; Esc: all
+p            pause, and go on
++, -         ask more often, less often
+r            ask now
+?            this help
+q            quit
 
-Rates are of records, from the ends of partitions in two looks. "behind" of a broker
-or topic: its replicas out of sync. "behind" of a group: its lag as a time, at the rate
-at which its partitions are written.
+Rates are of records, from the ends of partitions in two looks. In
+the tables of brokers and topics, "behind" counts replicas out of
+sync; of a group it is the lag as a time, at the rate at which its
+partitions are written.
 
-Each look is one Metadata request, one ListOffsets for each broker, and a few for groups,
-transactions and the metadata quorum; disks and hanging transactions are looked at every
-30 s. Where a look takes long, the pause is three times as long.
+Each look is one Metadata request, one ListOffsets for each broker,
+and a few for groups, transactions and the metadata quorum. Disks
+and hanging transactions are looked at every 30 s. On a large
+cluster looks are further apart, so that they take a quarter of a
+core at most.
 """
 
 
@@ -108,6 +112,8 @@ class Of:
     """Which cluster is shown, and how often it is asked."""
 
     bootstrap: str
+    where: str
+    """Options that commands need to reach it."""
     settings: ClientSettings
     interval_s: float
 
@@ -147,7 +153,7 @@ class TopApp(App[BaseException | None]):
 
     def __init__(self, of: Of) -> None:
         super().__init__()
-        self.watch_of = Watch()
+        self.watch_of = Watch(of.where)
         self.choices = {name: Choice(most=ROWS_MAX) for name in _NAMES}
         self._of = of
         self._looking = Looking(
@@ -156,7 +162,7 @@ class TopApp(App[BaseException | None]):
             lambda event: self._post(Learned(event)),
             lambda failure: self._post(Ended(failure)),
         )
-        self._shown = _PROBLEMS
+        self._shown = BROKERS.name
         self._found: list[Trouble] = []
         """What was wrong when the screen was drawn."""
         self._is_old = True
@@ -168,8 +174,11 @@ class TopApp(App[BaseException | None]):
         yield Static(id="head")
         yield Static(id="summary")
         yield Static(id="verdict")
-        yield Tabs(*(Tab(f"{n + 1} {name}", id=name) for n, name in enumerate(_NAMES)), id="tabs")
-        yield DataTable(cursor_type="row", zebra_stripes=False, id="table")
+        yield Tabs(
+            *(Tab(f"{n + 1} {name}", id=name) for n, name in enumerate(_NAMES)),
+            active=self._shown,
+        )
+        yield DataTable(cursor_type="row")
         yield Static(id="note")
         yield Input(placeholder="name has ... (Enter: keep, Esc: all)", id="find")
         yield Footer()
@@ -206,6 +215,8 @@ class TopApp(App[BaseException | None]):
         assert event.tab.id is not None, "tabs have ids"
         if event.tab.id != self._shown:
             self._shown = event.tab.id
+            grid: DataTable[Text] = self.query_one(DataTable)
+            grid.clear(columns=True)
             self._draw()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -318,7 +329,7 @@ class TopApp(App[BaseException | None]):
         self._found = troubles(known, now_ms())
         self._draw_head()
         self.query_one("#summary", Static).update(summary_text(known))
-        told = _TOLD_MAX if table is not None else 0
+        told = max(2, self.size.height // _ROWS_OF_PROBLEM) if table is not None else 0
         self.query_one("#verdict", Static).update(
             verdict_text(known, self._found, told, self.size.width)
         )
@@ -331,7 +342,7 @@ class TopApp(App[BaseException | None]):
 
     def _draw_head(self) -> None:
         looking, known = self._looking, self.watch_of.known
-        every_s = (looking.took_ms + pause_ms(looking.interval_ms, looking.took_ms)) / 1_000
+        every_s = looking.period_ms / 1_000
         age_s = (now_ms() - known.at_ms) / 1_000 if known.at_ms is not None else 0.0
         how = "PAUSED" if looking.is_paused else f"every {duration(every_s)}"
         if age_s > _OLD_AFTER * every_s or looking.is_paused:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Value = int | float | str | None
 Format = Callable[[Value], str]
 _MS_PER_S = 1_000
+_NOTABLE = 0.05
+"""A group that reads as much as is written, but for this part, keeps its lag."""
 
 
 def _text(value: Value) -> str:
@@ -214,10 +216,10 @@ def _topics(known: Known) -> Iterable[tuple[Value, ...]]:
             name,
             topic.partitions,
             topic.replicas,
-            per_s.get(name),
-            topic.ends,
             topic.offline,
             topic.behind,
+            per_s.get(name),
+            topic.ends,
         )
 
 
@@ -254,12 +256,13 @@ def outlook(trend: LagTrend | None) -> str | None:
     """What becomes of a lag, in few words; None: not known."""
     if trend is None or trend.growth_per_s is None:
         return None
-    if trend.grows:
-        return f"grows by {rate(trend.growth_per_s)}/s"
     if not trend.lag:
         return "level"
+    least = _NOTABLE * (trend.written_per_s or 0.0)
+    if trend.growth_per_s > least:
+        return f"grows by {rate(trend.growth_per_s)}/s"
     left_s = trend.caught_up_s
-    return f"level in {duration(left_s)}" if left_s is not None else "steady"
+    return f"level in {duration(left_s)}" if left_s and trend.growth_per_s < -least else "steady"
 
 
 def _transactions(known: Known) -> Iterable[tuple[Value, ...]]:
@@ -324,10 +327,10 @@ TOPICS = Table(
         Column("topic", "topic"),
         Column("partitions", "partitions", _count),
         Column("replicas", "replicas", _count),
-        Column("records_per_s", "records/s", _rate),
-        Column("end_offsets", "end offsets", _count),
         Column("offline", "offline", _count),
         Column("under_replicated", "behind", _count),
+        Column("records_per_s", "records/s", _rate),
+        Column("end_offsets", "end offsets", _count),
     ),
     _topics,
     "records_per_s",

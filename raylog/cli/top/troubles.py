@@ -63,17 +63,17 @@ def troubles(known: Known, now_ms: float) -> list[Trouble]:
     """What is wrong now, the worst first; `now_ms` is on the clock of the events."""
     if known.at_ms is None:
         failed = known.failing.get(events.CLUSTER)
-        return [_unreachable(failed.why)] if failed is not None else []
+        return [_unreachable(known, failed.why)] if failed is not None else []
     found = [one for look in _LOOKS for one in look(known, now_ms)]
     return sorted(found, key=lambda one: one.severity)
 
 
-def _unreachable(why: str) -> Trouble:
+def _unreachable(known: Known, why: str) -> Trouble:
     return Trouble(
         Severity.CRITICAL,
         "unreachable",
         f"no broker answers: {why}",
-        "raylog doctor",
+        f"raylog doctor{known.where}",
         f"{OPERATIONS}#status",
     )
 
@@ -82,7 +82,7 @@ def _cluster(known: Known, now_ms: float) -> Iterator[Trouble]:
     failed = known.failing.get(events.CLUSTER)
     if failed is not None:
         ago = duration((now_ms - failed.at_ms) / 1_000)
-        yield _unreachable(f"for {ago}, all that is shown is older: {failed.why}")
+        yield _unreachable(known, f"for {ago}, all that is shown is older: {failed.why}")
 
 
 def _controller(known: Known, now_ms: float) -> Iterator[Trouble]:
@@ -97,7 +97,7 @@ def _controller(known: Known, now_ms: float) -> Iterator[Trouble]:
             Severity.CRITICAL,
             "no-controller",
             f"{what}; topics, leaders and in-sync replicas cannot change",
-            "raylog quorum status",
+            f"raylog quorum status{known.where}",
             f"{OPERATIONS}#who-holds-the-metadata",
         )
 
@@ -117,7 +117,7 @@ def _offline(known: Known, now_ms: float) -> Iterator[Trouble]:
         Severity.CRITICAL,
         "offline",
         f"{counted(len(keys), 'partition')} offline{cause}: {names(keys, _NAMES_MAX)}",
-        "raylog topics describe --unavailable",
+        f"raylog topics describe --unavailable{known.where}",
         f"{OPERATIONS}#leaders",
         _items(keys),
     )
@@ -135,7 +135,7 @@ def _under_min_isr(known: Known, now_ms: float) -> Iterator[Trouble]:
             "under-min-isr",
             f"{counted(len(keys), 'partition')} below min.insync.replicas, acks=all fails: "
             f"{names(keys, _NAMES_MAX)}",
-            "raylog topics describe --under-min-isr",
+            f"raylog topics describe --under-min-isr{known.where}",
             f"{OPERATIONS}#topics-with-replicas",
             _items(keys),
         )
@@ -149,7 +149,7 @@ def _brokers_away(known: Known, now_ms: float) -> Iterator[Trouble]:
         yield Trouble(
             Severity.SERIOUS,
             "broker-away",
-            f"broker {broker} {how}, seen {_for(now_ms - since_ms)}; "
+            f"broker {broker} {how}, for {duration((now_ms - since_ms) / 1_000)} or longer; "
             f"it holds {counted(held[broker], 'replica')}",
             f"start it again (a Raylog's: raylog brokers restart {broker})",
             f"{RUNBOOK}#replacing-a-machine",
@@ -161,7 +161,7 @@ def _brokers_away(known: Known, now_ms: float) -> Iterator[Trouble]:
                 Severity.SERIOUS,
                 "broker-silent",
                 f"broker {broker} does not answer here: {why}",
-                "raylog doctor",
+                f"raylog doctor{known.where}",
                 f"{OPERATIONS}#listeners",
                 [str(broker)],
             )
@@ -185,7 +185,7 @@ def _disks(known: Known, now_ms: float) -> Iterator[Trouble]:
                 "disk-nearly-full",
                 f"{who}: {human_bytes(disk.usable_bytes)} of {human_bytes(disk.total_bytes)} left "
                 f"on the disk of {disk.path}",
-                "free space, or raylog topics alter TOPIC --config retention.ms=MS",
+                f"free space, or raylog topics alter TOPIC --config retention.ms=MS{known.where}",
                 f"{OPERATIONS}#status",
                 [str(disk.broker_id)],
             )
@@ -212,7 +212,7 @@ def _hanging(known: Known, now_ms: float) -> Iterator[Trouble]:
         f"{counted(len(keys), 'hanging transaction')}, read_committed stops there for ever: "
         f"{names(keys, _NAMES_MAX)}",
         f"raylog transactions abort --topic {first.key.topic} --partition {first.key.partition} "
-        f"--start-offset {first.producer.start_offset}",
+        f"--start-offset {first.producer.start_offset}{known.where}",
         f"{TRANSACTIONS}#transactions-that-do-not-end",
         _items(keys),
     )
@@ -236,7 +236,7 @@ def _transactions(known: Known, now_ms: float) -> Iterator[Trouble]:
             "transaction-long",
             f"transaction of {one.transactional_id} is open for {duration(age_ms / 1_000)}, {rest}"
             f" ({one.state}); read_committed waits in {names(one.partitions, _NAMES_MAX)}",
-            f"raylog transactions describe {quote(one.transactional_id)}",
+            f"raylog transactions describe {quote(one.transactional_id)}{known.where}",
             f"{TRANSACTIONS}#transactions-that-do-not-end",
             [one.transactional_id],
         )
@@ -253,7 +253,7 @@ def _under_replicated(known: Known, now_ms: float) -> Iterator[Trouble]:
         "under-replicated",
         f"{counted(len(found), 'partition')} under-replicated, out of sync at broker {behind}: "
         f"{names(found, _NAMES_MAX)}",
-        "raylog topics describe --under-replicated",
+        f"raylog topics describe --under-replicated{known.where}",
         f"{OPERATIONS}#status",
         _items(found),
     )
@@ -271,7 +271,7 @@ def _voters(known: Known, now_ms: float) -> Iterator[Trouble]:
                 "voter-behind",
                 f"voter {voter.broker_id} of the metadata was level {duration(behind_ms / 1_000)} "
                 "ago for the last time",
-                "raylog quorum status",
+                f"raylog quorum status{known.where}",
                 f"{OPERATIONS}#who-holds-the-metadata",
                 [str(voter.broker_id)],
             )
@@ -297,7 +297,7 @@ def _lags(known: Known, now_ms: float) -> Iterator[Trouble]:
             f"{rate(growth)} more each second; {pace}",
             "start its consumers"
             if nobody
-            else f"add consumers; raylog groups describe {quote(group)} --watch",
+            else f"add consumers; raylog groups describe {quote(group)} --watch{known.where}",
             f"{OPERATIONS}#groups-that-fall-behind",
             [group],
         )
@@ -311,7 +311,8 @@ def _rebalancing(known: Known, now_ms: float) -> Iterator[Trouble]:
                 "group-rebalancing",
                 f"group {group} is {known.groups[group].state} for "
                 f"{duration((now_ms - since_ms) / 1_000)}",
-                f"raylog groups describe {quote(group)} --watch; see its members' logs",
+                f"see its members' logs; raylog groups describe {quote(group)} --watch"
+                f"{known.where}",
                 f"{OPERATIONS}#groups-that-fall-behind",
                 [group],
             )
@@ -325,7 +326,7 @@ def _unknown(known: Known, now_ms: float) -> Iterator[Trouble]:
                 Severity.NOTE,
                 "not-known",
                 f"{part} not known: {failed.why}",
-                "raylog doctor",
+                f"raylog doctor{known.where}",
                 f"{OPERATIONS}#top",
                 [part],
             )
@@ -355,10 +356,6 @@ def _items(keys: Iterable[TopicPartition]) -> list[str]:
 
 def _brokers(ids: Sequence[int]) -> str:
     return f"broker{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-
-
-def _for(past_ms: float) -> str:
-    return "just now" if past_ms < 1_000 else f"for {duration(past_ms / 1_000)}"
 
 
 def duration(seconds: float) -> str:

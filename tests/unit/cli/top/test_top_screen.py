@@ -1,0 +1,221 @@
+"""The terminal of `raylog top`, driven by textual's pilot, at addresses where nobody listens."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
+
+from raylog.cli.top.events import Event, GroupsSeen, MinIsrSeen
+from raylog.cli.top.screen import Learned, Of, Reading, TopApp
+from raylog.client import ClientSettings
+from raylog.client.admin.groups import GroupListing
+from tests.support.top_facts import cluster, ends, partition
+
+ADDRESS = "127.0.0.1"
+
+
+@pytest.fixture
+def asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is learned comes from the test."""
+
+    async def nothing(_: object) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("raylog.cli.top.reader.Reader.look", nothing)
+
+
+@pytest.fixture
+def of() -> Iterator[Of]:
+    """A port that is taken, so that nobody else listens there, and that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind((ADDRESS, 0))
+        port = taken.getsockname()[1]
+        yield Of(f"{ADDRESS}:{port}", "", ClientSettings(((ADDRESS, port),)), 60.0)
+
+
+WELL = cluster(
+    *((topic, partition(i, leader=i)) for topic in ("alpha", "beta") for i in range(3)),
+    at_ms=1e15,
+)
+ILL = cluster(
+    ("alpha", partition(0, leader=-1, replicas=(1,), isr=(1,))),
+    ("beta", partition(0, isr=(0,))),
+    live=(0, 2),
+    at_ms=1e15,
+)
+
+
+async def show(app: TopApp, pilot: Pilot[object], *events: Event) -> None:
+    for event in events:
+        app.post_message(Learned(event))
+    await pilot.pause(0.3)
+
+
+def text(app: TopApp, part: str) -> str:
+    return str(app.query_one(f"#{part}", Static).content)
+
+
+def table(app: TopApp) -> list[list[str]]:
+    grid: DataTable[object] = app.query_one(DataTable)
+    return [[str(cell) for cell in grid.get_row_at(i)] for i in range(grid.row_count)]
+
+
+def drive(of: Of, steps: object, size: tuple[int, int] = (80, 24)) -> TopApp:
+    app = TopApp(of)
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            await steps(app, pilot)  # type: ignore[operator]
+
+    asyncio.run(run())
+    return app
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_what_is_wrong_stands_above_brokers_and_in_full_under_problems(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, ILL, MinIsrSeen({"beta": 2}), ends(1, beta=[5]))
+        told = text(app, "verdict")
+        assert told.startswith("4 problems: 2 critical, 2 serious\nCRITICAL 1 partition offline")
+        assert "2 more: press 1" in told
+        assert [row[:2] for row in table(app)] == [["0", "live"], ["1", "away"], ["2", "live"]]
+        assert text(app, "summary").startswith("2 brokers (1 away), 2 topics, 2 partitions")
+        await pilot.press("1")
+        await pilot.pause()
+        assert text(app, "verdict") == "4 problems: 2 critical, 2 serious"
+        assert [row[0] for row in table(app)] == ["CRITICAL", "CRITICAL", "SERIOUS", "SERIOUS"]
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Reading)
+        assert "beta-0" in app.screen.text.splitlines()
+        await pilot.press("escape")
+        assert not isinstance(app.screen, Reading)
+
+    drive(of, steps)
+
+
+def test_nobody_answers_and_it_says_so_and_goes_on(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        async with asyncio.timeout(20):
+            while not text(app, "verdict"):
+                await pilot.pause(0.1)
+        assert "CRITICAL no broker answers: NotConnected" in text(app, "verdict")
+        await show(app, pilot, WELL)
+        assert text(app, "verdict") == "Nothing is wrong."
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_sorting_and_filtering(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, WELL, ends(0, alpha=[0], beta=[0]), ends(1e3, alpha=[9], beta=[5]))
+        await pilot.press("3")
+        assert [row[0] for row in table(app)] == ["alpha", "beta"]
+        await pilot.press("S")
+        assert [row[0] for row in table(app)] == ["beta", "alpha"]
+        await pilot.press("slash", *"LPH", "enter")
+        assert [row[0] for row in table(app)] == ["alpha"]
+        assert text(app, "note") == "1 of 2 topics, 1 with 'LPH' (Esc: all)"
+        await pilot.press("s")
+        assert app.choices["topics"].order == "end_offsets"
+        await pilot.press("escape")
+        assert len(table(app)) == 2
+        assert not app.query_one("#find", Input).has_class("asked")
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_thousands_of_partitions_show_some_and_find_the_others(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        many = cluster(*(("t", partition(i)) for i in range(3_000)), at_ms=1e15)
+        await show(app, pilot, many)
+        await pilot.press("4")
+        assert len(table(app)) == 200
+        assert text(app, "note") == "200 of 3,000 partitions, / finds the others"
+        await pilot.press("slash", *"t-2999")
+        assert [row[0] for row in table(app)] == ["t-2999"]
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_the_chosen_row_stays_chosen_when_others_come(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, WELL, ends(0, alpha=[0], beta=[0]), ends(1e3, alpha=[9], beta=[5]))
+        await pilot.press("3", "down")
+        await show(app, pilot, ends(2e3, alpha=[9], beta=[50]))
+        assert [row[0] for row in table(app)] == ["beta", "alpha"]
+        assert app.query_one(DataTable).cursor_row == 0
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_names_from_outside_cannot_command_the_terminal(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        name = "[red]\x1b]0;x\x07"
+        await show(app, pilot, WELL, GroupsSeen(0, [GroupListing(name, "", "", "Empty", 0)]))
+        await pilot.press("5")
+        assert table(app)[0][0] == "[red]\\x1b]0;x\\x07"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Reading)
+        assert "\x1b" not in app.screen.text
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_pause_interval_help_and_quit(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, WELL)
+        assert "every 1 min" in text(app, "head")
+        await pilot.press("p")
+        assert "PAUSED" in text(app, "head")
+        await pilot.press("p", "plus")
+        assert "every 30 s" in text(app, "head")
+        await pilot.press("minus", "minus")
+        assert "every 1 min" in text(app, "head")
+        await pilot.press("tab")
+        assert text(app, "note") == "2 of 2 topics"
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, Reading)
+        assert "1 to 6, Tab" in app.screen.text
+        await pilot.press("escape", "q")
+
+    assert drive(of, steps).return_value is None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (20, 5)])
+@pytest.mark.usefixtures("asks_nobody")
+def test_any_size(of: Of, size: tuple[int, int]) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, ILL)
+        for key in "123456":
+            await pilot.press(key)
+        await pilot.resize_terminal(60, 15)
+        await pilot.pause(0.3)
+        assert app.size.width == 60
+
+    drive(of, steps, size)
+
+
+def test_a_bug_in_the_questions_ends_it_with_that_failure(
+    of: Of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr("raylog.cli.top.reader.Reader.look", broken)
+
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await pilot.pause(0.5)
+
+    failure = drive(of, steps).return_value
+    assert isinstance(failure, AssertionError)
