@@ -361,6 +361,23 @@ def live_nodes() -> list[NodeEntry]:
     ]
 
 
+def all_nodes() -> dict[str, bool]:
+    """Address and id of the nodes that Ray has or had, and whether they live. Blocking.
+
+    This process must be connected to Ray. A machine that came back has a new node: its earlier
+    ones are left out.
+    """
+    import ray
+
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
+    live = {node["NodeManagerAddress"] for node in nodes if node["Alive"]}
+    return {
+        f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": bool(node["Alive"])
+        for node in nodes
+        if node["Alive"] or node["NodeManagerAddress"] not in live
+    }
+
+
 def disconnect(timeout_s: float = _DISCONNECT_S) -> None:
     """Stop being a driver, if this process is one; detached actors live on.
 

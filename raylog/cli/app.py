@@ -30,6 +30,7 @@ from raylog.cli import (
 )
 from raylog.cli.acting import acting
 from raylog.cli.connecting import take_client_settings
+from raylog.cli.doctor import command as doctor
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 from raylog.cli.top import command as top
@@ -62,6 +63,7 @@ app.command(name="down")(acting(down.down))
 app.command(name="status")(status.status)
 app.command(name="health")(health.health)
 app.command(name="top")(top.top)
+app.command(name="doctor")(doctor.doctor)
 app.command(name="logs")(logs.logs)
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(quorum.app, name="quorum")

@@ -39,7 +39,8 @@ def health(
     """Say whether every broker serves; the exit code is 0 if all is well, else 1.
 
     Without --address the brokers of the cluster on a data directory are asked,
-    and whether each partition has a leader.
+    and whether each partition has a leader. It is quick, for probes and scripts;
+    `raylog top` says more of what is wrong, `raylog doctor` looks for causes.
 
     raylog health --data DIR
 
@@ -56,22 +57,23 @@ def health(
         bootstrap = record.bootstrap
         unanswered = Failure(f"Ray does not answer within {_RAY_TIMEOUT_S} s", None, EXIT_FAILED)
         with within(_RAY_TIMEOUT_S, unanswered):
-            rows = _over_ray(record)
+            rows = rows_over_ray(record)
             counts = partition_counts(record)
-    is_well = all(map(_is_well, rows)) and not (
+    all_well = all(map(is_well, rows)) and not (
         not address and (counts is None or counts["unavailable"])
     )
     if as_json:
-        print_json({"healthy": is_well, "brokers": rows, "partitions": counts})
+        print_json({"healthy": all_well, "brokers": rows, "partitions": counts})
     else:
         _show(rows)
         for line in () if address else health_lines(counts, bootstrap):
             typer.echo(line)
-    if not is_well:
+    if not all_well:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _is_well(row: Row) -> bool:
+def is_well(row: Row) -> bool:
+    """Whether a broker serves all of its partitions."""
     return bool(row["ready"]) and not row["offline_partitions"]
 
 
@@ -140,7 +142,7 @@ def _read(answer: bytes) -> Row:
     return {key: document[key] for key in expected}
 
 
-def _over_ray(record: ClusterRecord) -> list[Row]:
+def rows_over_ray(record: ClusterRecord) -> list[Row]:
     """What each broker that was started says, or why it says nothing."""
     from raylog.cli.local_cluster import told_of_health
 

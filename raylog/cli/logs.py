@@ -85,7 +85,7 @@ def logs(
             f"expected one of {', '.join(KINDS)}, found {unknown[0]!r}", param_hint="--kind"
         )
     asked = JournalAsked(_since_ms(since), limit if kind is None else 10_000, crashes)
-    found = _gathered(data, address, asked, broker)
+    found = gathered(data, address, asked, broker)
     _tell_failures(found)
     if crashes:
         _show_crashes(found, as_json=as_json)
@@ -94,7 +94,7 @@ def logs(
         _show(new, as_json=as_json, each=follow)
         if follow:
             _follow(
-                lambda again: _gathered(data, address, again, broker),
+                lambda again: gathered(data, address, again, broker),
                 asked,
                 new,
                 kind,
@@ -152,9 +152,13 @@ def _since_ms(text: str | None) -> int:
 # ---- gathering ---------------------------------------------------------------------------
 
 
-def _gathered(
+def gathered(
     data: Path, address: str | None, asked: JournalAsked, brokers: Sequence[int] | None
 ) -> Gathered:
+    """What journals tell, of the directories here or, with an address, of all brokers.
+
+    Raises CommandFailed where nobody tells.
+    """
     if address is None:
         return read_directories(data, asked, brokers)
     unanswered = Failure(f"Ray does not answer within {_RAY_TIMEOUT_S} s", None, EXIT_UNREACHABLE)
@@ -266,7 +270,7 @@ def crash_rows(data: Path, address: str | None) -> list[Row]:
     from raylog.actors.journal import JournalAsked
 
     try:
-        found = _gathered(data, address, JournalAsked(limit=0, crashes=True), None)
+        found = gathered(data, address, JournalAsked(limit=0, crashes=True), None)
     except CommandFailed:
         return []
     return [

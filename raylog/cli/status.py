@@ -238,11 +238,11 @@ def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
         None if told.failures else _health(told.replicas, len(record.broker_ids)),
         stray_rows(stands.brokers),
         disk_rows(stands.brokers),
-        [*_unanswered(stands, data), *told.failures],
+        [*unanswered(stands, data), *told.failures],
     )
 
 
-def _unanswered(stands: Standing, data: Path) -> list[str]:
+def unanswered(stands: Standing, data: Path) -> list[str]:
     """What to tell of each broker and controller that did not answer."""
     pids = {actor.name: actor.pid for actor in stands.actors}
     told = []

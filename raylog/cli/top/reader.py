@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.cli.top import events
@@ -200,30 +201,7 @@ class Reader:
         topics = sorted(
             {key.topic for key, one in partitions.items() if len(one.isr) < len(one.replicas)}
         )
-        found: dict[str, int] = {}
-        for first in range(0, len(topics), _TOPICS_AT_ONCE):
-            found |= await self._min_isr_of(topics[first : first + _TOPICS_AT_ONCE])
-        self._tell(events.MinIsrSeen(found))
-
-    async def _min_isr_of(self, topics: Sequence[str]) -> dict[str, int]:
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(
-                    resource_type=ResourceType.TOPIC,
-                    resource_name=topic,
-                    configuration_keys=[_MIN_ISR],
-                )
-                for topic in topics
-            ]
-        )
-        node_id = await self.core.any_node()
-        response = await self.core.ask(node_id, request, DescribeConfigsResponse)
-        return {
-            result.resource_name: int(config.value)
-            for result in response.results
-            for config in result.configs
-            if config.name == _MIN_ISR and config.value is not None and config.value.isdecimal()
-        }
+        self._tell(events.MinIsrSeen(await min_isr_of(self.core, topics)))
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -304,6 +282,35 @@ class Reader:
             except NotConnected:
                 continue  # its partitions tell that it is away
         self._tell(events.DisksSeen(found))
+
+
+async def min_isr_of(core: Core, topics: Sequence[str]) -> dict[str, int]:
+    """`min.insync.replicas` of topics; without those of which it is not told."""
+    found: dict[str, int] = {}
+    for first in range(0, len(topics), _TOPICS_AT_ONCE):
+        some = topics[first : first + _TOPICS_AT_ONCE]
+        found |= await core.look(partial(_min_isr_of, core, some))
+    return found
+
+
+async def _min_isr_of(core: Core, topics: Sequence[str]) -> dict[str, int]:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=ResourceType.TOPIC,
+                resource_name=topic,
+                configuration_keys=[_MIN_ISR],
+            )
+            for topic in topics
+        ]
+    )
+    response = await core.ask(await core.any_node(), request, DescribeConfigsResponse)
+    return {
+        result.resource_name: int(config.value)
+        for result in response.results
+        for config in result.configs
+        if config.name == _MIN_ISR and config.value is not None and config.value.isdecimal()
+    }
 
 
 def next_of(names: Sequence[str], after: str, count: int) -> list[str]:

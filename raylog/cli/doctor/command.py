@@ -1,0 +1,202 @@
+"""`raylog doctor`: the command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import EXIT_FAILED, EXIT_UNREACHABLE, Failure
+from raylog.cli.options import DEFAULT_DATA, Address, Json
+from raylog.cli.output import print_json
+
+if TYPE_CHECKING:
+    from raylog.cli.cluster_record import ClusterRecord
+    from raylog.cli.doctor.findings import Finding
+    from raylog.cli.progress import Progress
+    from raylog.client import ClientSettings
+
+_RAY_TIMEOUT_S = 60
+_COLOURS = {"failure": typer.colors.RED, "warning": typer.colors.YELLOW}
+Section = tuple[str, "list[Finding]"]
+
+
+def doctor(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            envvar="RAYLOG_DATA",
+            metavar="DIR",
+            help=f"Where a cluster keeps its data, or will; {DEFAULT_DATA} unless --bootstrap is "
+            "given.",
+            file_okay=False,
+        ),
+    ] = None,
+    address: Address = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            envvar="RAYLOG_BOOTSTRAP",
+            metavar="HOST:PORT",
+            help="Brokers of any Kafka, separated by commas: look as a client of theirs.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Where brokers are to listen, before they run.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65_535, help="The first broker's port.")
+    ] = 9092,
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", "-n", min=1, help="How many are to run here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look for what keeps a cluster, or its clients, from working well, and say what to do.
+
+    Before a cluster runs, with --data DIR: this machine, the directory, its
+    volume and the ports. While it runs, with --data or --address: brokers as
+    clients reach them, clocks, health and Ray, too. With --bootstrap any Kafka
+    is looked at, as its client. Nothing is changed; fsync is measured with a
+    file that is removed.
+
+    The exit code is 1 if there is a failure, else 0: warnings do not count.
+
+    `raylog health` asks in a moment whether brokers serve, for probes. `raylog
+    top` shows how that changes, and the load. doctor takes seconds, and looks at
+    what is around brokers and clients, too.
+    """
+    from raylog.cli.doctor.findings import Status
+    from raylog.cli.progress import Progress
+
+    with Progress() as progress:
+        if bootstrap is not None and data is None and address is None:
+            sections = _as_client(bootstrap, progress)
+        elif address is not None:
+            sections = _on_ray(address, data or DEFAULT_DATA, progress)
+        else:
+            sections = _here(data or DEFAULT_DATA, (host, port, brokers), progress)
+    found = [one for _, findings in sections for one in findings]
+    if as_json:
+        _print_json(sections)
+    else:
+        _print(sections)
+    if any(one.status is Status.FAILURE for one in found):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
+    """Any Kafka, from here."""
+    from raylog.cli.doctor import machine
+    from raylog.client import ClientSettings, parse_bootstrap
+
+    settings = ClientSettings(parse_bootstrap(bootstrap))
+    here = machine.check_client(machine.gather())
+    where = f" -b {bootstrap.partition(',')[0].strip()}"
+    return [("this machine, as a client", here), _brokers(settings, where, progress)]
+
+
+def _brokers(settings: ClientSettings, where: str, progress: Progress) -> Section:
+    from raylog.cli.doctor import cluster
+
+    progress.tell("asking the brokers, as a client does")
+    return ("brokers, as a client sees them", asyncio.run(cluster.findings(settings, where)))
+
+
+def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -> list[Section]:
+    """This machine, and the cluster on a data directory if one runs."""
+    from raylog.cli.cluster_record import read_record
+    from raylog.cli.doctor import machine, volume
+    from raylog.cli.local_cluster import is_up, known_brokers
+
+    run = data.absolute() / "run"
+    record = read_record(run)
+    record = record if record is not None and is_up(run) else None
+    progress.tell("looking at this machine")
+    host, port, asked = wanted
+    known = len(known_brokers(data)) if data.is_dir() else 0
+    count = asked or known or 1
+    facts = machine.gather()
+    here = [*machine.check_client(facts), *machine.check_host(facts, count)]
+    if record is None:
+        here += machine.check_ports(machine.ports(host, port, count))
+    progress.tell(f"measuring the volume of {data}")
+    sections = [
+        ("this machine", here),
+        (f"data directory {data}", volume.check(volume.gather(data))),
+    ]
+    if record is not None:
+        sections += _running(record, data, None, progress)
+    return sections
+
+
+def _on_ray(address: str, data: Path, progress: Progress) -> list[Section]:
+    """A cluster on a Ray, of which this machine is a node."""
+    from raylog.cli.doctor import machine
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+
+    here = machine.check_client(machine.gather())
+    progress.tell(f"asking Ray at {address}")
+    with on_ray(address):
+        record = record_of(address, the_cluster(address, data))
+        return [("this machine", here), *_running(record, data, address, progress)]
+
+
+def _running(
+    record: ClusterRecord, data: Path, address: str | None, progress: Progress
+) -> list[Section]:
+    """What only a running cluster tells."""
+    from raylog.cli.doctor import cluster, on_ray
+    from raylog.cli.progress import within
+    from raylog.client import ClientSettings, parse_bootstrap
+
+    where = f" --address {address}" if address is not None else f" --data {data}"
+    sections = []
+    if record.bootstrap:
+        settings = ClientSettings(parse_bootstrap(record.bootstrap))
+        sections.append(_brokers(settings, cluster.where_of(record.bootstrap), progress))
+    progress.tell("asking Ray and the processes of the brokers")
+    late = Failure(
+        f"Ray does not answer within {_RAY_TIMEOUT_S} s",
+        f"Its logs are under {data / 'run' / 'ray'}",
+        EXIT_UNREACHABLE,
+    )
+    with within(_RAY_TIMEOUT_S, late):
+        facts = on_ray.gather(record, data, address)
+    return [*sections, ("processes, on Ray", on_ray.check(facts, where))]
+
+
+def _print(sections: list[Section]) -> None:
+    from raylog.actors.plain_logs import plain
+    from raylog.cli.doctor.findings import counts, lines
+
+    found = [one for _, findings in sections for one in findings]
+    width = min(max((len(one.check) for one in found), default=0), 32)
+    for title, findings in sections:
+        typer.secho(plain(title), bold=True)
+        for line in lines(findings, width):
+            typer.secho(f"  {plain(line)}", fg=_COLOURS.get(line.partition(" ")[0]))
+    typer.echo(counts(found))
+
+
+def _print_json(sections: list[Section]) -> None:
+    from raylog.cli.doctor.findings import Status
+
+    rows = [
+        {
+            "area": title,
+            "check": one.check,
+            "status": one.status.value,
+            "found": one.found,
+            "do": one.do or None,
+        }
+        for title, findings in sections
+        for one in findings
+    ]
+    failed = any(one["status"] == Status.FAILURE for one in rows)
+    print_json({"ok": not failed, "findings": rows})

@@ -1,0 +1,294 @@
+"""This machine, as `raylog doctor` sees it: facts, and what they mean."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from raylog.cli.doctor.findings import Finding, failure, ok, unknown, warning
+from raylog.cli.output import human_bytes
+
+_MIB = 1024 * 1024
+PYTHON_MIN, PYTHON_END = (3, 11), (3, 14)
+"""The versions that the package is made for; the second one is exclusive."""
+RAY_MIN = (2, 52)
+MEMORY_OF_BROKER = 512 * _MIB
+"""Of all processes of a broker, with room for requests."""
+MEMORY_OF_RAY = 1024 * _MIB
+DESCRIPTORS_LOW, DESCRIPTORS_TOO_LOW = 65_536, 4_096
+PROCESSES_LOW = 4_096
+_ANSWER_S = 5.0
+_NATIVE = ("cramjam", "crc32c", "lz4.frame", "msgpack", "re2", "uvloop", "zstandard")
+"""Compiled packages: a wheel for another machine or Python is found when it is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """What is known of this machine; None: not known."""
+
+    python: tuple[int, int, int]
+    kernel: str
+    raylog: str
+    ray: str | None
+    """None: not installed."""
+    broken: tuple[str, ...] = ()
+    """Compiled packages that cannot be imported, and why."""
+    cores: int = 1
+    memory_total: int | None = None
+    """Of the machine, or of the container if that has less."""
+    memory_available: int | None = None
+    descriptors: tuple[int, int] = (-1, -1)
+    """Soft and hard limit; -1: no limit."""
+    processes: int = -1
+    """Soft limit; -1: no limit."""
+    is_clock_synchronized: bool | None = None
+    java: str | None = None
+    """Why Spark will find no Java; "": it will; None: Spark is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortFacts:
+    """Where a broker would listen."""
+
+    address: str
+    problem: str = ""
+    do: str = ""
+
+
+def gather() -> MachineFacts:
+    """Look at this machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    total, available = _memory()
+    return MachineFacts(
+        python=sys.version_info[:3],
+        kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
+        raylog=importlib.metadata.version("raylog") if _is_installed("raylog") else _own_version(),
+        ray=importlib.metadata.version("ray") if _is_installed("ray") else None,
+        broken=tuple(_broken(_NATIVE)),
+        cores=len(os.sched_getaffinity(0)),
+        memory_total=total,
+        memory_available=available,
+        descriptors=(soft, hard),
+        processes=resource.getrlimit(resource.RLIMIT_NPROC)[0],
+        is_clock_synchronized=_is_synchronized(),
+        java=_java() if find_spec("pyspark") is not None else None,
+    )
+
+
+def ports(host: str, first: int, brokers: int) -> list[PortFacts]:
+    """Try to listen where brokers would."""
+    from raylog.cli.failures import CommandFailed
+    from raylog.cli.start_checks import check_listening
+
+    found = []
+    for port in range(first, first + brokers):
+        try:
+            check_listening(host, port, 1)
+        except CommandFailed as refused:
+            told = refused.failure
+            found.append(PortFacts(f"{host}:{port}", told.message, told.hint or "choose another"))
+        else:
+            found.append(PortFacts(f"{host}:{port}"))
+    return found
+
+
+def check_client(facts: MachineFacts) -> list[Finding]:
+    """What a client needs, too."""
+    return [_versions(facts), _packages(facts), _descriptors(facts), _clock(facts)]
+
+
+def check_host(facts: MachineFacts, brokers: int) -> list[Finding]:
+    """What a machine needs on which so many brokers are to run."""
+    found = [_ray(facts), _memory_enough(facts, brokers), _cores(facts, brokers), _processes(facts)]
+    return found if facts.java is None else [*found, _java_found(facts.java)]
+
+
+def check_ports(found: Sequence[PortFacts]) -> list[Finding]:
+    """Whether brokers can listen."""
+    bad = [one for one in found if one.problem]
+    if not bad:
+        return [ok("ports", f"free: {', '.join(one.address for one in found)}")]
+    return [failure("ports", one.problem, one.do) for one in bad]
+
+
+def _versions(facts: MachineFacts) -> Finding:
+    python = ".".join(map(str, facts.python))
+    found = f"Raylog {facts.raylog}, Python {python}, {facts.kernel}"
+    if PYTHON_MIN <= facts.python[:2] < PYTHON_END:
+        return ok("versions", found)
+    return failure("versions", found, "use Python 3.11, 3.12 or 3.13")
+
+
+def _packages(facts: MachineFacts) -> Finding:
+    if not facts.broken:
+        return ok("packages", "all compiled packages can be imported")
+    return failure(
+        "packages",
+        "; ".join(facts.broken),
+        "install them for this machine: pip install --force-reinstall raylog",
+    )
+
+
+def _ray(facts: MachineFacts) -> Finding:
+    if facts.ray is None:
+        return failure("ray", "Ray is not installed", "pip install 'raylog[ray]'")
+    numbers = tuple(int(part) for part in facts.ray.split(".")[:2] if part.isdecimal())
+    if len(numbers) < len(RAY_MIN):
+        return unknown("ray", f"Ray {facts.ray}")
+    if numbers < RAY_MIN:
+        wanted = ".".join(map(str, RAY_MIN))
+        return failure("ray", f"Ray {facts.ray}", f"pip install 'ray>={wanted}'")
+    return ok("ray", f"Ray {facts.ray}")
+
+
+def _memory_enough(facts: MachineFacts, brokers: int) -> Finding:
+    name = "memory"
+    if facts.memory_available is None or facts.memory_total is None:
+        return unknown(name, "the system does not tell")
+    needed = MEMORY_OF_RAY + brokers * MEMORY_OF_BROKER
+    found = (
+        f"{human_bytes(facts.memory_available)} of {human_bytes(facts.memory_total)} are available;"
+        f" Ray and {brokers} broker{'' if brokers == 1 else 's'} take {human_bytes(needed)}"
+    )
+    if facts.memory_available < needed // 2:
+        return failure(name, found, "end other processes, or start fewer brokers here")
+    if facts.memory_available < needed:
+        return warning(name, found, "end other processes, or start fewer brokers here")
+    return ok(name, found)
+
+
+def _cores(facts: MachineFacts, brokers: int) -> Finding:
+    found = f"{facts.cores} for {brokers} broker{'' if brokers == 1 else 's'}"
+    if facts.cores < brokers:
+        return warning("cores", found, "expect less throughput: a broker can use one and more")
+    return ok("cores", found)
+
+
+def _descriptors(facts: MachineFacts) -> Finding:
+    """A broker raises its soft limit to the hard one; a client does not."""
+    soft, hard = facts.descriptors
+    most = hard if hard >= 0 else float("inf")
+    found = f"{_limit(soft)}, at most {_limit(hard)}"
+    do = "raise the hard limit: ulimit -Hn, LimitNOFILE= of systemd, or limits.conf"
+    if most < DESCRIPTORS_TOO_LOW:
+        return failure("open files", f"{found}: too few for connections and segments", do)
+    if most < DESCRIPTORS_LOW:
+        return warning("open files", f"{found}: few for many connections or partitions", do)
+    return ok("open files", found)
+
+
+def _processes(facts: MachineFacts) -> Finding:
+    found = _limit(facts.processes)
+    if 0 <= facts.processes < PROCESSES_LOW:
+        return warning(
+            "processes", f"{found}: Ray starts many threads, which count", "raise it: ulimit -u"
+        )
+    return ok("processes", found)
+
+
+def _limit(value: int) -> str:
+    return "no limit" if value < 0 else f"{value:,}"
+
+
+def _clock(facts: MachineFacts) -> Finding:
+    match facts.is_clock_synchronized:
+        case None:
+            return unknown("clock", "the system does not tell whether it is synchronized")
+        case True:
+            return ok("clock", "synchronized")
+        case _:
+            return warning(
+                "clock",
+                "not synchronized: timestamps of records and retention follow it",
+                "run chrony or systemd-timesyncd: timedatectl set-ntp true",
+            )
+
+
+def _java_found(why: str) -> Finding:
+    if not why:
+        return ok("java", "Spark finds Java 17")
+    return warning("java", why, "install a JRE 17 and set JAVA_HOME, if pipelines are to run here")
+
+
+# ---- gathering -------------------------------------------------------------------------------
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _own_version() -> str:
+    import raylog
+
+    return raylog.__version__
+
+
+def _broken(packages: Iterable[str]) -> Iterable[str]:
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError as missing:
+            yield f"{package}: {missing}"
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """Total and available memory: the machine's, or the container's if that is less."""
+    try:
+        told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        total, available = (
+            int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")
+        )
+    except (OSError, KeyError, ValueError, IndexError):
+        return None, None
+    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
+    if limit is None or used is None or limit >= total:
+        return total, available
+    return limit, min(available, limit - used)
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):  # "max": there is no limit
+        return None
+
+
+def _is_synchronized() -> bool | None:
+    """What systemd says of the clock; None where it runs not, as in containers."""
+    if shutil.which("timedatectl") is None:
+        return None
+    try:
+        told = subprocess.run(
+            ["timedatectl", "show", "--property=NTPSynchronized", "--value"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_S,
+            check=False,
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return {"yes": True, "no": False}.get(told)
+
+
+def _java() -> str:
+    from raylog.raydp_jobs.java import JavaMissing, find_java
+
+    try:
+        find_java()
+    except JavaMissing as missing:
+        return str(missing)
+    return ""

@@ -1,0 +1,153 @@
+"""A cluster through its Ray, for `raylog doctor`: facts, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from raylog.cli.doctor.findings import Finding, failure, ok, unknown, warning
+from raylog.cli.health import is_well
+from raylog.cli.output import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from raylog.cli.cluster_record import ClusterRecord
+
+_BUILD = re.compile(r" starts, build (\S+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class RayFacts:
+    """What Ray, brokers and their journals tell of a cluster."""
+
+    nodes: Mapping[str, bool]
+    """Address of each node of the Ray, and whether it lives."""
+    brokers: Sequence[Mapping[str, Any]] = ()
+    """As `raylog health` has them."""
+    disks: Sequence[str] = ()
+    """What `raylog status` says of disks."""
+    silent: Sequence[str] = ()
+    """Actors that do not answer, and why."""
+    builds: Mapping[str, str] = field(default_factory=dict)
+    """Build by process."""
+    build: str = ""
+    """Of this command."""
+    crashes: int = 0
+
+
+def check(facts: RayFacts, where: str) -> list[Finding]:
+    """What is wrong; `where` is what commands need to find the cluster."""
+    return [
+        _nodes(facts.nodes),
+        *map(_broker, facts.brokers),
+        *(failure("process", told, f"raylog status{where}") for told in facts.silent),
+        *(failure("disk", told, f"raylog status{where}") for told in facts.disks),
+        _builds(facts),
+        _crashes(facts.crashes, where),
+    ]
+
+
+def _nodes(nodes: Mapping[str, bool]) -> Finding:
+    dead = sorted(address for address, lives in nodes.items() if not lives)
+    if not nodes:
+        return unknown("ray nodes", "Ray does not tell")
+    if dead:
+        return failure(
+            "ray nodes",
+            f"{len(dead)} of {len(nodes)} are dead: {', '.join(dead[:4])}",
+            "ray status; docs/runbook.md says what to do for a machine that is lost",
+        )
+    return ok("ray nodes", f"{counted(len(nodes), 'node')}, all alive")
+
+
+def _broker(row: Mapping[str, Any]) -> Finding:
+    name = f"broker {row['broker']}"
+    if is_well(dict(row)):
+        return ok(name, f"serves, with {counted(row['partitions'], 'partition')}")
+    reasons = "; ".join(map(str, row["reasons"])) or (
+        f"{row['offline_partitions']} of its {row['partitions']} partitions are offline"
+    )
+    return failure(name, f"{row['state']}: {reasons}", "raylog status; raylog logs")
+
+
+def _builds(facts: RayFacts) -> Finding:
+    name = "builds"
+    if not facts.builds:
+        return unknown(name, "no journal tells")
+    others = sorted(one for one, build in facts.builds.items() if build != facts.build)
+    if not others:
+        return ok(name, f"{facts.build}, as this command, in {len(facts.builds)} processes")
+    told = ", ".join(f"{one} has {facts.builds[one]}" for one in others[:4])
+    return warning(
+        name,
+        f"this command is of build {facts.build}, and {told}",
+        "bring all machines to one build, then: raylog brokers restart --all",
+    )
+
+
+def _crashes(count: int, where: str) -> Finding:
+    if not count:
+        return ok("crashes", "no process is known to have ended without being asked to")
+    return warning(
+        "crashes",
+        f"{counted(count, 'process')} ended without being asked to",
+        f"raylog logs --crashes{where}",
+    )
+
+
+def builds_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Build by process, of (process, what its journal says of starts) in time order."""
+    found = {}
+    for process, text in texts:
+        told = _BUILD.search(text)
+        if told is not None:
+            found[process.partition("/")[2] or process] = told[1]
+    return found
+
+
+def gather(record: ClusterRecord, data: Path, address: str | None) -> RayFacts:
+    """Ask Ray and the cluster's actors; this process is, or becomes, a driver."""
+    from raylog.actors.build import BUILD
+    from raylog.cli.health import rows_over_ray
+    from raylog.cli.local_cluster import connected, standing
+    from raylog.cli.status import unanswered
+    from raylog.cli.status_disks import disk_lines, disk_rows
+
+    with connected(record):
+        from raylog.actors.runtime.ray_node import all_nodes
+
+        nodes = all_nodes()
+        brokers = rows_over_ray(record)
+        stands = standing(record)
+    builds, crashes = _journals(data, address, {actor.name for actor in stands.actors})
+    return RayFacts(
+        nodes,
+        brokers,
+        list(disk_lines(disk_rows(stands.brokers), data)),
+        unanswered(stands, data),
+        builds,
+        BUILD,
+        crashes,
+    )
+
+
+def _journals(
+    data: Path, address: str | None, running: Container[str]
+) -> tuple[dict[str, str], int]:
+    """Builds of what runs, and how many processes ended unexpectedly; nothing if nobody tells."""
+    from raylog.actors.journal import PROCESS, JournalAsked, merged
+    from raylog.cli.failures import CommandFailed
+    from raylog.cli.logs import crashes_of, gathered
+
+    try:
+        found = gathered(data, address, JournalAsked(crashes=True), None)
+    except CommandFailed:
+        return {}, 0
+    noted = merged(told.noted for told in found.told.values())
+    starts = [
+        (one.process, one.text) for one in noted if one.kind == PROCESS and one.process in running
+    ]
+    return builds_of(starts), len(crashes_of(found))

@@ -1,0 +1,246 @@
+"""A data directory and its volume, as `raylog doctor` sees them: facts, and what they mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylog.cli.doctor.findings import Finding, failure, ok, unknown, warning
+from raylog.cli.output import human_bytes
+
+_MIB = 1024 * 1024
+FREE_BYTES_MIN = 1024 * _MIB
+FREE_SHARE_MIN = 0.10
+INODES_MIN = 10_000
+INODES_SHARE_MIN = 0.05
+FSYNC_SLOW_MS, FSYNC_TOO_SLOW_MS = 20.0, 200.0
+_SYNCS = 20
+_SYNC_BYTES = 4096
+_SYNCING_S_MAX = 3.0
+_IN_MEMORY = ("tmpfs", "ramfs")
+_OVER_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "fuse")
+_OF_CONTAINER = ("overlay", "aufs", "overlayfs")
+_SHORTEN = "free space, or choose another directory with --data"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFacts:
+    """A data directory, or where it would be made. -1: not known."""
+
+    directory: str
+    exists: bool
+    place: str
+    """The directory itself, or the nearest one above that exists."""
+    is_directory: bool = True
+    is_writable: bool = True
+    owner: int = -1
+    """User id."""
+    user: int = -1
+    """Ours."""
+    foreign: tuple[str, ...] = ()
+    """Brokers' directories in it that another user owns."""
+    file_system: str = ""
+    mount_point: str = ""
+    total_bytes: int = -1
+    free_bytes: int = -1
+    total_inodes: int = -1
+    """0: the file system does not count them."""
+    free_inodes: int = -1
+    fsync_ms: tuple[float, ...] = ()
+    """Times of writing 4 KiB and having them on disk."""
+    fsync_failure: str = ""
+
+
+def gather(directory: Path) -> VolumeFacts:
+    """Look at a data directory. What is written for the measurement is removed."""
+    directory = directory.absolute()
+    place = next(one for one in (directory, *directory.parents) if one.exists())
+    is_directory = place.is_dir()
+    writable = is_directory and os.access(place, os.W_OK | os.X_OK)
+    space, status = os.statvfs(place), place.stat()
+    mount_point, file_system = mount_of(place.resolve(), _mounts())
+    fsync_ms, fsync_failure = _measured(place) if writable else ((), "")
+    return VolumeFacts(
+        str(directory),
+        directory.exists(),
+        str(place),
+        is_directory,
+        writable,
+        status.st_uid,
+        os.geteuid(),
+        tuple(_foreign(directory)),
+        file_system,
+        mount_point,
+        space.f_blocks * space.f_frsize,
+        space.f_bavail * space.f_frsize,
+        space.f_files,
+        space.f_favail,
+        fsync_ms,
+        fsync_failure,
+    )
+
+
+def check(facts: VolumeFacts) -> list[Finding]:
+    """What is wrong with a data directory."""
+    if not facts.is_directory:
+        return [
+            failure("data directory", f"{facts.place} is a file", "choose another one with --data")
+        ]
+    return [_access(facts), _kind(facts), _space(facts), _inodes(facts), _fsync(facts)]
+
+
+def _access(facts: VolumeFacts) -> Finding:
+    name, where = "data directory", facts.directory
+    if facts.foreign:
+        return failure(
+            name,
+            f"{', '.join(facts.foreign)}: of another user than this one ({facts.user})",
+            f"run brokers as the user that owns them, or: chown -R {facts.user} {where}",
+        )
+    if not facts.is_writable:
+        return failure(
+            name,
+            f"{facts.place} cannot be written to by user {facts.user}; user {facts.owner} owns it",
+            f"chown {facts.user} {facts.place}, or choose another directory with --data",
+        )
+    if facts.exists and facts.owner != facts.user:
+        return warning(
+            name,
+            f"{where} is owned by user {facts.owner}, and this is user {facts.user}",
+            "run brokers always as one user",
+        )
+    return ok(name, where if facts.exists else f"{where} will be made in {facts.place}")
+
+
+def _kind(facts: VolumeFacts) -> Finding:
+    name, kind = "file system", facts.file_system
+    found = f"{kind} on {facts.mount_point}"
+    if not kind:
+        return unknown(name, "the system does not tell")
+    if kind in _IN_MEMORY:
+        return warning(
+            name,
+            f"{found}: records are in memory, and lost when the machine restarts",
+            "choose a directory on a disk with --data, unless this is a test",
+        )
+    if kind in _OVER_NETWORK or kind.startswith("fuse."):
+        return warning(
+            name,
+            f"{found}: a network or user-space file system; when it hangs, the broker hangs",
+            "choose a directory on a local disk with --data",
+        )
+    if kind in _OF_CONTAINER:
+        return warning(
+            name,
+            f"{found}: the layer of a container, which is lost with it",
+            "mount a volume for the data directory",
+        )
+    return ok(name, found)
+
+
+def _space(facts: VolumeFacts) -> Finding:
+    name = "disk space"
+    if facts.total_bytes <= 0 or facts.free_bytes < 0:
+        return unknown(name, "the volume does not tell")
+    share = facts.free_bytes / facts.total_bytes
+    free, total = human_bytes(facts.free_bytes), human_bytes(facts.total_bytes)
+    found = f"{free} of {total} are free ({share:.0%})"
+    if facts.free_bytes < FREE_BYTES_MIN:
+        return failure(name, found, _SHORTEN)
+    if share < FREE_SHARE_MIN:
+        return warning(name, found, f"{_SHORTEN}; or shorten retention.ms of topics")
+    return ok(name, found)
+
+
+def _inodes(facts: VolumeFacts) -> Finding:
+    name = "inodes"
+    if facts.total_inodes < 0 or facts.free_inodes < 0:
+        return unknown(name, "the volume does not tell")
+    if facts.total_inodes == 0:
+        return ok(name, "the file system has no limit")
+    share = facts.free_inodes / facts.total_inodes
+    found = f"{facts.free_inodes:,} of {facts.total_inodes:,} are free ({share:.0%})"
+    do = "remove small files there (df -i); a segment of a partition takes three"
+    if facts.free_inodes < INODES_MIN:
+        return failure(name, found, do)
+    return warning(name, found, do) if share < INODES_SHARE_MIN else ok(name, found)
+
+
+def _fsync(facts: VolumeFacts) -> Finding:
+    name = "fsync"
+    if facts.fsync_failure:
+        return failure(
+            name, f"writing in {facts.place} fails: {facts.fsync_failure}", "see the system's log"
+        )
+    if not facts.fsync_ms:
+        return unknown(name, f"{facts.place} cannot be written to")
+    median = statistics.median(facts.fsync_ms)
+    found = (
+        f"4 KiB are on disk after {median:.1f} ms (median of {len(facts.fsync_ms)}, "
+        f"longest {max(facts.fsync_ms):.1f} ms)"
+    )
+    do = "use a disk of its own, an SSD; each change of the metadata waits for two of these"
+    if median > FSYNC_TOO_SLOW_MS:
+        return failure(name, found, do)
+    return warning(name, found, do) if median > FSYNC_SLOW_MS else ok(name, found)
+
+
+# ---- gathering -------------------------------------------------------------------------------
+
+
+def _mounts() -> str:
+    try:
+        return Path("/proc/self/mounts").read_text()
+    except OSError:
+        return ""
+
+
+def mount_of(path: Path, mounts: str) -> tuple[str, str]:
+    """Mount point and kind of the file system that a path is on, of /proc/self/mounts.
+
+    The last one counts that is mounted at the longest part of the path; "" if nothing is known.
+    """
+    best = ("", "")
+    for line in mounts.splitlines():
+        _, point, kind, *_ = [*line.split(" "), "", "", ""]
+        point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+        if point and path.is_relative_to(point) and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best
+
+
+def _foreign(directory: Path) -> Iterator[str]:
+    """Brokers' directories of another user; what cannot be looked at is of one, too."""
+    user = os.geteuid()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for one in sorted(directory.glob("broker-*")):
+            if one.stat().st_uid != user:
+                yield str(one)
+
+
+def _measured(place: Path) -> tuple[tuple[float, ...], str]:
+    """Times of small synced writes in ms, within a few seconds; or why there are none."""
+    try:
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            return tuple(_syncs(file.fileno())), ""
+    except OSError as failed:
+        return (), str(failed.strerror or failed)
+
+
+def _syncs(descriptor: int) -> Iterable[float]:
+    ends_s = time.monotonic() + _SYNCING_S_MAX
+    for _ in range(_SYNCS):
+        began_s = time.monotonic()
+        os.write(descriptor, b"\0" * _SYNC_BYTES)
+        os.fdatasync(descriptor)
+        ended_s = time.monotonic()
+        yield (ended_s - began_s) * 1_000
+        if ended_s > ends_s:
+            return
