@@ -247,8 +247,8 @@ async def reach_all(settings: ClientSettings, addresses: Sequence[Address]) -> l
 
 def kind_of(failed: Exception) -> str:
     """What a connection failed at."""
-    if isinstance(failed, TlsFailed):
-        return TLS
+    if isinstance(failed, TlsFailed) or "TLS handshake" in str(failed):
+        return TLS  # a listener without TLS ends the connection, or waits
     if isinstance(failed, AuthenticationFailed | KafkaError | NotSupported):
         return LOGIN
     if isinstance(failed, NotKafka):

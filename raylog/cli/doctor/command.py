@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.client_settings import client_settings
 from raylog.cli.failures import EXIT_FAILED, EXIT_UNREACHABLE, Failure
 from raylog.cli.options import DEFAULT_DATA, Address, Json
 from raylog.cli.output import print_json
@@ -93,9 +94,8 @@ def doctor(
 def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
     """Any Kafka, from here."""
     from raylog.cli.doctor import machine
-    from raylog.client import ClientSettings, parse_bootstrap
 
-    settings = ClientSettings(parse_bootstrap(bootstrap))
+    settings = client_settings(bootstrap)
     here = machine.check_client(machine.gather())
     where = f" -b {bootstrap.partition(',')[0].strip()}"
     return [("this machine, as a client", here), _brokers(settings, where, progress)]
@@ -153,12 +153,11 @@ def _running(
     """What only a running cluster tells."""
     from raylog.cli.doctor import cluster, on_ray
     from raylog.cli.progress import within
-    from raylog.client import ClientSettings, parse_bootstrap
 
     where = f" --address {address}" if address is not None else f" --data {data}"
     sections = []
     if record.bootstrap:
-        settings = ClientSettings(parse_bootstrap(record.bootstrap))
+        settings = client_settings(record.bootstrap)
         sections.append(_brokers(settings, cluster.where_of(record.bootstrap), progress))
     progress.tell("asking Ray and the processes of the brokers")
     late = Failure(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.client_settings import client_settings
 from raylog.cli.failures import EXIT_UNREACHABLE
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 
@@ -44,9 +45,7 @@ def top(
     `raylog health` says whether brokers serve, with an exit code for probes;
     `raylog doctor` looks for causes, on this machine, too.
     """
-    from raylog.client import ClientSettings, parse_bootstrap
-
-    settings = ClientSettings(parse_bootstrap(bootstrap))
+    settings = client_settings(bootstrap)
     where = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap.partition(',')[0].strip()}"
     if once or as_json:
         _once(settings, where, as_json=as_json)

@@ -1,0 +1,200 @@
+"""`raylog doctor`: clocks, health and Ray, and the command at embedded brokers."""
+
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raylog.cli.app import app
+from raylog.cli.doctor import clocks, cluster, on_ray
+from raylog.cli.doctor.clocks import ClockFacts
+from raylog.cli.doctor.findings import Finding, Status
+from raylog.cli.doctor.on_ray import RayFacts
+from raylog.cli.top import events
+from raylog.cli.top.events import PartFailed
+from raylog.client import Admin, NewTopic, TopicPartition
+from raylog.testing import EmbeddedBroker
+from tests.support.top_facts import cluster as seen
+from tests.support.top_facts import partition, watching
+
+
+def run(*arguments: str, code: int = 0, env: dict[str, str] | None = None) -> str:
+    environment = {"COLUMNS": "200", "NO_COLOR": "1", **(env or {})}
+    result = CliRunner().invoke(app, ["doctor", *arguments], env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def statuses(found: list[Finding]) -> dict[str, Status]:
+    return {one.check: one.status for one in found}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (ClockFacts(), [Status.UNKNOWN]),
+        (ClockFacts(1, 1_900, 10), [Status.OK]),
+        (ClockFacts(1, 2_100, 10), [Status.WARNING]),
+        (ClockFacts(1, -90_000, 10), [Status.WARNING]),
+        (ClockFacts(1, 2_100, 500), [Status.OK]),
+        (ClockFacts(1, 0, 1, {2: 60_000, 3: -5e9}), [Status.OK, Status.WARNING]),
+        (ClockFacts(newest_ahead_ms={2: -1}), [Status.UNKNOWN]),
+    ],
+)
+def test_clocks(facts: ClockFacts, expected: list[Status]) -> None:
+    assert [one.status for one in clocks.check(facts)] == expected
+
+
+def test_health_is_what_top_calls_wrong() -> None:
+    well = watching(seen(("t", partition(0))))
+    (one,) = cluster.check_health(well.known)
+    assert (one.status, one.check) == (Status.OK, "health")
+    ill = watching(
+        seen(("t", partition(0, isr=(0, 1)))), PartFailed(0, events.DISKS, "no", is_refused=True)
+    )
+    assert statuses(cluster.check_health(ill.known)) == {
+        "under-replicated": Status.FAILURE,
+        "not-known": Status.UNKNOWN,
+    }
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "status"),
+    [(1, Status.OK), (2, Status.OK), (3, Status.WARNING), (4, Status.FAILURE)],
+)
+def test_min_isr_beside_the_number_of_replicas(min_isr: int, status: Status) -> None:
+    known = watching(seen(("t", partition(0)))).known
+    assert cluster.check_min_isr(known, {"t": min_isr}, "").status is status
+    assert cluster.check_min_isr(known, {}, "").status is Status.UNKNOWN
+
+
+def test_a_single_replica_is_no_trouble_of_min_isr() -> None:
+    known = watching(seen(("t", partition(0, replicas=(0,), isr=(0,))))).known
+    assert cluster.check_min_isr(known, {"t": 1}, "").status is Status.OK
+
+
+def broker_row(**changes: object) -> dict[str, object]:
+    row: dict[str, object] = {
+        "broker": 1,
+        "ready": True,
+        "state": "running",
+        "reasons": [],
+        "partitions": 4,
+        "offline_partitions": 0,
+    }
+    return row | changes
+
+
+def test_a_cluster_on_ray_that_is_well() -> None:
+    facts = RayFacts({"10.0.0.1 (a)": True}, [broker_row()], builds={"b/1": "2"}, build="2")
+    assert statuses(on_ray.check(facts, "")) == dict.fromkeys(
+        ("ray nodes", "broker 1", "builds", "crashes"), Status.OK
+    )
+
+
+def test_a_cluster_on_ray_that_is_ill() -> None:
+    facts = RayFacts(
+        {"a": True, "b": False},
+        [broker_row(ready=False, state="fenced", reasons=["no heartbeat"])],
+        disks=["Broker 1: its disk is nearly full"],
+        silent=["broker 2 does not answer"],
+        builds={"c/x/broker/1/0": "1"},
+        build="2",
+        crashes=3,
+    )
+    found = on_ray.check(facts, " --data d")
+    assert statuses(found) == {
+        "ray nodes": Status.FAILURE,
+        "broker 1": Status.FAILURE,
+        "process": Status.FAILURE,
+        "disk": Status.FAILURE,
+        "builds": Status.WARNING,
+        "crashes": Status.WARNING,
+    }
+    assert found[1].found == "fenced: no heartbeat"
+    assert found[-1].do == "raylog logs --crashes --data d"
+    offline = on_ray.check(RayFacts({}, [broker_row(offline_partitions=2)]), "")
+    assert offline[0].status is Status.UNKNOWN
+    assert offline[1].found == "running: 2 of its 4 partitions are offline"
+
+
+def test_the_latest_start_of_a_process_tells_its_build() -> None:
+    texts = [
+        ("c/broker/1/0", "c/broker/1/0 starts, build 0.1.0"),
+        ("c/broker/1/0", "something else"),
+        ("c/broker/1/0", "c/broker/1/0 starts, build 0.2.0"),
+    ]
+    assert on_ray.builds_of(texts) == {"broker/1/0": "0.2.0"}
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+def test_brokers_as_a_client_sees_them() -> None:
+    with EmbeddedBroker(brokers=3) as broker:
+        with Admin(broker.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 1, 3)])
+            admin.commit_group_offsets("g", {TopicPartition("t", 0): 0})
+        told = run("-b", broker.bootstrap)
+        assert told.splitlines()[0] == "this machine, as a client"
+        found = json.loads(run("-b", broker.bootstrap, "--json"))
+        assert found["ok"] is True
+        brokers = [one for one in found["findings"] if one["check"].startswith("broker ")]
+        assert len([one for one in brokers if one["found"].startswith("answers in")]) == 3
+        (clock,) = [one for one in found["findings"] if one["check"] == "clocks"]
+        assert clock["status"] == "ok"
+        assert "agrees with this machine's" in clock["found"]
+        (health,) = [one for one in found["findings"] if one["check"] == "health"]
+        assert health["status"] == "ok"
+
+
+def test_a_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    with EmbeddedBroker() as broker:
+        monkeypatch.setattr("raylog.cli.doctor.clocks.time.time", lambda: now - 3_600)
+        told = run("-b", broker.bootstrap)
+        monkeypatch.undo()
+    assert "ahead of this machine's" in told
+
+
+def test_partitions_that_acks_all_can_never_write_to() -> None:
+    with EmbeddedBroker() as broker:
+        with Admin(broker.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 1, 1, configs={"min.insync.replicas": "2"})])
+        told = run("-b", broker.bootstrap, code=1)
+    assert "so that acks=all always fails: t-0" in told
+    assert "-> raylog topics reassign -t TOPIC -r 3 -b 127.0.0.1" in told
+
+
+def test_nobody_answers_and_the_exit_code_is_1() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = run("-b", address, code=1)
+    assert f"failure  bootstrap {address}" in told
+    assert "is the broker up, and is the port right?" in told
+
+
+def test_before_a_cluster_runs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        told = run("--data", str(tmp_path / "data"), "--port", port, code=1)
+    assert f"failure  ports           cannot listen on 127.0.0.1:{port}" in told
+    assert "data will be made in" in told
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_is_named_counts_more_than_brokers_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    arguments = ["doctor", "--data", str(tmp_path), "--json"]
+    told = CliRunner().invoke(app, arguments, env={"RAYLOG_BOOTSTRAP": "127.0.0.1:1"}).stdout
+    assert {one["area"] for one in json.loads(told)["findings"]} == {
+        "this machine",
+        f"data directory {tmp_path}",
+    }
