@@ -50,7 +50,7 @@ def verdict_text(known: Known, found: Sequence[Trouble], most: int, width: int) 
     for one in found[:most]:
         what = f"{one.severity.name:<{_SEVERITY_WIDTH}} {plain(one.what)}"
         text.append(f"\n{_wrapped(what, width, _LINES_MAX)}", style=_STYLES[one.severity])
-        text.append(f"\n{_wrapped(f'{_INDENT}-> {plain(one.do)}', width, 1)}")
+        text.append(f"\n{_wrapped(f'{_INDENT}-> {plain(one.do)}', width, _LINES_MAX)}")
     if most and len(found) > most:
         text.append(f"\n{len(found) - most} more: press 1")
     return text

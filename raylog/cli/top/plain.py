@@ -31,7 +31,7 @@ def summary(known: Known) -> str:
         counted(len(known.groups), "group"),
     ]
     if known.open_transactions is not None:
-        parts.append(counted(known.open_transactions, "open transaction"))
+        parts.append(counted(known.open_transactions, "transaction"))
     return ", ".join(parts)
 
 
