@@ -29,6 +29,14 @@ def top(
         bool,
         typer.Option("--once", help="Look twice, a second apart, print that, and end."),
     ] = False,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="A broker's health.listener, if brokers do not tell it; may be repeated.",
+        ),
+    ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -46,21 +54,33 @@ def top(
     `raylog doctor` looks for causes, on this machine, too.
     """
     settings = client_settings(bootstrap)
+    addresses = tuple(map(_address, metrics or ()))
     where = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap.partition(',')[0].strip()}"
     if once or as_json:
-        _once(settings, where, as_json=as_json)
+        _once(settings, where, addresses, as_json=as_json)
         return
     from raylog.extras import needs
 
     with needs("cli", "raylog top"):
         from raylog.cli.top.screen import Of, TopApp
 
-    failure = TopApp(Of(bootstrap, where, settings, interval_s)).run()
+    failure = TopApp(Of(bootstrap, where, settings, interval_s, addresses)).run()
     if failure is not None:
         raise failure
 
 
-def _once(settings: ClientSettings, where: str, *, as_json: bool) -> None:
+def _address(text: str) -> tuple[str, int]:
+    from raylog.cli.top.scraping import address_of
+
+    found = address_of(text, "")
+    if found is None or not found[0]:
+        raise typer.BadParameter(f"expected HOST:PORT, found {text!r}", param_hint="--metrics")
+    return found
+
+
+def _once(
+    settings: ClientSettings, where: str, metrics: tuple[tuple[str, int], ...], *, as_json: bool
+) -> None:
     """Print one look."""
     from raylog.cli.output import print_json
     from raylog.cli.top.machine import Watch
@@ -69,7 +89,7 @@ def _once(settings: ClientSettings, where: str, *, as_json: bool) -> None:
     from raylog.cli.top.troubles import troubles
 
     watch = Watch(where)
-    asyncio.run(_look_twice(settings, watch))
+    asyncio.run(_look_twice(settings, watch, metrics))
     found = troubles(watch.known, now_ms())
     if as_json:
         print_json(document(watch.known, found))
@@ -79,14 +99,16 @@ def _once(settings: ClientSettings, where: str, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_UNREACHABLE)
 
 
-async def _look_twice(settings: ClientSettings, watch: Watch) -> None:
+async def _look_twice(
+    settings: ClientSettings, watch: Watch, metrics: tuple[tuple[str, int], ...]
+) -> None:
     """For the rates; of a cluster that cannot be reached once is enough."""
     from raylog.cli.top.reader import Reader
 
     def tell(event: Event) -> None:
         watch.handle(event)
 
-    reader = Reader(settings, tell, now=True)
+    reader = Reader(settings, tell, now=True, metrics=metrics)
     try:
         await reader.look()
         if watch.known.at_ms is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from raylog.cli.top.reader import Reader, now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from raylog.cli.top.reader import Tell
     from raylog.client import ClientSettings
@@ -36,12 +36,14 @@ class Looking:
         interval_ms: float,
         tell: Tell,
         ended: Callable[[BaseException | None], None],
+        metrics: Sequence[tuple[str, int]] = (),
     ) -> None:
         self.interval_ms = interval_ms
         self.cpu_ms = 0.0
         """What the last round took of this thread."""
         self.is_paused = False
         self._settings = settings
+        self._metrics = metrics
         self._tell = tell
         self._ended = ended
         self._loop = asyncio.new_event_loop()
@@ -82,7 +84,7 @@ class Looking:
         return period_ms(self.interval_ms, self.cpu_ms)
 
     async def _rounds(self) -> None:
-        reader = Reader(self._settings, self._tell)
+        reader = Reader(self._settings, self._tell, metrics=self._metrics)
         stopping = asyncio.ensure_future(self._end())
         try:
             while not stopping.done():

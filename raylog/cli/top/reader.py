@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from raylog.cli.top import events
 from raylog.cli.top.events import BrokerSeen, Event, PartFailed
+from raylog.cli.top.scraping import Scraper
 from raylog.client.admin.group_offsets import offsets_of_groups
 from raylog.client.admin.groups import GroupAdmin, GroupListing
 from raylog.client.admin.replicas import ReplicaAdmin
@@ -86,8 +87,18 @@ class _Slow:
 class Reader:
     """Rounds of questions, for one event loop."""
 
-    def __init__(self, settings: ClientSettings, tell: Tell, *, now: bool = False) -> None:
-        """With `now` what is asked for now and then is believed at the first look."""
+    def __init__(
+        self,
+        settings: ClientSettings,
+        tell: Tell,
+        *,
+        now: bool = False,
+        metrics: Sequence[tuple[str, int]] = (),
+    ) -> None:
+        """With `now` what is asked for now and then is believed at the first look.
+
+        `metrics` are further addresses of brokers' `/metrics`.
+        """
         settings = replace(
             settings,
             connect_timeout_ms=min(settings.connect_timeout_ms, _CONNECT_MS),
@@ -101,6 +112,7 @@ class Reader:
         self._replicas = ReplicaAdmin(self.core)
         self._transactions = TransactionAdmin(self.core)
         self._coordinators = Coordinators(self.core)
+        self._scraper = Scraper(metrics)
         self._tell = tell
         self._now = now
         self._slow = _Slow()
@@ -124,6 +136,7 @@ class Reader:
             self._part(events.MIN_ISR, self._min_isr(partitions)),
             self._part(events.TRANSACTIONS, self._open_transactions()),
             self._part(events.DISKS, self._disks()),
+            self._metrics(),
             self._read_groups(partitions),
         )
 
@@ -202,6 +215,16 @@ class Reader:
             {key.topic for key, one in partitions.items() if len(one.isr) < len(one.replicas)}
         )
         self._tell(events.MinIsrSeen(await min_isr_of(self.core, topics)))
+
+    async def _metrics(self) -> None:
+        """What brokers tell Prometheus, where they do."""
+        at_ms = now_ms()
+        try:
+            told = await self._scraper.scrape(self.core)
+        except (OSError, ValueError) as failure:
+            self._tell(PartFailed(now_ms(), events.METRICS, str(failure)))
+        else:
+            self._tell(events.MetricsSeen(at_ms, told))
 
     # -- groups --------------------------------------------------------------------------------
 

@@ -116,6 +116,8 @@ class Of:
     """Options that commands need to reach it."""
     settings: ClientSettings
     interval_s: float
+    metrics: tuple[tuple[str, int], ...] = ()
+    """Addresses of brokers' `/metrics` beside those that brokers tell."""
 
 
 class TopApp(App[BaseException | None]):
@@ -161,6 +163,7 @@ class TopApp(App[BaseException | None]):
             of.interval_s * 1_000,
             lambda event: self._post(Learned(event)),
             lambda failure: self._post(Ended(failure)),
+            of.metrics,
         )
         self._shown = BROKERS.name
         self._found: list[Trouble] = []
