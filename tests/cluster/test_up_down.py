@@ -112,6 +112,10 @@ def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> N
     assert {at["leader"] for at in partitions.values()} == {0, 1}
     assert sum(at["high_watermark"] for at in partitions.values()) == 1_000
     assert "kept" in shell.run("status")
+    checked = {one["check"]: one for one in findings(shell)}
+    assert {one["status"] for one in checked.values()} <= {"ok", "warning", "unknown"}
+    assert checked["builds"]["status"] == "ok"
+    assert checked["health"]["status"] == checked["broker 1"]["status"] == "ok"
 
     processes = [
         process for node in running_nodes(shell.data / "run") for process in node.processes
@@ -135,6 +139,12 @@ def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> N
     write(bootstrap, 1_000, 10)
     assert read(bootstrap, 1_010) == list(range(1_010))
     shell.run("down")
+
+
+def findings(shell: Shell, *arguments: str) -> list[dict[str, str]]:
+    """What `raylog doctor` says."""
+    found: list[dict[str, str]] = json.loads(shell.run("doctor", "--json", *arguments))["findings"]
+    return found
 
 
 def pids_of(shell: Shell) -> list[int]:
@@ -208,6 +218,9 @@ def test_a_ray_that_runs_already_is_joined_and_left_running(shell: Shell) -> Non
         }
         assert where == {(0, nodes[0].node_id[:8]), (1, nodes[1].node_id[:8])}
         assert not (shell.data / "run").exists(), "nothing of it is in a file of this machine"
+        checked = {one["check"]: one for one in findings(shell, "--address", address)}
+        assert checked["ray nodes"]["found"] == "2 nodes, all alive"
+        assert checked["broker 1"]["status"] == "ok"
         shell.run("down", "--address", address)
         assert all(node.is_running for node in nodes)
         status = json.loads(shell.run("status", "--address", address, "--json"))

@@ -14,6 +14,8 @@ from raylog.cli.options import DEFAULT_DATA, Address, Json
 from raylog.cli.output import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from raylog.cli.cluster_record import ClusterRecord
     from raylog.cli.doctor.findings import Finding
     from raylog.cli.progress import Progress
@@ -138,19 +140,25 @@ def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -
 def _on_ray(address: str, data: Path, progress: Progress) -> list[Section]:
     """A cluster on a Ray, of which this machine is a node."""
     from raylog.cli.doctor import machine
-    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, troubles_of
 
     here = machine.check_client(machine.gather())
     progress.tell(f"asking Ray at {address}")
     with on_ray(address):
-        record = record_of(address, the_cluster(address, data))
-        return [("this machine", here), *_running(record, data, address, progress)]
+        desired = the_cluster(address, data)
+        record, troubles = record_of(address, desired), troubles_of(address, desired)
+        running = _running(record, data, address, progress, troubles)
+    return [("this machine", here), *running]
 
 
 def _running(
-    record: ClusterRecord, data: Path, address: str | None, progress: Progress
+    record: ClusterRecord,
+    data: Path,
+    address: str | None,
+    progress: Progress,
+    troubles: Sequence[str] = (),
 ) -> list[Section]:
-    """What only a running cluster tells."""
+    """What only a running cluster tells; `troubles` are its supervisor's."""
     from raylog.cli.doctor import cluster, on_ray
     from raylog.cli.progress import within
 
@@ -166,7 +174,7 @@ def _running(
         EXIT_UNREACHABLE,
     )
     with within(_RAY_TIMEOUT_S, late):
-        facts = on_ray.gather(record, data, address)
+        facts = on_ray.gather(record, data, address, troubles)
     return [*sections, ("processes, on Ray", on_ray.check(facts, where))]
 
 

@@ -30,7 +30,7 @@ class RayFacts:
     disks: Sequence[str] = ()
     """What `raylog status` says of disks."""
     silent: Sequence[str] = ()
-    """Actors that do not answer, and why."""
+    """Actors that do not answer, and brokers that do not run, and why."""
     builds: Mapping[str, str] = field(default_factory=dict)
     """Build by process."""
     build: str = ""
@@ -108,8 +108,13 @@ def builds_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def gather(record: ClusterRecord, data: Path, address: str | None) -> RayFacts:
-    """Ask Ray and the cluster's actors; this process is, or becomes, a driver."""
+def gather(
+    record: ClusterRecord, data: Path, address: str | None, troubles: Sequence[str] = ()
+) -> RayFacts:
+    """Ask Ray and the cluster's actors; this process is, or becomes, a driver.
+
+    `troubles` are why brokers do not run, as their supervisor says.
+    """
     from raylog.actors.build import BUILD
     from raylog.cli.health import rows_over_ray
     from raylog.cli.local_cluster import connected, standing
@@ -127,7 +132,7 @@ def gather(record: ClusterRecord, data: Path, address: str | None) -> RayFacts:
         nodes,
         brokers,
         list(disk_lines(disk_rows(stands.brokers), data)),
-        unanswered(stands, data),
+        [*troubles, *unanswered(stands, data)],
         builds,
         BUILD,
         crashes,
