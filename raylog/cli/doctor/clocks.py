@@ -63,7 +63,7 @@ def check(facts: ClockFacts) -> list[Finding]:
 
 
 def _seconds(ms: float) -> str:
-    return f"{ms / 1_000:.1f} s"
+    return f"{ms:.0f} ms" if ms < 1_000 else f"{ms / 1_000:.1f} s"
 
 
 async def gather(core: Core) -> ClockFacts:

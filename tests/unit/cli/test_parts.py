@@ -31,12 +31,12 @@ from raylog.cli.status import (
     _partition_rows,
     _role_of,
     _show_strays,
-    _unanswered,
     ago,
     folded,
     health_lines,
     quorum_rows,
     stray_rows,
+    unanswered,
 )
 from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.cli.status_listeners import listener_rows
@@ -223,7 +223,7 @@ def test_actors_and_partitions_are_put_together() -> None:
         ("replica", 1, "spare", 2, 0),
         ("replica", 3, "unknown", 0, None),
     ]
-    assert _unanswered(stands, Path("d")) == [
+    assert unanswered(stands, Path("d")) == [
         "broker 2: c/broker/2/0 is gone",
         "broker 3 does not answer (process 14); restart it with: raylog brokers restart 3 --data d",
     ]

@@ -29,6 +29,7 @@ from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import InvalidUpdateVersion, LogDirNotFound
 from raylog.wire.messages import alter_replica_log_dirs as log_dirs
+from raylog.wire.messages import describe_log_dirs as dirs
 from raylog.wire.messages import list_config_resources as resources
 from raylog.wire.messages import update_features as features
 from tests.support.fake_cluster import FakeCluster, core_of
@@ -172,3 +173,24 @@ def test_an_older_broker_lists_client_metrics_only() -> None:
     assert found == [Resource(ResourceType.CLIENT_METRICS, "m")]
     with pytest.raises(NotSupported, match="CLIENT_METRICS only"):
         run_blocking(admin.list_config_resources())
+
+
+def test_directories_without_the_replicas_in_them() -> None:
+    def described(_: int, request: object) -> dirs.DescribeLogDirsResponse:
+        result = dirs.DescribeLogDirsResult(log_dir="/a", total_bytes=10, usable_bytes=4)
+        return dirs.DescribeLogDirsResponse(results=[result])
+
+    cluster = FakeCluster(handlers={ApiKey.DESCRIBE_LOG_DIRS: described})
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    admin = TopicAdmin(core)
+    asked: list[list[TopicPartition] | None] = [None, [], [TopicPartition("t", 1)]]
+    for partitions in asked:
+        (one,) = run_blocking(admin.describe_log_dirs([1], partitions=partitions))
+        assert (one.path, one.total_bytes, one.usable_bytes) == ("/a", 10, 4)
+    requests = cluster.requests(dirs.DescribeLogDirsRequest)
+    assert [one.topics for one in requests if isinstance(one, dirs.DescribeLogDirsRequest)] == [
+        None,
+        [],
+        [dirs.DescribableLogDirTopic(topic="t", partitions=[1])],
+    ]

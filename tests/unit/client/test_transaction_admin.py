@@ -2,7 +2,8 @@
 
 import pytest
 
-from raylog.client.admin.transactions import TransactionAdmin
+from raylog.client.admin.transactions import TransactionAdmin, transactions_on
+from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, TransactionalIdNotFound
@@ -41,3 +42,15 @@ def test_a_coordinator_that_loads_is_asked_again() -> None:
     with pytest.raises(TransactionalIdNotFound):
         run_blocking(admin.describe_transaction("t"))
     assert not answers
+
+
+def test_an_answer_that_leaves_out_a_transactional_id_is_refused() -> None:
+    def describing(_: int, request: object) -> described.DescribeTransactionsResponse:
+        state = described.TransactionState(transactional_id="a", producer_id=7)
+        return described.DescribeTransactionsResponse(transaction_states=[state])
+
+    cluster = FakeCluster(handlers={ApiKey.DESCRIBE_TRANSACTIONS: describing})
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    with pytest.raises(NotKafka, match=r"expected an answer about the transactional ids \['b'\]"):
+        run_blocking(transactions_on(core, 1, ["a", "b"]))

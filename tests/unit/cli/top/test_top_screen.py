@@ -51,7 +51,15 @@ ILL = cluster(
 async def show(app: TopApp, pilot: Pilot[object], *events: Event) -> None:
     for event in events:
         app.post_message(Learned(event))
-    await pilot.pause(0.3)
+    await drawn(app, pilot)
+
+
+async def drawn(app: TopApp, pilot: Pilot[object]) -> None:
+    """Wait until all that was learned is on the screen."""
+    await pilot.pause()
+    async with asyncio.timeout(20):
+        while app._is_old:
+            await pilot.pause(0.05)
 
 
 def text(app: TopApp, part: str) -> str:
@@ -200,7 +208,7 @@ def test_any_size(of: Of, size: tuple[int, int]) -> None:
         for key in "123456":
             await pilot.press(key)
         await pilot.resize_terminal(60, 15)
-        await pilot.pause(0.3)
+        await drawn(app, pilot)
         assert app.size.width == 60
 
     drive(of, steps, size)
@@ -215,7 +223,9 @@ def test_a_bug_in_the_questions_ends_it_with_that_failure(
     monkeypatch.setattr("raylog.cli.top.reader.Reader.look", broken)
 
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
-        await pilot.pause(0.5)
+        async with asyncio.timeout(20):
+            while app.return_value is None:
+                await pilot.pause(0.05)
 
     failure = drive(of, steps).return_value
     assert isinstance(failure, AssertionError)
