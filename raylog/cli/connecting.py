@@ -15,7 +15,7 @@ import typer
 from raylog.cli.options import parse_pairs
 
 if TYPE_CHECKING:
-    from raylog.client import BlockingClient
+    from raylog.client import BlockingClient, ClientSettings
 
 SERVERS_VARIABLE = "RAYLOG_BOOTSTRAP"
 _SERVERS = "bootstrap.servers"
@@ -58,10 +58,21 @@ def connect(bootstrap: str | Sequence[str], **usual: object) -> BlockingClient:
     """A client with the command's settings; they override the `usual` ones."""
     from raylog.client import BlockingClient
 
+    return BlockingClient(_config(bootstrap, usual))
+
+
+def client_settings(bootstrap: str | Sequence[str]) -> ClientSettings:
+    """The command's settings, for clients of other kinds; raises InvalidSetting."""
+    from raylog.client.config import client_only
+
+    return client_only(_config(bootstrap, {}), {})
+
+
+def _config(bootstrap: str | Sequence[str], usual: Mapping[str, object]) -> dict[str, object]:
     settings = {
         name.replace("_", "."): value for name, value in {**usual, **_settings.get()}.items()
     }
-    return BlockingClient({**settings, _SERVERS: bootstrap})
+    return {**settings, _SERVERS: bootstrap}
 
 
 def _connects(command: Callable[..., object]) -> bool:

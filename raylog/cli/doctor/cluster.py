@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raylog.cli.doctor import addresses, clocks
@@ -11,10 +11,13 @@ from raylog.cli.doctor.findings import Finding, Status, failure, ok, unknown, wa
 from raylog.cli.top.machine import Watch, names
 from raylog.cli.top.reader import Reader, min_isr_of, now_ms
 from raylog.cli.top.troubles import Severity, Trouble, troubles
+from raylog.client.errors import ClientError
+from raylog.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from raylog.cli.top.machine import Known
     from raylog.client import ClientSettings
+    from raylog.client.core import Core
 
 _STATUS = {
     Severity.CRITICAL: Status.FAILURE,
@@ -42,11 +45,18 @@ async def findings(settings: ClientSettings, where: str) -> list[Finding]:
     try:
         await reader.look()
         found += clocks.check(await clocks.gather(reader.core))
-        topics = {key.topic for key in watch.known.partitions}
-        min_isr = await min_isr_of(reader.core, sorted(topics))
+        min_isr = await _min_isr(reader.core, {key.topic for key in watch.known.partitions})
     finally:
         await reader.close()
     return [*found, *check_health(watch.known), check_min_isr(watch.known, min_isr, where)]
+
+
+async def _min_isr(core: Core, topics: Iterable[str]) -> dict[str, int]:
+    """Of topics; nothing if brokers do not tell."""
+    try:
+        return await min_isr_of(core, sorted(topics))
+    except (ClientError, KafkaError):
+        return {}
 
 
 def check_health(known: Known) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.client_settings import client_settings
+from raylog.cli.connecting import client_settings
 from raylog.cli.failures import EXIT_FAILED, EXIT_UNREACHABLE, Failure
 from raylog.cli.options import DEFAULT_DATA, Address, Json
 from raylog.cli.output import print_json

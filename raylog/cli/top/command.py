@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.client_settings import client_settings
+from raylog.cli.connecting import client_settings
 from raylog.cli.failures import EXIT_UNREACHABLE
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 

@@ -17,6 +17,7 @@ from raylog.cli.top import events
 from raylog.cli.top.events import PartFailed
 from raylog.client import Admin, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
+from tests.support.secure_broker import USER, SecureBroker
 from tests.support.top_facts import cluster as seen
 from tests.support.top_facts import partition, watching
 
@@ -178,6 +179,21 @@ def test_nobody_answers_and_the_exit_code_is_1() -> None:
         told = run("-b", address, code=1)
     assert f"failure  bootstrap {address}" in told
     assert "is the broker up, and is the port right?" in told
+
+
+def test_settings_of_the_client_are_taken_and_a_refused_login_is_told() -> None:
+    settings = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": "wrong",
+    }
+    options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
+    with SecureBroker(mechanisms=("PLAIN",)).running() as broker:
+        told = run("-b", broker.address, *options, code=1)
+    assert f"failure  bootstrap {broker.address}" in told
+    assert "fails at the login (SASL): PLAIN as 'ann'" in told
+    assert "compare sasl.mechanism, sasl.username and sasl.password" in told
 
 
 def test_before_a_cluster_runs(tmp_path: Path) -> None:
