@@ -26,12 +26,7 @@ def bootstrap() -> Iterator[str]:
     """Three brokers; topic `orders` with 12 records, of which group `billing` has read 5."""
     with EmbeddedBroker(brokers=3) as broker:
         with Admin(broker.bootstrap) as admin:
-            admin.create_topics(
-                [
-                    NewTopic("orders", 2, 3),
-                    NewTopic("strict", 1, 1, configs={"min.insync.replicas": "2"}),
-                ]
-            )
+            admin.create_topics([NewTopic("orders", 2, 3), NewTopic("copies", 1, 3)])
             admin.commit_group_offsets("billing", {TopicPartition("orders", 0): 5})
         with Producer(broker.bootstrap) as producer:
             for _ in range(12):
@@ -93,7 +88,7 @@ def test_open_transactions_and_where_they_hold_up_readers(bootstrap: str) -> Non
     with Producer(bootstrap, transactional_id="copier") as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("orders", b"pending", partition=1)
+        producer.send("copies", b"pending")
         producer.flush()
         told = look(bootstrap)
         (seen,) = [one for one in told if isinstance(one, TransactionsSeen)]
@@ -101,7 +96,7 @@ def test_open_transactions_and_where_they_hold_up_readers(bootstrap: str) -> Non
         assert (seen.count, one.transactional_id, one.partitions) == (
             1,
             "copier",
-            [TopicPartition("orders", 1)],
+            [TopicPartition("copies", 0)],
         )
         assert HangingSeen([]) in told, "its coordinator will end it"
         producer.abort_transaction()
