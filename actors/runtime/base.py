@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from raylog.actors.plain import message
 from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.storage.disk import Volume
 from raylog.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from raylog.actors.runtime.usage import ProcessUsage
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -227,6 +230,9 @@ class Runtime(Protocol):
 
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
         """Run a background task; an exception that leaves it ends the actor."""
+
+    def process_usage(self) -> ProcessUsage | None:
+        """What this process has used; None where there is no process of its own (simulation)."""
 
     async def this_node(self) -> NodeEntry:
         """The node that this runs on."""

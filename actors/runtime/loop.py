@@ -22,6 +22,7 @@ from raylog.actors.runtime.base import (
     Timer,
     Work,
 )
+from raylog.actors.runtime.usage import ProcessUsage, usage_here
 from raylog.storage.disk import OsDisk, Volume
 
 T = TypeVar("T")
@@ -78,6 +79,10 @@ class LoopRuntime:
         """End the actor: something that it did has failed in a way that nobody foresaw."""
         log.critical("%s failed", what, exc_info=failure)
         self._on_broken(failure)
+
+    def process_usage(self) -> ProcessUsage:
+        """What this process has used; the lag of its event loop is counted from the first call."""
+        return usage_here()
 
     async def this_node(self) -> NodeEntry:
         """This machine, as it is known to itself."""

@@ -84,6 +84,9 @@ class SimRuntime:
         if failure is not None:
             self._world.broken(self._name, failure)
 
+    def process_usage(self) -> None:
+        """Nothing: what is simulated shares the process of the simulation."""
+
     async def this_node(self) -> NodeEntry:
         """The machine that this runs on."""
         return NodeEntry(self._machine.name, "127.0.0.1", {})

@@ -119,6 +119,9 @@ class FakeRuntime:
                 await settle()
         self._now_ms = end
 
+    def process_usage(self) -> None:
+        """A fake has no process of its own."""
+
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         task.add_done_callback(self._ended)

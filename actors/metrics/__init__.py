@@ -1,0 +1,1 @@
+"""Metrics: what processes count, and how a broker tells it to Prometheus."""

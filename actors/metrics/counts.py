@@ -1,0 +1,67 @@
+"""Plain counts for hot paths: integers and lists of integers, counted on one event loop.
+
+Nothing here knows names or labels: those come in when somebody asks (`samples`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+OTHERS = "(others)"
+"""The label value of everything beyond a limit; no topic or group can be mistaken for it."""
+
+
+class Histogram:
+    """How many values lay at or below each bound, and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """Of each bucket alone; the last is for what is above all bounds."""
+        self.total = 0.0
+        """The sum of all values."""
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Bounded(Generic[C]):
+    """Counts by a name that clients choose: `most` names have their own, later ones share one.
+
+    A name keeps its own counts until it is forgotten, so its series never jump.
+    """
+
+    def __init__(self, make: Callable[[], C], most: int) -> None:
+        self._make = make
+        self._most = most
+        self._own: dict[str, C] = {}
+        self._others: C | None = None
+
+    def of(self, name: str) -> C:
+        """Where to count for a name."""
+        own = self._own.get(name)
+        if own is not None:
+            return own
+        if len(self._own) < self._most:
+            own = self._own[name] = self._make()
+            return own
+        if self._others is None:
+            self._others = self._make()
+        return self._others
+
+    def forget(self, name: str) -> None:
+        """The name is gone: another may have its place."""
+        self._own.pop(name, None)
+
+    def items(self) -> Iterator[tuple[str, C]]:
+        """Names and counts; OTHERS last."""
+        yield from self._own.items()
+        if self._others is not None:
+            yield OTHERS, self._others

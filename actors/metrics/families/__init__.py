@@ -1,0 +1,1 @@
+"""The table of metric families: a module for each area, listed in `table`."""
