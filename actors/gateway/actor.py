@@ -21,6 +21,7 @@ from raylog.actors.gateway.connections import Connections
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
 from raylog.actors.gateway.coordinators import CoordinatorLinks
+from raylog.actors.gateway.counts import GatewayCounts
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import FORWARDED, handler_of, served_versions
@@ -31,8 +32,10 @@ from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
+from raylog.actors.gateway.sampling import sample_gateway
 from raylog.actors.gateway.topic_changes import MissingTopics
 from raylog.actors.gateway.topic_metadata import TopicMetadata
+from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import host_of
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.replica.api import FETCH_END
@@ -63,6 +66,7 @@ class GatewayActor:
         settings: dict[str, str],
     ) -> None:
         self.runtime = runtime
+        self.counts = GatewayCounts()
         self.cluster_id = cluster_id
         self.broker_id = broker_id
         self.settings = BrokerSettings(settings)
@@ -179,6 +183,13 @@ class GatewayActor:
         """Take in where a coordinator of this broker is now; None: nowhere."""
         await self.coordinators.apply(role, address)
 
+    async def metrics(self) -> ProcessMetrics:
+        """What this gateway has counted."""
+        samples = Samples()
+        self.counts.sample(samples)
+        await sample_gateway(self, samples)
+        return process_metrics(self.runtime, samples)
+
     def end_fetch_session(self, session: ClientFetchSession) -> None:
         """Have the replicas forget a fetch session."""
         for link in session.links:
@@ -195,7 +206,10 @@ class GatewayActor:
 
     def connected(self, connection: ClientConnection) -> bool:
         """Whether a new connection may stay."""
-        return self.connections.admit(connection)
+        is_admitted = self.connections.admit(connection)
+        self.counts.accepted += 1
+        self.counts.closed["limit"] += not is_admitted
+        return is_admitted
 
     def disconnected(self, connection: ClientConnection) -> None:
         """Forget a connection."""
@@ -242,6 +256,8 @@ class GatewayActor:
 
     def _begin(self, context: RequestContext, message: object) -> None:
         """Start a request's handler."""
+        slot, now_ms = context.slot, self.runtime.monotonic_ms
+        self.counts.begun(slot, context.header.api_key, now_ms())
         try:
             answer = handler_of(ApiKey(context.header.api_key))(context, message)
         except AssertionError as broken:
@@ -249,9 +265,12 @@ class GatewayActor:
         except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
             context.fail(failure)
         else:
-            if answer is None:
-                return  # the handler answers through the context
+            if answer is None:  # the handler answers through the context
+                if slot.answer is None:
+                    slot.left_ms = now_ms()
+                return
             if inspect.isawaitable(answer):
+                slot.left_ms = now_ms()
                 self.runtime.start(_finish(context, answer), str(context))
             else:
                 context.reply(answer)
@@ -287,6 +306,9 @@ def _unsupported(context: RequestContext) -> None:
         return
     response = handler_of(ApiKey.API_VERSIONS)(context, None)
     response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+    context.gateway.counts.begun(
+        context.slot, header.api_key, context.gateway.runtime.monotonic_ms()
+    )
     context.reply(response, version=0)
 
 

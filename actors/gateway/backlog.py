@@ -26,6 +26,10 @@ class Backlog:
         self._runtime = runtime
         self._waiting: dict[Link, deque[tuple[RequestContext, Callable[[], None]]]] = {}
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._waiting.values()))
+
     def send(self, link: Link, context: RequestContext, send: Callable[[], None]) -> None:
         """Have `send` called, now or when there is room; the connection is held until then."""
         waiting = self._waiting.get(link)

@@ -18,6 +18,7 @@ from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
+    from raylog.actors.gateway.counts import ApiCounts
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
@@ -45,10 +46,29 @@ class Slot:
     It ends by `fill`, or by `drop` where there will be no answer.
     """
 
-    __slots__ = ("_connection", "_left", "answer", "counts", "is_begun", "on_settled", "size")
+    __slots__ = (
+        "_connection",
+        "_left",
+        "answer",
+        "api_counts",
+        "begun_ms",
+        "counts",
+        "filled_ms",
+        "is_begun",
+        "left_ms",
+        "on_settled",
+        "size",
+        "taken_ms",
+    )
 
-    def __init__(self, connection: ClientConnection, size: int) -> None:
+    def __init__(self, connection: ClientConnection, size: int, taken_ms: float) -> None:
         self._connection = connection
+        self.taken_ms = self.begun_ms = self.filled_ms = taken_ms
+        """When it was taken from the connection, its handler began, its answer was there."""
+        self.left_ms = 0.0
+        """When the handler was left without an answer, which comes later; 0: it was not."""
+        self.api_counts: ApiCounts | None = None
+        """Where its times are counted; None until its handler begins."""
         self.size = size
         """Bytes of memory that are held for it: the request, then the answer while it waits."""
         self.counts = True
@@ -110,6 +130,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.listener = listener
         """The name of the listener that the client came on."""
         self._memory = gateway.memory
+        self._counts = gateway.counts
+        self._now_ms = gateway.runtime.monotonic_ms
         self._request_bytes_max = request_bytes_max
         self._usual_bytes_max = min(request_bytes_max, USUAL_BYTES_MAX)
         self._buffer = ReceiveBuffer(CHUNK_BYTES)
@@ -203,6 +225,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._buffer.unread
 
     @property
+    def in_flight(self) -> tuple[int, int]:
+        """Requests that are not answered, and how many of them wait until something comes."""
+        return len(self._slots), self._waiting
+
+    @property
     def is_paused(self) -> bool:
         """Whether nothing is read from the client, whatever it sends."""
         return self._paused
@@ -219,14 +246,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Handle every request that is whole."""
         self._buffer.received(nbytes)
         self._memory.held += nbytes
+        self._counts.bytes_in += nbytes
         self._reads += 1
         self._take_whole()
 
     def _take_whole(self) -> None:
         """Take the requests that are whole, unless they must wait for those before them."""
         buffer = self._buffer
-        now_ms = self._gateway.runtime.monotonic_ms
-        turn_ends_ms = now_ms() + TURN_MS
+        now_ms = self._now_ms()
+        turn_ends_ms = now_ms + TURN_MS
         is_first = True
         self._taking = True
         try:
@@ -235,11 +263,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                     break
                 if buffer.unread < 4 + length:
                     break
-                if not is_first and now_ms() >= turn_ends_ms:
+                if not is_first and (now_ms := self._now_ms()) >= turn_ends_ms:
                     self._go_on_later()
                     break
                 is_first = False
-                self._take(buffer.take(4 + length))
+                self._take(buffer.take(4 + length), now_ms)
         except DecodeError as failure:
             self.give_up(str(failure))
         finally:
@@ -275,8 +303,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         return False
 
-    def _take(self, frame: memoryview) -> None:
-        slot = Slot(self, len(frame))
+    def _take(self, frame: memoryview, now_ms: float) -> None:
+        slot = Slot(self, len(frame), now_ms)
         if frame[4 : 4 + API_KEY_BYTES] != PRODUCE_KEY:
             slot.is_begun = True
             self._begun += 1
@@ -312,6 +340,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
+        now_ms = slot.filled_ms = self._now_ms()
         self._settled(slot)
         if not slot.counts:
             self._waiting -= 1
@@ -331,9 +360,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             freed += done.size
             done.size = 0
             out.extend(done.answer)
+            if done.api_counts is not None:
+                done.api_counts.answered(done, now_ms)
         self._pending_bytes -= freed
         if out and not self._transport.is_closing():
             self._transport.writelines(out)
+            self._counts.bytes_out += sum(map(len, out))
             if self._unsent:
                 self._leaves_unread(out)
         if self._finished and not slots:
@@ -417,6 +449,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def give_up(self, why: str) -> None:
         """Close on a client that broke the protocol or cannot be answered."""
         log.info("closing the connection of %s: %s", self.peer, why)
+        self._counts.closed["protocol"] += 1
         self.close()
 
     def rests(self) -> None:
@@ -426,6 +459,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def cut_off(self, why: str) -> None:
         """End at once: a client that does not read would keep a closing connection for ever."""
         log.info("cutting off %s: %s", self.peer, why)
+        self._counts.closed["silent"] += 1
         if self._transport is not None:
             self._transport.abort()
 

@@ -117,6 +117,10 @@ class Connections:
     def __iter__(self) -> Iterator[ClientConnection]:
         return iter(tuple(self._seen))
 
+    def by_listener(self) -> Counter[str]:
+        """How many there are on each listener that had one."""
+        return self._by_listener
+
     def admit(self, connection: ClientConnection) -> bool:
         """Whether a connection that was accepted may stay."""
         refusal = self._refusal(connection.host)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.failures import FORESEEN, error_code_of, message_of
+from raylog.actors.metrics.errors import codes_in
 from raylog.actors.runtime.base import Buffer
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import EncodeError
@@ -130,6 +130,7 @@ class RequestContext:
         if self.is_large:
             self.gateway.runtime.start(self._reply_aside(response, version), str(self))
             return
+        self.gateway.counts.errors.answered(self.header.api_key, response)
         try:
             answer = self._encoded(response, version)
         except EncodeError:
@@ -143,13 +144,16 @@ class RequestContext:
 
     async def _reply_aside(self, response: Any, version: int) -> None:
         """Answer with what takes long to encode."""
+
+        def encode() -> tuple[list[Buffer], list[int]]:
+            return self._encoded(response, version), codes_in(response)
+
         try:
-            answer = await self.gateway.large_requests.encode(
-                partial(self._encoded, response, version)
-            )
+            answer, codes = await self.gateway.large_requests.encode(encode)
         except EncodeError:
             self._cannot_be_written()
         else:
+            self.gateway.counts.errors.add(self.header.api_key, codes)
             self.slot.fill(answer)
 
     def _cannot_be_written(self) -> None:

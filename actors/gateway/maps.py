@@ -83,6 +83,10 @@ class SegmentMaps:
         self._maps_max = maps_max
         self._maps: OrderedDict[tuple[str, str], SegmentMap] = OrderedDict()
 
+    def __len__(self) -> int:
+        """How many files are mapped."""
+        return len(self._maps)
+
     def slice(
         self, directory: str, segment_id: str, position: int, length: int
     ) -> memoryview | None:

@@ -387,7 +387,7 @@ def test_so_many_requests_of_a_connection_may_wait() -> None:
     async def scenario(world: World) -> None:
         client = world.client()
         connection = client.connection
-        slots = [Slot(connection, 0) for _ in range(WAITING_MAX)]
+        slots = [Slot(connection, 0, 0.0) for _ in range(WAITING_MAX)]
         connection._slots.extend(slots)
         for slot in slots[:-1]:
             slot.wait(lambda: None)

@@ -1,0 +1,78 @@
+"""What a gateway counts of its clients' requests and connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.actors.metrics.counts import Histogram
+from raylog.actors.metrics.errors import ErrorCounts, api_name
+from raylog.actors.metrics.families import gateway as families
+from raylog.actors.metrics.samples import Samples
+
+if TYPE_CHECKING:
+    from raylog.actors.gateway.connection import Slot
+
+_BOUNDS = families.REQUEST_SECONDS.bounds
+
+
+class ApiCounts:
+    """The requests of one API."""
+
+    __slots__ = ("local", "queue", "remote", "requests", "seconds", "send")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.seconds = Histogram(_BOUNDS)
+        self.queue = Histogram(_BOUNDS)
+        self.local = Histogram(_BOUNDS)
+        self.remote = Histogram(_BOUNDS)
+        self.send = Histogram(_BOUNDS)
+
+    def answered(self, slot: Slot, now_ms: float) -> None:
+        """Count the times of a request whose answer leaves."""
+        begun_ms, filled_ms = slot.begun_ms, slot.filled_ms
+        left_ms = slot.left_ms or filled_ms
+        self.seconds.observe((now_ms - slot.taken_ms) / 1000)
+        self.queue.observe((begun_ms - slot.taken_ms) / 1000)
+        self.local.observe((left_ms - begun_ms) / 1000)
+        self.remote.observe((filled_ms - left_ms) / 1000)
+        self.send.observe((now_ms - filled_ms) / 1000)
+
+
+class GatewayCounts:
+    """All that one gateway counts."""
+
+    __slots__ = ("_apis", "accepted", "bytes_in", "bytes_out", "closed", "errors")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.accepted = 0
+        self.closed = {"limit": 0, "silent": 0, "protocol": 0}
+        """Connections that were closed from here, by reason."""
+        self.errors = ErrorCounts()
+        self._apis: dict[int, ApiCounts] = {}
+
+    def begun(self, slot: Slot, api_key: int, now_ms: float) -> None:
+        """A request of a known API begins to be handled."""
+        counts = self._apis.get(api_key)
+        if counts is None:
+            counts = self._apis[api_key] = ApiCounts()
+        counts.requests += 1
+        slot.api_counts = counts
+        slot.begun_ms = now_ms
+
+    def sample(self, samples: Samples) -> None:
+        """Tell all of it."""
+        for api_key, counts in self._apis.items():
+            api = api_name(api_key)
+            samples.add(families.REQUESTS, counts.requests, api)
+            samples.histogram(families.REQUEST_SECONDS, counts.seconds, api)
+            for stage in ("queue", "local", "remote", "send"):
+                samples.histogram(families.STAGE_SECONDS, getattr(counts, stage), api, stage)
+        self.errors.sample(samples)
+        samples.add(families.NETWORK_BYTES, self.bytes_in, "in")
+        samples.add(families.NETWORK_BYTES, self.bytes_out, "out")
+        samples.add(families.ACCEPTED, self.accepted)
+        for reason, count in self.closed.items():
+            samples.add(families.CLOSED, count, reason)

@@ -1,0 +1,66 @@
+"""What gateways tell: requests and connections of clients."""
+
+from __future__ import annotations
+
+from raylog.actors.metrics.family import Scope, Table
+
+TABLE = Table(
+    "Requests and connections",
+    Scope.PROCESS,
+    "Told by each gateway. `api` is the name of a Kafka API, such as `Produce`. A request's time "
+    "begins when the gateway has all of it and takes it from the connection, and ends when the "
+    "answer is handed to the operating system.",
+)
+REQUESTS = TABLE.counter("raylog_requests_total", "Requests begun.", "api")
+REQUEST_SECONDS = TABLE.histogram(
+    "raylog_request_seconds",
+    "Time from a request to its answer. A Fetch waits for records for as long as its client wants.",
+    "api",
+)
+STAGE_SECONDS = TABLE.histogram(
+    "raylog_request_stage_seconds",
+    "The same by `stage`: `queue` (until the handler starts: decoding, turns of large requests), "
+    "`local` (the handler in the gateway), `remote` (waiting for replicas, coordinators, the "
+    "controller or for records) and `send` (waiting for earlier answers of the connection).",
+    "api",
+    "stage",
+)
+ERRORS = TABLE.counter(
+    "raylog_errors_total",
+    "Error codes in answers, one for each partition or other item that failed. `code` is the name "
+    "of a Kafka error. Coordinators tell those of the requests that they answer.",
+    "api",
+    "code",
+)
+NETWORK_BYTES = TABLE.counter(
+    "raylog_network_bytes_total",
+    "Bytes from (`in`) and to (`out`) clients.",
+    "direction",
+)
+CONNECTIONS = TABLE.gauge("raylog_connections", "Open connections of clients.", "listener")
+ACCEPTED = TABLE.counter("raylog_connections_accepted_total", "Connections accepted.")
+CLOSED = TABLE.counter(
+    "raylog_connections_closed_total",
+    "Connections that the broker closed, by `reason`: `limit` (max.connections.per.ip), `silent` "
+    "(idle for too long, or too slow) and `protocol` (what cannot be answered: unknown requests, "
+    "requests that cannot be read or are too large, failed writes with acks=0).",
+    "reason",
+)
+IN_FLIGHT = TABLE.gauge("raylog_requests_in_flight", "Requests that are not answered yet.")
+PARKED = TABLE.gauge(
+    "raylog_requests_parked",
+    "Of those in flight: they wait for records or for other members of a group.",
+)
+HELD_BACK = TABLE.gauge(
+    "raylog_requests_held_back",
+    "Requests that wait for a replica or coordinator that does not take them as fast as they come.",
+)
+PAUSED = TABLE.gauge(
+    "raylog_connections_paused", "Connections of which nothing is read at the moment."
+)
+MEMORY = TABLE.gauge(
+    "raylog_request_memory_bytes",
+    "Memory of requests, and of answers that clients do not read (queued.max.request.bytes).",
+)
+FETCH_SESSIONS = TABLE.gauge("raylog_fetch_sessions", "Incremental fetch sessions of clients.")
+SEGMENT_MAPS = TABLE.gauge("raylog_segment_maps", "Segment files that are mapped for fetches.")
