@@ -15,6 +15,22 @@ OWN = (
         "is a free one. Unset: nowhere. Who reaches it may read, and change nothing.",
     ),
     ConfigKey(
+        "metrics.topics.max",
+        _T.INT,
+        "200",
+        "Topics that each process of a broker gives time series of their own in its metrics; the "
+        "others are told together.",
+        low=0,
+    ),
+    ConfigKey(
+        "metrics.groups.max",
+        _T.INT,
+        "200",
+        "Groups that each coordinator gives time series of their own in its metrics; the others "
+        "are told together.",
+        low=0,
+    ),
+    ConfigKey(
         "raylog.interceptors.timeout.ms",
         _T.INT,
         "5000",

@@ -56,6 +56,12 @@ def lodger_name(name: str, host: str) -> str:
     return f"{name}{_LODGES_AT}{host}"
 
 
+def process_label(name: str) -> str:
+    """What metrics call an actor: its role, and its number among those of the role."""
+    role, *numbers = name.rpartition(_LODGES_AT)[0 if _LODGES_AT in name else 2].split("/")[1:]
+    return "-".join([role, *numbers[-1:]])
+
+
 def host_of(name: str) -> str:
     """The actor in whose process the one of that name lives: itself, unless it is a lodger."""
     return name.rpartition(_LODGES_AT)[2]

@@ -34,6 +34,7 @@ from raylog.actors.broker.noting import note_end, note_start
 from raylog.actors.broker.placed import open_directory
 from raylog.actors.broker.pool import pool_of
 from raylog.actors.broker.refused_settings import RefusedSettings
+from raylog.actors.broker.sampling import BrokerMetrics, Parts
 from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.spec import broker_spec as broker_spec
 from raylog.actors.broker.succession import Succession
@@ -42,7 +43,6 @@ from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
-    AllocateProducerIds,
     AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
@@ -63,6 +63,7 @@ from raylog.actors.metadata.voting import (
     VoterLog,
     VoterState,
 )
+from raylog.actors.metrics.samples import Sample
 from raylog.actors.names import GATEWAY
 from raylog.actors.ports import LogDirStatus, PartitionKey
 from raylog.actors.runtime.base import (
@@ -77,7 +78,6 @@ from raylog.actors.runtime.base import (
 from raylog.actors.runtime.processes import cores_here
 from raylog.wire.errors import (
     BrokerNotAvailable,
-    CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
     NotController,
@@ -112,7 +112,7 @@ class BrokerActor:
         self._broker_ids = broker_ids
         self._initial_voters = tuple((one, name) for one, name in initial_voters)
         self._listeners = read_listeners(self._settings)
-        self._health = HealthListener(self._settings, self._standing)
+        self._health = HealthListener(runtime, self._settings, self._standing, self.scrape)
         self._incarnation = f"{runtime.random.getrandbits(64):016x}"
         self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
         self._succession = Succession(
@@ -127,8 +127,7 @@ class BrokerActor:
             place=place,
         )
         self._refused_settings = RefusedSettings()
-        self._broker_epoch = -1
-        self._state = "starting"
+        self._broker_epoch, self._state = -1, "starting"
         self._failure: Exception | None = None
         self._place = place
         self._seat: Seat | None = None
@@ -180,7 +179,7 @@ class BrokerActor:
         survivors = await self._family.survivors()
         self._listeners = await on_this_node(self._runtime, self._listeners, self._settings)
         self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
-        await self._health.open()
+        await self._health.open(self._data)
         return survivors
 
     def _make_family(self) -> None:
@@ -204,6 +203,9 @@ class BrokerActor:
             place=self._place,
             progressed=self._progressed,
         )
+        seat, starts = self._require_seat(), self._last.starts
+        parts = Parts(self._machine, self._family, self._controller, seat, str(self._path), starts)
+        self._metrics = BrokerMetrics(self._runtime, self._cluster_id, parts, self._standing)
 
     def _hold_ports(self, *, adopting: bool) -> None:
         kept = {} if self._last.clean else self._last.ports
@@ -273,6 +275,11 @@ class BrokerActor:
         """Whether this broker serves."""
         self._require_open()
         return self._health.now()
+
+    async def scrape(self) -> list[Sample]:
+        """The metrics of all processes of this broker; if it tells for all, of the controller."""
+        self._require_open()
+        return await self._metrics.scrape()
 
     async def ping(self) -> dict[str, object]:
         """Who is here."""
@@ -535,10 +542,7 @@ class BrokerActor:
     async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
         """Ask the controller for other in-sync replicas; raises what the call to it raises."""
         asked = AlterPartitions(self._broker_id, self._broker_epoch, changes)
-        outcomes: list[IsrOutcome] = await self._controller.call(
-            "alter_partitions", asked, timeout_ms=CALL_TIMEOUT_MS
-        )
-        return outcomes
+        return await self._controller.alter_partitions(asked)
 
     # ---- for coordinators ----------------------------------------------------------------
 
@@ -556,14 +560,7 @@ class BrokerActor:
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """Ask the controller for producer ids; raises CoordinatorNotAvailable if it is silent."""
         self._require_open()
-        asked = AllocateProducerIds(self._broker_id, self._broker_epoch)
-        try:
-            block: ProducerIdBlock = await self._controller.call(
-                "allocate_producer_ids", asked, timeout_ms=CALL_TIMEOUT_MS
-            )
-        except (ActorGone, PeerLost, PeerTimeout) as failure:
-            raise CoordinatorNotAvailable(f"the controller is silent: {failure}") from failure
-        return block
+        return await self._controller.allocate_producer_ids(self._broker_id, self._broker_epoch)
 
     # ---- describing ----------------------------------------------------------------------
 
@@ -592,6 +589,7 @@ class BrokerActor:
             vote_trouble="" if self._seat is None else self._seat.trouble,
             listening=self._listeners.listening,
             endpoints=self._listeners.advertised,
+            http=self._health.address,
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:

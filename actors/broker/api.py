@@ -18,6 +18,7 @@
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
 | replace_controller | None once another process is started as the controller, near here    |
 | health            | BrokerHealth                                                          |
+| scrape            | list of Sample: the metrics of all its processes                      |
 | ping              | dict                                                                  |
 """
 
@@ -89,6 +90,8 @@ class BrokerStatus:
     """Where it listens."""
     endpoints: tuple[Endpoint, ...] = ()
     """What clients are told to connect to, that of the inter-broker listener first."""
+    http: str = ""
+    """host:port where its health and metrics are told; "" where they are not."""
 
     @property
     def bootstrap(self) -> str:

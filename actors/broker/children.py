@@ -27,6 +27,15 @@ class Letter:
     answered: Callable[[Any], None] | None
 
 
+def taken_from(children: dict[str, Child]) -> list[Child]:
+    """All children of a kind, whose end is no loss any more."""
+    taken = list(children.values())
+    children.clear()
+    for child in taken:
+        child.forget()
+    return taken
+
+
 class Child:
     """A running child: calls to it happen one after the other, in the order they were posted.
 

@@ -12,18 +12,27 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from raylog.actors.controller.api import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatAnswer
+from raylog.actors.controller.api import (
+    HEARTBEAT,
+    AllocateProducerIds,
+    AlterPartitions,
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    IsrOutcome,
+    ProducerIdBlock,
+)
 from raylog.actors.metadata.voting import VoterState
 from raylog.actors.names import broker_name, controller_name
 from raylog.actors.plain import taken
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import KafkaError, NotController, StaleBrokerEpoch
+from raylog.wire.errors import CoordinatorNotAvailable, KafkaError, NotController, StaleBrokerEpoch
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 RETRY_MS = (10, 500)
 """First and longest wait before a call is repeated."""
 LOCATE_TIMEOUT_MS = 1_000
+CALL_TIMEOUT_MS = 5_000
 
 
 class ControllerPort:
@@ -73,6 +82,24 @@ class ControllerPort:
             raise PeerLost(f"another controller has come before {method} was answered") from None
         finally:
             del self._calls[calling]
+
+    async def alter_partitions(self, asked: AlterPartitions) -> list[IsrOutcome]:
+        """What became of each change of in-sync replicas; raises what `call` raises."""
+        outcomes: list[IsrOutcome] = await self.call(
+            "alter_partitions", asked, timeout_ms=CALL_TIMEOUT_MS
+        )
+        return outcomes
+
+    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
+        """A block of producer ids; raises CoordinatorNotAvailable if the controller is silent."""
+        asked = AllocateProducerIds(broker_id, broker_epoch)
+        try:
+            block: ProducerIdBlock = await self.call(
+                "allocate_producer_ids", asked, timeout_ms=CALL_TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout) as failure:
+            raise CoordinatorNotAvailable(f"the controller is silent: {failure}") from failure
+        return block
 
     async def locate(self, voters: Iterable[int]) -> bool:
         """Ask voters, by broker id, who the controller is; whether it is another than before.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from raylog.actors.backoff import Backoff
 from raylog.actors.broker.api import ChildStatus
-from raylog.actors.broker.children import Child
+from raylog.actors.broker.children import Child, taken_from
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate
@@ -215,16 +215,17 @@ class Coordinators:
     def take_all(self) -> list[Child]:
         """Every running coordinator, which is no longer kept alive from here."""
         self._ending = True
-        ending = list(self._running.values())
-        self._running.clear()
-        for child in ending:
-            child.forget()
-        return ending
+        return taken_from(self._running)
 
     @property
     def starting(self) -> dict[str, str]:
         """Names of those being started, to their roles."""
         return {name: role for role, name in self._starting.items()}
+
+    @property
+    def refs(self) -> list[ActorRef]:
+        """Every coordinator that runs."""
+        return [child.ref for child in self._running.values()]
 
     def describe(self) -> list[ChildStatus]:
         """Every running coordinator."""

@@ -12,7 +12,7 @@ from typing import Any
 from raylog.actors.backoff import Backoff
 from raylog.actors.broker import effects as do
 from raylog.actors.broker.api import ChildStatus
-from raylog.actors.broker.children import Child
+from raylog.actors.broker.children import Child, taken_from
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.coordinators import TOPICS, Coordinators
 from raylog.actors.broker.effects import Effect
@@ -394,6 +394,7 @@ class Family:
             "replication": replication_settings(self._settings),
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
             "cleaner": cleaner_settings(self._settings),
+            "topics_max": self._settings.number("metrics.topics.max"),
         }
         spec = ActorSpec(name, REPLICA, args, self._place, houses=(GATEWAY,))
         if delay_ms:
@@ -521,9 +522,9 @@ class Family:
         """Stop gateways first, so that clients go elsewhere; then close the logs."""
         self._ending = True
         for ending in (
-            _taken(self._gateways),
+            taken_from(self._gateways),
             self._coordinators.take_all(),
-            _taken(self._replicas) + _taken(self._shelters),
+            taken_from(self._replicas) + taken_from(self._shelters),
         ):
             await asyncio.gather(*(self._end(child.ref) for child in ending))
         while starting := self._starting | self._coordinators.starting:
@@ -539,6 +540,12 @@ class Family:
         await self._runtime.dismiss(ref)
 
     # ---- describing ----------------------------------------------------------------------
+
+    @property
+    def refs(self) -> list[ActorRef]:
+        """Every child that runs."""
+        groups = (self._replicas, self._shelters, self._gateways)
+        return [child.ref for group in groups for child in group.values()] + self._coordinators.refs
 
     async def partitions(self) -> list[PartitionStatus]:
         """Figures of every partition that is open, as far as the replicas answer."""
@@ -583,15 +590,6 @@ class Family:
             ChildStatus(name, role, 0, "", "starting", 0) for name, role in starting.items()
         )
         return children
-
-
-def _taken(children: dict[str, Child]) -> list[Child]:
-    """All children of a kind, whose end is no loss any more."""
-    taken = list(children.values())
-    children.clear()
-    for child in taken:
-        child.forget()
-    return taken
 
 
 def _running(ref: ActorRef, restarts: int, state: str, partitions: int) -> ChildStatus:

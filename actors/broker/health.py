@@ -1,18 +1,20 @@
-"""Whether a broker serves, and who may ask over HTTP (`health.listener`).
+"""What a broker tells over HTTP (`health.listener`): whether it serves, and its metrics.
 
 | path     | answer                                                                            |
 |----------|-----------------------------------------------------------------------------------|
 | /healthz | 200 while the broker's process runs and its event loop turns                      |
 | /readyz  | 200 while the broker serves; else 503, and `reasons` says what is missing         |
+| /metrics | what all its processes have counted, for Prometheus                               |
 
-Both are made of what the broker knows already: nobody else is asked.
+The first two are made of what the broker knows already: nobody else is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raylog.actors.broker.api import BrokerHealth
 from raylog.actors.broker.family import Family
@@ -20,11 +22,13 @@ from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.succession import Succession
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import Endpoint
+from raylog.actors.metrics.samples import Sample
 from raylog.actors.names import GATEWAY
-from raylog.wire.errors import InvalidConfig
+from raylog.actors.runtime.base import Runtime
+from raylog.wire.errors import InvalidConfig, KafkaError
 
 if TYPE_CHECKING:
-    from raylog.actors.runtime.http import HttpServer
+    from raylog.actors.runtime.http import HttpAnswer, HttpServer
 
 SETTING = "health.listener"
 _RUNNING = "running"
@@ -96,10 +100,29 @@ def address_of(settings: BrokerSettings) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+class Ports(Protocol):
+    """The ports that a broker has had, as its directory remembers them (`DataDirectory`)."""
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """By listener."""
+
+    def remember_port(self, listener: str, port: int) -> None:
+        """Note where it listens now."""
+
+
 class HealthListener:
     """A broker's health, and the port where it is told."""
 
-    def __init__(self, settings: BrokerSettings, standing: Callable[[], Standing]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: BrokerSettings,
+        standing: Callable[[], Standing],
+        scrape: Callable[[], Awaitable[list[Sample]]],
+    ) -> None:
+        self._runtime = runtime
+        self._scrape = scrape
         self._address = address_of(settings)
         self._session_ms = settings.number("broker.session.timeout.ms")
         self._standing = standing
@@ -107,21 +130,36 @@ class HealthListener:
         self._told = ""
         """host:port where it is told."""
 
-    async def open(self) -> None:
-        """Listen, where that is wanted; raises InvalidConfig if the port is taken."""
+    async def open(self, remembered: Ports) -> None:
+        """Listen, where that is wanted; raises InvalidConfig if the port is taken.
+
+        Where any port will do it is the one of last time, if that is free: Prometheus looks there.
+        """
         if self._address is None:
             return
         from raylog.actors.runtime.http import HttpServer  # an embedded broker need not load it
 
         host, port = self._address
-        self._server = HttpServer({"/healthz": self._healthz, "/readyz": self._readyz})
+        self._server = HttpServer(
+            {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+        )
         try:
-            bound = await self._server.listen(host, port)
+            bound = await self._listen(self._server, host, port or remembered.ports.get(SETTING, 0))
         except OSError as taken:
             raise InvalidConfig(
                 f"cannot listen on {SETTING} {host}:{port}: {taken.strerror}"
             ) from taken
         self._told = Endpoint("", host, bound).address
+        remembered.remember_port(SETTING, bound)
+
+    async def _listen(self, server: HttpServer, host: str, port: int) -> int:
+        try:
+            return await server.listen(host, port)
+        except OSError as taken:
+            assert self._address is not None
+            if self._address[1] or taken.errno != errno.EADDRINUSE:
+                raise
+            return await server.listen(host, 0)
 
     def close(self) -> None:
         """Listen no longer."""
@@ -140,10 +178,30 @@ class HealthListener:
             listener=self._told,
         )
 
-    def _healthz(self) -> tuple[HTTPStatus, Mapping[str, object]]:
-        return HTTPStatus.OK, {"broker": self._standing().broker_id, "alive": True}
+    def _healthz(self, _: str) -> HttpAnswer:
+        from raylog.actors.runtime.http import document
 
-    def _readyz(self) -> tuple[HTTPStatus, Mapping[str, object]]:
+        return document(HTTPStatus.OK, {"broker": self._standing().broker_id, "alive": True})
+
+    def _readyz(self, _: str) -> HttpAnswer:
+        from raylog.actors.runtime.http import document
+
         health = self.now()
         status = HTTPStatus.SERVICE_UNAVAILABLE if health.reasons else HTTPStatus.OK
-        return status, health.document()
+        return document(status, health.document())
+
+    async def _metrics(self, accept: str) -> HttpAnswer:
+        from raylog.actors.metrics.exposition import exposition
+        from raylog.actors.runtime.http import HttpAnswer, refusal
+
+        try:
+            samples = await self._scrape()
+        except KafkaError as early:
+            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(early))
+        told = await self._runtime.run_blocking(exposition, samples, accept)
+        return HttpAnswer(HTTPStatus.OK, told.body, told.content_type)
+
+    @property
+    def address(self) -> str:
+        """host:port where it is told; "" where it is not."""
+        return self._told

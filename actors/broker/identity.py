@@ -306,6 +306,15 @@ class DataDirectory:
         self.last = last
         self._write("state.json", asdict(last), durable=durable and self._fsync)
 
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where the broker listened last, by listener."""
+        return self.last.ports
+
+    def remember_port(self, listener: str, port: int) -> None:
+        """Write down where one listener is, beside the others."""
+        self.remember_ports({**self.last.ports, listener: port})
+
     def remember_ports(self, ports: dict[str, int]) -> None:
         """Note where this process listens."""
         self._remember_if_possible(replace(self.last, ports=ports))

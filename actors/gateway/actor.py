@@ -66,10 +66,10 @@ class GatewayActor:
         settings: dict[str, str],
     ) -> None:
         self.runtime = runtime
-        self.counts = GatewayCounts()
         self.cluster_id = cluster_id
         self.broker_id = broker_id
         self.settings = BrokerSettings(settings)
+        self.counts = GatewayCounts(self.settings.number("metrics.topics.max"))
         self.served = served_versions(
             two_phase_commit=self.settings.flag("transaction.two.phase.commit.enable")
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from raylog.actors.metrics.counts import Histogram
+from raylog.actors.metrics.counts import Bounded, Histogram
 from raylog.actors.metrics.errors import ErrorCounts, api_name
 from raylog.actors.metrics.families import gateway as families
 from raylog.actors.metrics.samples import Samples
@@ -39,18 +40,28 @@ class ApiCounts:
         self.send.observe((now_ms - filled_ms) / 1000)
 
 
+class TopicBytes:
+    """What was sent of one topic."""
+
+    __slots__ = ("out",)
+
+    def __init__(self) -> None:
+        self.out = 0
+
+
 class GatewayCounts:
     """All that one gateway counts."""
 
-    __slots__ = ("_apis", "accepted", "bytes_in", "bytes_out", "closed", "errors")
+    __slots__ = ("_apis", "accepted", "bytes_in", "bytes_out", "closed", "errors", "topics")
 
-    def __init__(self) -> None:
+    def __init__(self, topics_max: int) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
         self.accepted = 0
         self.closed = {"limit": 0, "silent": 0, "protocol": 0}
         """Connections that were closed from here, by reason."""
         self.errors = ErrorCounts()
+        self.topics = Bounded(TopicBytes, topics_max)
         self._apis: dict[int, ApiCounts] = {}
 
     def begun(self, slot: Slot, api_key: int, now_ms: float) -> None:
@@ -62,6 +73,12 @@ class GatewayCounts:
         slot.api_counts = counts
         slot.begun_ms = now_ms
 
+    def forget_topics(self, existing: Container[str]) -> None:
+        """End the series of topics that are gone."""
+        for topic, _ in tuple(self.topics.items()):
+            if topic not in existing:
+                self.topics.forget(topic)
+
     def sample(self, samples: Samples) -> None:
         """Tell all of it."""
         for api_key, counts in self._apis.items():
@@ -71,6 +88,8 @@ class GatewayCounts:
             for stage in ("queue", "local", "remote", "send"):
                 samples.histogram(families.STAGE_SECONDS, getattr(counts, stage), api, stage)
         self.errors.sample(samples)
+        for topic, counted in self.topics.items():
+            samples.add(families.BYTES_OUT, counted.out, topic)
         samples.add(families.NETWORK_BYTES, self.bytes_in, "in")
         samples.add(families.NETWORK_BYTES, self.bytes_out, "out")
         samples.add(families.ACCEPTED, self.accepted)

@@ -16,6 +16,7 @@ AT_ONCE = 1_000
 
 async def sample_gateway(gateway: GatewayActor, samples: Samples) -> None:
     """Tell how everything stands that clients may wait for."""
+    gateway.counts.forget_topics(gateway.cluster.image.topic_ids)
     in_flight = parked = paused = 0
     for number, connection in enumerate(gateway.connections, 1):
         requests, waiting = connection.in_flight

@@ -56,6 +56,10 @@ class Bounded(Generic[C]):
             self._others = self._make()
         return self._others
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a name has its own counts."""
+        return name in self._own
+
     def forget(self, name: str) -> None:
         """The name is gone: another may have its place."""
         self._own.pop(name, None)

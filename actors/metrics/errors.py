@@ -54,7 +54,8 @@ def error_name(code: int) -> str:
 def codes_in(response: Any) -> list[int]:
     """The error codes of an answer but 0, one for each item that failed."""
     found: list[int] = []
-    collect = _collector(type(response))
+    kind: type = type(response)
+    collect = _collector(kind)
     if collect is not None:
         collect(response, found)
     return found

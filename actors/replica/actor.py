@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from raylog.actors.metrics.samples import ProcessMetrics
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.plain import cut, taken
 from raylog.actors.ports import (
@@ -38,6 +39,7 @@ from raylog.actors.replica.opening import close_logs, open_logs
 from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.partition_files import PartitionFiles
 from raylog.actors.replica.produce import Write, Writes
+from raylog.actors.replica.sampling import TOPICS_MAX, ReplicaMetrics
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.replica.throttler import Throttler
@@ -88,6 +90,7 @@ class ReplicaActor:
         replication: ReplicationSettings | None = None,
         retention_check_interval_ms: int = 300_000,
         cleaner: CleanerSettings | None = None,
+        topics_max: int = TOPICS_MAX,
     ) -> None:
         self._runtime = runtime
         self._name = name
@@ -97,6 +100,7 @@ class ReplicaActor:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
+        self._metrics = ReplicaMetrics(runtime, self._partitions, topics_max)
         self._flush_failed: set[PartitionKey] = set()
         """Closed logs whose flush failed: what was not flushed is in doubt."""
         self._cleaner = Cleaner(
@@ -187,7 +191,8 @@ class ReplicaActor:
             config.min_isr,
             self._replication.lag_ms_max,
         )
-        return Partition(key, asked.topic, opened, config, machine, self)
+        counts = self._metrics.opened(asked.topic)
+        return Partition(key, asked.topic, opened, config, machine, self, counts=counts)
 
     def _opened(self, asked: OpenPartition, failures: dict[PartitionKey, str]) -> OpenedPartition:
         key = (asked.topic_id, asked.partition)
@@ -220,6 +225,7 @@ class ReplicaActor:
 
     async def _close(self, closing: list[Partition], delete: bool) -> None:
         for partition in closing:
+            self._metrics.closed(partition)
             self._following.leave(partition)
             partition.fail_waiting(NotLeaderOrFollower("the replica is closed"))
             self.has_news(partition)
@@ -260,6 +266,12 @@ class ReplicaActor:
             else partition.status()
             for key, partition in self._partitions.items()
         ]
+
+    async def metrics(self) -> ProcessMetrics:
+        """What this process has counted."""
+        fetches = sum(session.parked is not None for session in self._sessions.values())
+        waiting = {"fetch": fetches, "follower": self._serving.parked}
+        return await self._metrics.sample(self._upkeep, self._cleaner, waiting)
 
     # ---- links ---------------------------------------------------------------------------
 

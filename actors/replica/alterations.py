@@ -76,7 +76,7 @@ class Alterations:
 
     def _answered(self, partition: Partition, proposal: Proposal, outcome: IsrOutcome) -> bool:
         if outcome.error in _SETTLED:
-            partition.handle(
+            partition.isr_altered(
                 IsrAltered(proposal, outcome.leader_epoch, outcome.partition_epoch, outcome.isr)
             )
             return True

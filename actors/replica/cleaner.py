@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from raylog.actors.ports import PartitionKey
@@ -47,6 +48,16 @@ class _Due(NamedTuple):
     partition: Partition
 
 
+@dataclass(slots=True)
+class CleanerCounts:
+    """What has been cleaned."""
+
+    done: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    reclaimed_bytes: int = 0
+
+
 class Cleaner:
     """Shell of the cleaning: which log when is the log's decision."""
 
@@ -70,6 +81,12 @@ class Cleaner:
         self._sweeping = False
         self._closed = 0
         """Segments closed since the last log was chosen."""
+        self.counts = CleanerCounts()
+
+    @property
+    def candidates(self) -> int:
+        """How many logs may be due soon."""
+        return len(self._noted)
 
     def note(self, partition: Partition) -> None:
         """A log may be due, or have more to clean, than when it was looked at last."""
@@ -106,8 +123,10 @@ class Cleaner:
             if not await self._has_turn(due.dirty_ratio):
                 await self._runtime.sleep(ASK_EVERY_MS / 1000)
             elif await self._clean(due):
+                self.counts.done += 1
                 cleaned += 1
             else:
+                self.counts.failed += 1
                 failed.add(due.partition.key)
         return cleaned
 
@@ -240,6 +259,8 @@ class Cleaner:
             log.warning("cleaning of %s begins anew later: %s", partition.name, lost)
             return False
         took_s = (self._runtime.monotonic_ms() - start_ms) / 1000
+        self.counts.seconds += took_s
+        self.counts.reclaimed_bytes += max(0, size - partition.log.size)
         if isinstance(job.work, Correction):
             for damage in job.damages:
                 log.error("timestamps were not corrected: %s", damage)

@@ -203,7 +203,22 @@ class LeaderProgress:
 
     def has_enough(self, min_isr: int) -> bool:
         """Whether as many are in sync as min.insync.replicas demands of these replicas."""
-        return len(self.isr) >= min(min_isr, len(self._replicas))
+        return self.spare_replicas(min_isr) >= 0
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether replicas are missing among those in sync."""
+        return len(self.isr) < len(self._replicas)
+
+    def spare_replicas(self, min_isr: int) -> int:
+        """How many more are in sync than `has_enough` demands; below 0: so many are missing."""
+        return len(self.isr) - min(min_isr, len(self._replicas))
+
+    def lag_records(self, log_end_offset: int) -> int:
+        """What the furthest follower that has told its log end lacks."""
+        ends = [one.log_end_offset for one in self._followers.values()]
+        told = [end for end in ends if end != UNKNOWN_OFFSET]
+        return max((log_end_offset - end for end in told), default=0)
 
     def waits_to_join(self, broker_id: int) -> bool:
         """Whether a follower is not in sync, nor about to be."""

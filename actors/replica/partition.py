@@ -24,6 +24,7 @@ from raylog.actors.replica.api import (
     ProduceAnswer,
 )
 from raylog.actors.replica.config import PartitionConfig
+from raylog.actors.replica.counts import TopicCounts
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import (
     Appended,
@@ -31,6 +32,7 @@ from raylog.actors.replica.machine import (
     Event,
     FailUnsafe,
     Follow,
+    IsrAltered,
     LeadershipChanged,
     MinIsrChanged,
     PartitionMachine,
@@ -145,6 +147,8 @@ class Partition:
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
+    counts: TopicCounts = field(default_factory=TopicCounts)
+    """Where it counts."""
 
     @property
     def name(self) -> str:
@@ -173,9 +177,21 @@ class Partition:
 
     def lead(self, leadership: PartitionLeadership) -> None:
         """Take in committed leadership; older epochs change nothing."""
-        self.handle(
+        self._may_change_isr(
             LeadershipChanged(leadership, self.log.log_end_offset, self.host.monotonic_ms())
         )
+
+    def isr_altered(self, event: IsrAltered) -> None:
+        """Take in what the controller has made of a proposal."""
+        self._may_change_isr(event)
+
+    def _may_change_isr(self, event: LeadershipChanged | IsrAltered) -> None:
+        """Give the machine an event, and count what it changes while the same leader leads."""
+        progress = self.machine.progress
+        before = None if progress is None else progress.isr
+        self.handle(event)
+        if progress is not None and before is not None and self.machine.progress is progress:
+            self.counts.isr_changed(before, progress.isr)
 
     def configure(self, config: PartitionConfig) -> None:
         """Obey another configuration from now on."""
@@ -258,6 +274,10 @@ class Partition:
             set_log_append_time(batch, now_ms)
             header = read_header(batch)
         info = log.append(batch, header, self.machine.leader_epoch, now_ms)
+        counts = self.counts
+        counts.batches_in += 1
+        counts.bytes_in += len(batch)
+        counts.records_in += info.next_offset - info.base_offset
         answer = ProduceAnswer(info.base_offset, append_time, log.log_start_offset)
         self.handle(Appended(info.next_offset, self.host.monotonic_ms()))
         if self.followers:

@@ -240,6 +240,11 @@ class Serving:
             self.has_grown(partition)
             self.has_figures(partition)
 
+    @property
+    def parked(self) -> int:
+        """How many requests of followers wait here."""
+        return sum(session.parked is not None for session in self._sessions.values())
+
     def _look_at(self, session: FollowerSession) -> None:
         if session.parked is None:
             return
@@ -284,6 +289,8 @@ class Serving:
             key = (part.topic_id, part.partition)
             session.answered.add(key)
             session.figures.pop(key, None)
+            if part.length:
+                self._partitions[key].counts.replicated_out += part.length
         parts = parts + self._figures(session)
         cold = [one for one in payload if isinstance(one, ColdRecords)]
         if cold:

@@ -189,6 +189,7 @@ class LeaderStream:
             if part.length:
                 fetched_offset = own.log_end_offset
                 own.append_verbatim(records, now_ms)
+                partition.counts.replicated_in += part.length
                 if part.claims_end > fetched_offset:
                     own.claim(fetched_offset, part.claims_end)
                 self._changed[partition.key] = None

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, TypeVar
 
+from raylog.actors.metrics.counts import Histogram
+from raylog.actors.metrics.families.replica import FLUSH_SECONDS
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import TimePassed
@@ -53,6 +55,7 @@ class Upkeep:
         self._unsettled: dict[Partition, None] = {}
         """Led here, with followers that lag or are not in sync."""
         self._timer: Timer | None = None
+        self.flush_seconds = Histogram(FLUSH_SECONDS)
 
     def stop(self) -> None:
         """Look no more."""
@@ -78,7 +81,9 @@ class Upkeep:
                 partition.fail_waiting(failure)
                 partition.give_up_if_offline()
                 break
+            begun_ms = self._runtime.monotonic_ms()
             await self._runtime.run_blocking(job.run)
+            self.flush_seconds.observe((self._runtime.monotonic_ms() - begun_ms) / 1000)
             partition.end_flush(job, self._runtime.now_ms())
             more = not log.offline and log.recovery_point < partition.flush_target
             more = more and not partition.in_surgery

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import cast
+from typing import NamedTuple, cast
 
 import h11
 
@@ -23,13 +23,30 @@ CONNECTIONS_MAX = 64
 _METHODS = (b"GET", b"HEAD")
 
 
-HttpAnswer = tuple[HTTPStatus, Mapping[str, object]]
-"""A status and a JSON document."""
-Page = Callable[[], HttpAnswer]
+class HttpAnswer(NamedTuple):
+    """A status and a body."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str
+
+
+Page = Callable[[str], HttpAnswer | Awaitable[HttpAnswer]]
+"""Makes an answer for what the request's header `Accept` says; "" where it has none."""
+
+
+def document(status: HTTPStatus, fields: Mapping[str, object]) -> HttpAnswer:
+    """An answer in JSON."""
+    return HttpAnswer(status, json.dumps(fields).encode() + b"\n", "application/json")
+
+
+def refusal(status: HTTPStatus, why: str) -> HttpAnswer:
+    """An answer to a request that cannot be served."""
+    return document(status, {"error": why})
 
 
 class HttpServer:
-    """Serves `pages`, by path, until it is closed. A page is made at once and without waiting."""
+    """Serves `pages`, by path, until it is closed."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
@@ -63,19 +80,15 @@ class HttpServer:
         """A connection has ended."""
         self._open.pop(exchange, None)
 
-    def answer(self, method: bytes, target: bytes) -> HttpAnswer:
+    def answer(self, request: h11.Request) -> HttpAnswer | Awaitable[HttpAnswer]:
         """What a request gets."""
-        page = self._pages.get(target.partition(b"?")[0].decode("ascii", "replace"))
+        page = self._pages.get(request.target.partition(b"?")[0].decode("ascii", "replace"))
         if page is None:
             return refusal(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(self._pages)}")
-        if method not in _METHODS:
+        if request.method not in _METHODS:
             return refusal(HTTPStatus.METHOD_NOT_ALLOWED, "expected GET or HEAD")
-        return page()
-
-
-def refusal(status: HTTPStatus, why: str) -> HttpAnswer:
-    """An answer to a request that cannot be served."""
-    return status, {"error": why}
+        accepts = [value.decode("latin-1") for name, value in request.headers if name == b"accept"]
+        return page(", ".join(accepts))
 
 
 class _Exchange(asyncio.Protocol):
@@ -86,6 +99,7 @@ class _Exchange(asyncio.Protocol):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._answering: asyncio.Task[None] | None = None
         self._answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -98,6 +112,8 @@ class _Exchange(asyncio.Protocol):
         """The connection has ended."""
         if self._deadline is not None:
             self._deadline.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
         self._server.closed(self)
 
     def abort(self) -> None:
@@ -118,24 +134,31 @@ class _Exchange(asyncio.Protocol):
             self._send(refusal(HTTPStatus(broken.error_status_hint), str(broken)), b"GET")
             return
         if isinstance(event, h11.Request):
-            self._send(self._server.answer(event.method, event.target), event.method)
+            self._answered = True
+            answer = self._server.answer(event)
+            if isinstance(answer, HttpAnswer):
+                self._send(answer, event.method)
+            else:
+                loop = asyncio.get_running_loop()
+                self._answering = loop.create_task(self._send_later(answer, event.method))
+
+    async def _send_later(self, answer: Awaitable[HttpAnswer], method: bytes) -> None:
+        self._send(await answer, method)
 
     def _send(self, answer: HttpAnswer, method: bytes) -> None:
         assert self._transport is not None, "bytes come in after the connection was made"
         self._answered = True
-        status, document = answer
-        body = json.dumps(document).encode() + b"\n"
         head = h11.Response(
-            status_code=status,
-            reason=status.phrase.encode(),
+            status_code=answer.status,
+            reason=answer.status.phrase.encode(),
             headers=[
-                ("Content-Type", "application/json"),
-                ("Content-Length", str(len(body))),
+                ("Content-Type", answer.content_type),
+                ("Content-Length", str(len(answer.body))),
                 ("Cache-Control", "no-store"),
                 ("Connection", "close"),
             ],
         )
         self._transport.write(self._http.send(head) or b"")
         if method != b"HEAD":
-            self._transport.write(self._http.send(h11.Data(data=body)) or b"")
+            self._transport.write(self._http.send(h11.Data(data=answer.body)) or b"")
         self._transport.close()

@@ -538,6 +538,7 @@ class _Fetch:
         topic = gateway.cluster.image.topics.get(key[0])
         if route is None or topic is None:
             return
+        gateway.counts.topics.of(topic.name).out += part.length
         slice_ = (route.directory, part.segment_id, part.position, part.length)
         try:
             view = gateway.maps.slice(*slice_)

@@ -34,6 +34,11 @@ METADATA_OFFSET = TABLE.gauge(
 CONTROLLER_SILENCE = TABLE.gauge(
     "raylog_controller_silence_seconds", "For how long no controller has answered the broker."
 )
+CONTROLLERS = TABLE.gauge(
+    "raylog_active_controllers",
+    "1 for the broker that tells of the whole cluster, if the controller has answered it, else 0. "
+    "The sum over all brokers is 1 while the cluster has a controller.",
+)
 REPLICAS = TABLE.gauge("raylog_replicas", "Replicas that the broker has.")
 OFFLINE_LOGS = TABLE.gauge(
     "raylog_offline_replicas", "Of them: their log could not be opened, or its disk failed."

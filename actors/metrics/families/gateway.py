@@ -37,6 +37,11 @@ NETWORK_BYTES = TABLE.counter(
     "Bytes from (`in`) and to (`out`) clients.",
     "direction",
 )
+BYTES_OUT = TABLE.counter(
+    "raylog_topic_bytes_out_total",
+    "Bytes of batches sent to consumers. Topics are limited as for logs (metrics.topics.max).",
+    "topic",
+)
 CONNECTIONS = TABLE.gauge("raylog_connections", "Open connections of clients.", "listener")
 ACCEPTED = TABLE.counter("raylog_connections_accepted_total", "Connections accepted.")
 CLOSED = TABLE.counter(

@@ -16,9 +16,6 @@ TABLE = Table(
 BYTES_IN = TABLE.counter(
     "raylog_topic_bytes_in_total", "Bytes of batches appended by leaders.", "topic"
 )
-BYTES_OUT = TABLE.counter(
-    "raylog_topic_bytes_out_total", "Bytes of batches sent to consumers.", "topic"
-)
 RECORDS_IN = TABLE.counter(
     "raylog_topic_records_in_total", "Records appended by leaders, markers included.", "topic"
 )
@@ -46,13 +43,15 @@ AT_MIN_ISR = TABLE.gauge(
 )
 ISR_CHANGES = TABLE.counter(
     "raylog_isr_changes_total",
-    "Replicas that left (`shrink`) or joined (`expand`) the in-sync replicas of partitions led "
-    "here.",
+    "Times that replicas left (`shrink`) or joined (`expand`) the in-sync replicas of a partition "
+    "led here, within one leader's time.",
+    "topic",
     "change",
 )
 REPLICATED = TABLE.counter(
     "raylog_replication_bytes_total",
     "Bytes of batches fetched from leaders (`in`) and sent to followers (`out`).",
+    "topic",
     "direction",
 )
 FOLLOWER_LAG = TABLE.gauge(
@@ -70,9 +69,6 @@ FLUSHES = TABLE.histogram(
     "How long flushes of logs took (fdatasync), where settings of a topic ask for them or a "
     "segment was full.",
     bounds=FLUSH_SECONDS,
-)
-DISK_FAILURES = TABLE.counter(
-    "raylog_log_failures_total", "Partitions given up because their disk failed."
 )
 CLEANED = TABLE.counter(
     "raylog_cleaner_runs_total",

@@ -1,0 +1,168 @@
+"""Asks every process of a broker for its metrics, when somebody wants them.
+
+Nobody is asked otherwise, and nothing is sent anywhere by itself: metrics that nobody reads cost
+nothing. All are asked at once, with a deadline; who does not answer is left out, and counted.
+
+However many ask, the processes are asked once at a time, and then left alone for some time: a
+client that scrapes without a pause takes no more than a fifth of a core. What a scrape tells is
+always of after it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - part of the broker's shell: processes answer side by side
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from raylog.actors.metrics.counts import Histogram
+from raylog.actors.metrics.families import broker as families
+from raylog.actors.metrics.families.table import FAMILIES
+from raylog.actors.metrics.family import Scope
+from raylog.actors.metrics.samples import ProcessMetrics, Sample, Samples, process_metrics
+from raylog.actors.names import BROKER, CONTROLLER, SUPERVISOR, host_of, process_label
+from raylog.actors.runtime.base import ActorGone, ActorRef, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+TIMEOUT_MS = 2_000
+"""Less than the time that an HTTP exchange may take."""
+REST = 4
+"""Times as long as a scrape took the next one waits,"""
+REST_MS_MAX = 250.0
+"""and no longer: a process that hangs must not keep metrics of others away."""
+
+
+class Asked(NamedTuple):
+    """An actor that is asked for its metrics."""
+
+    role: str
+    name: str
+    peer: ActorRef | str
+    broker: str
+    """Label of its series: whose it is; "" for who is no broker's."""
+
+
+class Scraper:
+    """The processes of one broker, and what they answered last."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        broker_id: int,
+        own: Callable[[Samples], Awaitable[None]],
+        others: Callable[[], Iterable[Asked]],
+    ) -> None:
+        """`own` tells what the broker itself knows, `others` who is asked beside it."""
+        self._runtime = runtime
+        self._broker = str(broker_id)
+        self._own = own
+        self._others = others
+        self._next: asyncio.Future[list[Sample]] | None = None
+        """What those wait for who came after the last scrape had begun."""
+        self._works = False
+        self._seconds = Histogram(families.SCRAPE_SECONDS)
+        self._failures: Counter[str] = Counter()
+        """Processes that did not answer, by role."""
+
+    async def scrape(self) -> list[Sample]:
+        """Everything that all of them tell, with the values of all labels of each family."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        if not self._works:
+            self._works = True
+            self._runtime.start(self._work(), "metrics")
+        return await asyncio.shield(self._next)
+
+    async def _work(self) -> None:
+        while (asked := self._next) is not None:
+            self._next = None
+            begun_ms = self._runtime.monotonic_ms()
+            asked.set_result(await self._gather())
+            took_ms = self._runtime.monotonic_ms() - begun_ms
+            self._seconds.observe(took_ms / 1000)
+            await self._runtime.sleep(min(REST * took_ms, REST_MS_MAX) / 1000)
+        self._works = False
+
+    async def _gather(self) -> list[Sample]:
+        others = list(self._others())
+        answers = await asyncio.gather(*map(self._ask, others))
+        itself = Asked(BROKER, f"/{BROKER}/{self._broker}/0", "", self._broker)
+        own = await self._itself(others, answers)
+        told = [(itself, own)]
+        told += [(one, a) for one, a in zip(others, answers, strict=True) if a is not None]
+        found: list[Sample] = []
+        pids: set[tuple[str, int]] = set()
+        for one, answer in told:
+            samples = [*answer.samples]
+            if (one.broker, answer.pid) not in pids:
+                pids.add((one.broker, answer.pid))
+                samples += answer.process
+            found += labelled(one, samples)
+        return found
+
+    async def _itself(
+        self, others: Sequence[Asked], answers: Sequence[ProcessMetrics | None]
+    ) -> ProcessMetrics:
+        samples = Samples()
+        await self._own(samples)
+        controls = any(
+            one.role == CONTROLLER and answer is not None
+            for one, answer in zip(others, answers, strict=True)
+        )
+        samples.add(families.CONTROLLERS, controls)
+        samples.histogram(families.SCRAPES, self._seconds)
+        for role, count in self._failures.items():
+            samples.add(families.SCRAPE_FAILURES, count, role)
+        return process_metrics(self._runtime, samples)
+
+    async def _ask(self, one: Asked) -> ProcessMetrics | None:
+        try:
+            answer: ProcessMetrics = await self._runtime.call(
+                one.peer, "metrics", timeout_ms=TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+            log.info("%s does not tell its metrics: %s", one.name, failure)
+            self._failures[one.role] += 1
+            return None
+        return answer
+
+
+def labelled(one: Asked, samples: Iterable[Sample]) -> list[Sample]:
+    """Samples with the labels that the scopes of their families add.
+
+    Left out is what this build does not know, or not in this shape: a controller may be of another.
+    """
+    scopes = {
+        Scope.PROCESS: (one.broker, one.role, process_label(one.name)),
+        Scope.BROKER: (one.broker,),
+        Scope.CLUSTER: (),
+    }
+    found: list[Sample] = []
+    for name, labels, value in samples:
+        family = FAMILIES.get(name)
+        if family is None or len(labels) != len(family.labels):
+            continue
+        width = len(value) if isinstance(value, tuple | list) else 0
+        if width != (len(family.bounds) + 2 if family.bounds else 0):
+            continue
+        found.append((name, (*scopes[family.scope], *labels), value))
+    return found
+
+
+def who_is_asked(
+    broker_id: int,
+    children: Iterable[ActorRef],
+    controller: str | None,
+    supervisor: str | None,
+) -> list[Asked]:
+    """A broker's children, owners of their process first; and who tells of the whole cluster."""
+    broker = str(broker_id)
+    asked = [Asked(ref.role, ref.name, ref, broker) for ref in children]
+    asked.sort(key=lambda one: host_of(one.name) != one.name)
+    if controller is not None:
+        asked.append(Asked(CONTROLLER, controller, controller, ""))
+    if supervisor is not None:
+        asked.append(Asked(SUPERVISOR, supervisor, supervisor, ""))
+    return asked
