@@ -98,5 +98,5 @@ def tells_for_all(image: MetadataImage, broker_id: int) -> bool:
 
     While metadata is on its way two brokers may do so, or none.
     """
-    serving = [one.broker_id for one in image.brokers.values() if not one.fenced]
+    serving = [one.broker_id for one in image.brokers.values() if one.is_live]
     return min(serving, default=broker_id) == broker_id

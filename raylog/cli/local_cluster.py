@@ -48,6 +48,8 @@ _ROOM_BYTES = 1024 * 1024
 """With less than this free a disk counts as full."""
 STOP_TIMEOUT_S = 60.0
 """How long brokers may take to close their logs."""
+OWN_DEFAULTS = {"health.listener": "127.0.0.1:0"}
+"""Settings of brokers that all run on this machine, unless somebody gives others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +343,7 @@ def _start_brokers(
         host=wanted.host,
         ports=[wanted.port + n if wanted.port else 0 for n in range(wanted.brokers)],
         first_broker_id=wanted.first_broker_id,
-        settings=wanted.settings,
+        settings={**OWN_DEFAULTS, **wanted.settings},
         nodes=nodes,
         racks=wanted.racks,
         advertised_host=wanted.advertised_host,

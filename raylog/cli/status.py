@@ -15,7 +15,7 @@ from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, J
 from raylog.cli.output import counted, human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 from raylog.cli.status_disks import disk_lines, disk_rows
-from raylog.cli.status_listeners import listener_rows
+from raylog.cli.status_listeners import http_rows, listener_rows
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus, ChildStatus
@@ -39,6 +39,8 @@ class ClusterStatus:
     bootstrap: list[str]
     listeners: list[Row]
     """Where clients connect, of each broker that answers."""
+    http: list[Row]
+    """Where brokers tell their metrics and health."""
     actors: list[Row]
     partitions: list[Row]
     quorum: list[Row]
@@ -97,6 +99,11 @@ def _show(found: ClusterStatus, partitions: list[Row], data: Path) -> None:
         "listeners",
         ["broker#", "listener", "listening", "advertised"],
         [list(row.values()) for row in found.listeners],
+    )
+    print_table(
+        "metrics and health",
+        ["broker#", "address", "metrics"],
+        [list(row.values()) for row in found.http],
     )
     print_table(
         "metadata quorum",
@@ -232,6 +239,7 @@ def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
         record.cluster_id,
         record.bootstrap,
         listener_rows(stands.brokers),
+        http_rows(stands.brokers),
         _actor_rows(stands),
         _partition_rows(stands.brokers, told.replicas),
         quorum_rows(told.quorum),

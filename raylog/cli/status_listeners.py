@@ -1,4 +1,7 @@
-"""What `raylog status` tells of listeners: where each listens, and what its clients are told."""
+"""What `raylog status` tells of listeners: where each listens, and what its clients are told.
+
+Those of Kafka clients, and those that tell metrics and health over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,15 @@ Row = dict[str, Any]
 def listener_rows(brokers: list[BrokerStatus]) -> list[Row]:
     """The listeners of each broker that answers; one of an older build has a single one."""
     return [row for broker in brokers for row in _rows(broker)]
+
+
+def http_rows(brokers: list[BrokerStatus]) -> list[Row]:
+    """Where each broker tells its metrics and its health; none that tells them nowhere."""
+    return [
+        {"broker": broker.broker_id, "address": at, "metrics": f"http://{at}/metrics"}
+        for broker in brokers
+        if (at := getattr(broker, "http", ""))
+    ]
 
 
 def _rows(broker: BrokerStatus) -> list[Row]:

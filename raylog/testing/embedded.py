@@ -101,6 +101,11 @@ class EmbeddedBroker:
         """`host:port` of every broker."""
         return [status.bootstrap for status in self.statuses]
 
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where Prometheus scrapes each broker that has `health.listener` set."""
+        return [f"http://{one.http}/metrics" for one in self.statuses if one.http]
+
     def bootstrap_of(self, listener: str) -> str:
         """`host:port` of every broker that has a listener, by that listener."""
         found = [endpoint_of(status.endpoints, listener) for status in self.statuses]

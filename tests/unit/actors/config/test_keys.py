@@ -33,6 +33,8 @@ _OURS = {
     "link.bind.host",
     "link.port.range",
     "metadata.log.fsync",
+    "metrics.groups.max",
+    "metrics.topics.max",
     "raylog.interceptors.files.dir",
     "raylog.interceptors.timeout.ms",
     "replica.actors.max",

@@ -10,18 +10,32 @@ import pytest
 import uvloop
 
 from raylog.actors.runtime import http
-from raylog.actors.runtime.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, HttpServer
+from raylog.actors.runtime.http import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    HttpAnswer,
+    HttpServer,
+    document,
+)
 
 Scenario = Callable[[int], Awaitable[None]]
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+async def later(accept: str) -> HttpAnswer:
+    await asyncio.sleep(0)
+    return HttpAnswer(HTTPStatus.OK, json.dumps({"accepts": accept}).encode(), "x/y")
 
 
 def serving(scenario: Scenario, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def run() -> None:
         server = HttpServer(
             {
-                "/good": lambda: (HTTPStatus.OK, {"ready": True}),
-                "/bad": lambda: (HTTPStatus.SERVICE_UNAVAILABLE, {"reasons": ["because"]}),
+                "/good": lambda _: document(HTTPStatus.OK, {"ready": True}),
+                "/bad": lambda _: document(
+                    HTTPStatus.SERVICE_UNAVAILABLE, {"reasons": ["because"]}
+                ),
+                "/later": later,
             }
         )
         port = await server.listen("127.0.0.1", 0)
@@ -57,6 +71,8 @@ def get(path: str, method: str = "GET", version: str = "1.1") -> bytes:
         (get("/good"), 200),
         (get("/good?verbose=1"), 200),
         (get("/good", version="1.0"), 200),
+        (get("/later"), 200),
+        (get("/later", method="HEAD"), 200),
         (get("/good", method="HEAD"), 200),
         (get("/good") * 3, 200),
         (get("/bad"), 503),
@@ -137,3 +153,35 @@ def test_bytes_behind_the_head_change_nothing(
         assert (await ask(port, get("/good")))[0] == 200
 
     serving(scenario, new_loop)
+
+
+def test_a_page_that_takes_a_while_hears_what_the_client_accepts() -> None:
+    async def scenario(port: int) -> None:
+        request = b"GET /later HTTP/1.1\r\nHost: a\r\nAccept: a/b\r\naccept: c/d;q=0.5\r\n\r\n"
+        assert await ask(port, request) == (200, b'{"accepts": "a/b, c/d;q=0.5"}')
+
+    serving(scenario, asyncio.new_event_loop)
+
+
+def test_a_page_is_not_made_on_for_a_client_that_has_gone() -> None:
+    async def run() -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def page(_: str) -> HttpAnswer:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError("nobody sets the event")
+
+        server = HttpServer({"/": page})
+        port = await server.listen("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/"))
+        await began.wait()
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 10)
+        server.close()
+
+    asyncio.run(run())
