@@ -250,6 +250,7 @@ class GatewayActor:
             context.refuse(f"{context} cannot be read: {failure}")
         else:
             context.is_large = True
+            context.slot.begun_ms = self.runtime.monotonic_ms()
             self._begin(context, message)
         finally:
             context.is_begun()
@@ -257,7 +258,7 @@ class GatewayActor:
     def _begin(self, context: RequestContext, message: object) -> None:
         """Start a request's handler."""
         slot, now_ms = context.slot, self.runtime.monotonic_ms
-        self.counts.begun(slot, context.header.api_key, now_ms())
+        self.counts.begun(slot, context.header.api_key)
         try:
             answer = handler_of(ApiKey(context.header.api_key))(context, message)
         except AssertionError as broken:
@@ -306,9 +307,7 @@ def _unsupported(context: RequestContext) -> None:
         return
     response = handler_of(ApiKey.API_VERSIONS)(context, None)
     response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-    context.gateway.counts.begun(
-        context.slot, header.api_key, context.gateway.runtime.monotonic_ms()
-    )
+    context.gateway.counts.begun(context.slot, header.api_key)
     context.reply(response, version=0)
 
 

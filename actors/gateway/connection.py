@@ -64,7 +64,10 @@ class Slot:
     def __init__(self, connection: ClientConnection, size: int, taken_ms: float) -> None:
         self._connection = connection
         self.taken_ms = self.begun_ms = self.filled_ms = taken_ms
-        """When it was taken from the connection, its handler began, its answer was there."""
+        """When it was taken from the connection, its handler began, its answer was there.
+
+        The handler of a small request begins as soon as that is decoded, which counts as its work.
+        """
         self.left_ms = 0.0
         """When the handler was left without an answer, which comes later; 0: it was not."""
         self.api_counts: ApiCounts | None = None

@@ -13,31 +13,57 @@ from raylog.actors.metrics.samples import Samples
 if TYPE_CHECKING:
     from raylog.actors.gateway.connection import Slot
 
-_BOUNDS = families.REQUEST_SECONDS.bounds
+_BOUNDS_MS = tuple(1000 * bound for bound in families.REQUEST_SECONDS.bounds)
 
 
 class ApiCounts:
-    """The requests of one API."""
+    """The requests of one API; times in ms.
 
-    __slots__ = ("local", "queue", "remote", "requests", "seconds", "send")
+    What most requests do not wait for is counted only where one did: the others are as many as
+    have been answered beside them.
+    """
+
+    __slots__ = ("local", "queue", "remote", "requests", "send", "whole")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.seconds = Histogram(_BOUNDS)
-        self.queue = Histogram(_BOUNDS)
-        self.local = Histogram(_BOUNDS)
-        self.remote = Histogram(_BOUNDS)
-        self.send = Histogram(_BOUNDS)
+        self.whole = Histogram(_BOUNDS_MS)
+        self.queue = Histogram(_BOUNDS_MS)
+        self.local = Histogram(_BOUNDS_MS)
+        self.remote = Histogram(_BOUNDS_MS)
+        self.send = Histogram(_BOUNDS_MS)
 
     def answered(self, slot: Slot, now_ms: float) -> None:
         """Count the times of a request whose answer leaves."""
-        begun_ms, filled_ms = slot.begun_ms, slot.filled_ms
-        left_ms = slot.left_ms or filled_ms
-        self.seconds.observe((now_ms - slot.taken_ms) / 1000)
-        self.queue.observe((begun_ms - slot.taken_ms) / 1000)
-        self.local.observe((left_ms - begun_ms) / 1000)
-        self.remote.observe((filled_ms - left_ms) / 1000)
-        self.send.observe((now_ms - filled_ms) / 1000)
+        begun_ms, left_ms, filled_ms = slot.begun_ms, slot.left_ms, slot.filled_ms
+        self.whole.observe(now_ms - slot.taken_ms)
+        if left_ms:
+            self.local.observe(left_ms - begun_ms)
+            self.remote.observe(filled_ms - left_ms)
+        else:
+            self.local.observe(filled_ms - begun_ms)
+        if begun_ms != slot.taken_ms:
+            self.queue.observe(begun_ms - slot.taken_ms)
+        if now_ms != filled_ms:
+            self.send.observe(now_ms - filled_ms)
+
+    def sample(self, samples: Samples, api: str) -> None:
+        """Tell all of it."""
+        samples.add(families.REQUESTS, self.requests, api)
+        whole = sum(self.whole.counts)
+        samples.histogram(families.REQUEST_SECONDS, _in_seconds(self.whole, whole), api)
+        for stage in ("queue", "local", "remote", "send"):
+            counts = _in_seconds(getattr(self, stage), whole)
+            samples.histogram(families.STAGE_SECONDS, counts, api, stage)
+
+
+def _in_seconds(counted: Histogram, whole: int) -> Histogram:
+    """The same in seconds, with `whole` values: those that were not counted are 0."""
+    made = Histogram(families.REQUEST_SECONDS.bounds)
+    made.total = counted.total / 1000
+    made.counts = [*counted.counts]
+    made.counts[0] += whole - sum(made.counts)
+    return made
 
 
 class TopicBytes:
@@ -64,14 +90,13 @@ class GatewayCounts:
         self.topics = Bounded(TopicBytes, topics_max)
         self._apis: dict[int, ApiCounts] = {}
 
-    def begun(self, slot: Slot, api_key: int, now_ms: float) -> None:
+    def begun(self, slot: Slot, api_key: int) -> None:
         """A request of a known API begins to be handled."""
         counts = self._apis.get(api_key)
         if counts is None:
             counts = self._apis[api_key] = ApiCounts()
         counts.requests += 1
         slot.api_counts = counts
-        slot.begun_ms = now_ms
 
     def forget_topics(self, existing: Container[str]) -> None:
         """End the series of topics that are gone."""
@@ -82,11 +107,7 @@ class GatewayCounts:
     def sample(self, samples: Samples) -> None:
         """Tell all of it."""
         for api_key, counts in self._apis.items():
-            api = api_name(api_key)
-            samples.add(families.REQUESTS, counts.requests, api)
-            samples.histogram(families.REQUEST_SECONDS, counts.seconds, api)
-            for stage in ("queue", "local", "remote", "send"):
-                samples.histogram(families.STAGE_SECONDS, getattr(counts, stage), api, stage)
+            counts.sample(samples, api_name(api_key))
         self.errors.sample(samples)
         for topic, counted in self.topics.items():
             samples.add(families.BYTES_OUT, counted.out, topic)

@@ -433,7 +433,7 @@ class _Fetch:
         if self._late:
             self._context.gateway.runtime.start(self._reply_later(response), "late records")
         else:
-            self._context.reply(response)
+            self._context.reply(response, tells_errors=self._urgent)
 
     async def _reply_later(self, response: FetchResponse) -> None:
         """Answer with records that come from the disk or go through interceptors."""
@@ -463,7 +463,9 @@ class _Fetch:
         for key in self._answered_keys():
             if key not in session.interests:
                 continue  # a later request of the session was faster
-            part = self._parts.get(key) or _failed_part(key, _LATE)
+            part = self._parts.get(key)
+            if part is None:
+                part, self._urgent = _failed_part(key, _LATE), True
             if part.length and room <= 0:
                 part = part._replace(length=0)  # stays news at the replica: the next fetch has it
                 left_out.append(key)

@@ -19,9 +19,10 @@ REQUEST_SECONDS = TABLE.histogram(
 )
 STAGE_SECONDS = TABLE.histogram(
     "raylog_request_stage_seconds",
-    "The same by `stage`: `queue` (until the handler starts: decoding, turns of large requests), "
-    "`local` (the handler in the gateway), `remote` (waiting for replicas, coordinators, the "
-    "controller or for records) and `send` (waiting for earlier answers of the connection).",
+    "The same by `stage`: `queue` (large requests, which wait for their turn and are decoded by a "
+    "thread), `local` (decoding and the handler in the gateway, and all that happens in the same "
+    "process without waiting), `remote` (waiting for replicas, coordinators, the controller or for "
+    "records) and `send` (waiting for earlier answers of the connection).",
     "api",
     "stage",
 )

@@ -130,6 +130,22 @@ def test_compacted_logs_are_cleaned_after_the_backoff() -> None:
     assert runtime.pending_timers() == 0  # nothing is looked at while nothing can be due
 
 
+def test_what_was_cleaned_is_counted() -> None:
+    async def run() -> None:
+        disk = FaultyDisk()
+        first, second = partition(disk, 0), partition(disk, 1)
+        size = first.log.size + second.log.size
+        process = Process(first, second, settings=CleanerSettings(backoff_ms=1_000))
+        assert process.cleaner.candidates == 2
+        await process.runtime.advance(1_001)
+        await settle()
+        counts = process.cleaner.counts
+        assert (counts.done, counts.failed, process.cleaner.candidates) == (2, 0, 0)
+        assert counts.reclaimed_bytes == size - first.log.size - second.log.size > 0
+
+    asyncio.run(run())
+
+
 def test_a_cleaner_that_is_switched_off_does_nothing() -> None:
     one = partition(FaultyDisk(), 0)
     assert run_for(100_000, CleanerSettings(enabled=False), one).pending_timers() == 0
