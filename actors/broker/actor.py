@@ -211,7 +211,8 @@ class BrokerActor:
         kept = {} if self._last.clean else self._last.ports
         self._reservations = reserve_all(self._listeners.listening, kept, adopting=adopting)
         self._listeners = self._listeners.bound_to(self._reservations)
-        self._data.remember_ports({one.listener: one.port for one in self._listeners.listening})
+        bound = {one.listener: one.port for one in self._listeners.listening}
+        self._data.remember_ports(self._last.ports | bound)
 
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
         """Everything between `start` and serving."""

@@ -250,15 +250,16 @@ class GatewayActor:
             context.refuse(f"{context} cannot be read: {failure}")
         else:
             context.is_large = True
-            context.slot.begun_ms = self.runtime.monotonic_ms()
+            context.slot.begun_s = self.runtime.clock()
             self._begin(context, message)
         finally:
             context.is_begun()
 
     def _begin(self, context: RequestContext, message: object) -> None:
         """Start a request's handler."""
-        slot, now_ms = context.slot, self.runtime.monotonic_ms
-        self.counts.begun(slot, context.header.api_key)
+        slot = context.slot
+        counts = slot.api_counts = self.counts.apis[context.header.api_key]
+        counts.requests += 1
         try:
             answer = handler_of(ApiKey(context.header.api_key))(context, message)
         except AssertionError as broken:
@@ -268,10 +269,10 @@ class GatewayActor:
         else:
             if answer is None:  # the handler answers through the context
                 if slot.answer is None:
-                    slot.left_ms = now_ms()
+                    slot.left_s = self.runtime.clock()
                 return
             if inspect.isawaitable(answer):
-                slot.left_ms = now_ms()
+                slot.left_s = self.runtime.clock()
                 self.runtime.start(_finish(context, answer), str(context))
             else:
                 context.reply(answer)
@@ -307,7 +308,8 @@ def _unsupported(context: RequestContext) -> None:
         return
     response = handler_of(ApiKey.API_VERSIONS)(context, None)
     response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-    context.gateway.counts.begun(context.slot, header.api_key)
+    counts = context.slot.api_counts = context.gateway.counts.apis[header.api_key]
+    counts.requests += 1
     context.reply(response, version=0)
 
 

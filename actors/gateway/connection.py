@@ -51,25 +51,27 @@ class Slot:
         "_left",
         "answer",
         "api_counts",
-        "begun_ms",
+        "begun_s",
         "counts",
-        "filled_ms",
+        "filled_s",
         "is_begun",
-        "left_ms",
+        "left_s",
         "on_settled",
         "size",
-        "taken_ms",
+        "taken_s",
     )
 
-    def __init__(self, connection: ClientConnection, size: int, taken_ms: float) -> None:
+    def __init__(self, connection: ClientConnection, size: int, taken_s: float) -> None:
         self._connection = connection
-        self.taken_ms = self.begun_ms = self.filled_ms = taken_ms
-        """When it was taken from the connection, its handler began, its answer was there.
+        self.taken_s = self.begun_s = taken_s
+        """When it was taken from the connection, and its handler began, by `Runtime.clock`.
 
         The handler of a small request begins as soon as that is decoded, which counts as its work.
         """
-        self.left_ms = 0.0
+        self.left_s = 0.0
         """When the handler was left without an answer, which comes later; 0: it was not."""
+        self.filled_s: float
+        """When the answer was there."""
         self.api_counts: ApiCounts | None = None
         """Where its times are counted; None until its handler begins."""
         self.size = size
@@ -134,7 +136,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The name of the listener that the client came on."""
         self._memory = gateway.memory
         self._counts = gateway.counts
-        self._now_ms = gateway.runtime.monotonic_ms
+        self._clock = gateway.runtime.clock
         self._request_bytes_max = request_bytes_max
         self._usual_bytes_max = min(request_bytes_max, USUAL_BYTES_MAX)
         self._buffer = ReceiveBuffer(CHUNK_BYTES)
@@ -256,8 +258,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _take_whole(self) -> None:
         """Take the requests that are whole, unless they must wait for those before them."""
         buffer = self._buffer
-        now_ms = self._now_ms()
-        turn_ends_ms = now_ms + TURN_MS
+        now_s = self._clock()
+        turn_ends_s = now_s + TURN_MS / 1000
         is_first = True
         self._taking = True
         try:
@@ -266,11 +268,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                     break
                 if buffer.unread < 4 + length:
                     break
-                if not is_first and (now_ms := self._now_ms()) >= turn_ends_ms:
+                if not is_first and (now_s := self._clock()) >= turn_ends_s:
                     self._go_on_later()
                     break
                 is_first = False
-                self._take(buffer.take(4 + length), now_ms)
+                self._take(buffer.take(4 + length), now_s)
         except DecodeError as failure:
             self.give_up(str(failure))
         finally:
@@ -306,8 +308,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return True
         return False
 
-    def _take(self, frame: memoryview, now_ms: float) -> None:
-        slot = Slot(self, len(frame), now_ms)
+    def _take(self, frame: memoryview, now_s: float) -> None:
+        slot = Slot(self, len(frame), now_s)
         if frame[4 : 4 + API_KEY_BYTES] != PRODUCE_KEY:
             slot.is_begun = True
             self._begun += 1
@@ -343,7 +345,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
-        now_ms = slot.filled_ms = self._now_ms()
+        now_s = slot.filled_s = self._clock()
         self._settled(slot)
         if not slot.counts:
             self._waiting -= 1
@@ -364,7 +366,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             done.size = 0
             out.extend(done.answer)
             if done.api_counts is not None:
-                done.api_counts.answered(done, now_ms)
+                done.api_counts.answered(done, now_s)
         self._pending_bytes -= freed
         if out and not self._transport.is_closing():
             self._transport.writelines(out)

@@ -123,20 +123,19 @@ class RequestContext:
 
     # ---- answers --------------------------------------------------------------------------
 
-    def reply(
-        self, response: Any, version: int | None = None, *, tells_errors: bool = True
-    ) -> None:
-        """Answer in the request's version, or in `version`.
+    def reply(self, response: Any, version: int | None = None) -> None:
+        """Answer in the request's version, or in `version`."""
+        if not self.is_large:
+            self.gateway.counts.errors.answered(self.header.api_key, response)
+        self.reply_well(response, version)
 
-        A handler that knows that its answer tells of no error may say so, to save the look for it.
-        """
+    def reply_well(self, response: Any, version: int | None = None) -> None:
+        """Answer with what is known to tell of no error, which saves the look for one."""
         if version is None:
             version = self.header.api_version
         if self.is_large:
             self.gateway.runtime.start(self._reply_aside(response, version), str(self))
             return
-        if tells_errors:
-            self.gateway.counts.errors.answered(self.header.api_key, response)
         try:
             answer = self._encoded(response, version)
         except EncodeError:

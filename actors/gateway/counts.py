@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
@@ -13,57 +14,73 @@ from raylog.actors.metrics.samples import Samples
 if TYPE_CHECKING:
     from raylog.actors.gateway.connection import Slot
 
-_BOUNDS_MS = tuple(1000 * bound for bound in families.REQUEST_SECONDS.bounds)
+_BOUNDS = families.REQUEST_SECONDS.bounds
 
 
 class ApiCounts:
-    """The requests of one API; times in ms.
+    """The requests of one API.
 
     What most requests do not wait for is counted only where one did: the others are as many as
     have been answered beside them.
     """
 
-    __slots__ = ("local", "queue", "remote", "requests", "send", "whole")
+    __slots__ = ("_local", "_queue", "_remote", "_send", "_whole", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.whole = Histogram(_BOUNDS_MS)
-        self.queue = Histogram(_BOUNDS_MS)
-        self.local = Histogram(_BOUNDS_MS)
-        self.remote = Histogram(_BOUNDS_MS)
-        self.send = Histogram(_BOUNDS_MS)
+        self._whole = Histogram(_BOUNDS)
+        self._queue = Histogram(_BOUNDS)
+        self._local = Histogram(_BOUNDS)
+        self._remote = Histogram(_BOUNDS)
+        self._send = Histogram(_BOUNDS)
 
-    def answered(self, slot: Slot, now_ms: float) -> None:
+    def answered(self, slot: Slot, now_s: float) -> None:
         """Count the times of a request whose answer leaves."""
-        begun_ms, left_ms, filled_ms = slot.begun_ms, slot.left_ms, slot.filled_ms
-        self.whole.observe(now_ms - slot.taken_ms)
-        if left_ms:
-            self.local.observe(left_ms - begun_ms)
-            self.remote.observe(filled_ms - left_ms)
-        else:
-            self.local.observe(filled_ms - begun_ms)
-        if begun_ms != slot.taken_ms:
-            self.queue.observe(begun_ms - slot.taken_ms)
-        if now_ms != filled_ms:
-            self.send.observe(now_ms - filled_ms)
+        begun_s, left_s, filled_s = slot.begun_s, slot.left_s, slot.filled_s
+        whole = self._whole  # `Histogram.observe` twice, in line: every request comes here
+        took_s = now_s - slot.taken_s
+        whole.counts[bisect_left(_BOUNDS, took_s)] += 1
+        whole.total += took_s
+        local = self._local
+        took_s = (left_s or filled_s) - begun_s
+        local.counts[bisect_left(_BOUNDS, took_s)] += 1
+        local.total += took_s
+        if left_s:
+            self._remote.observe(filled_s - left_s)
+        if begun_s != slot.taken_s:
+            self._queue.observe(begun_s - slot.taken_s)
+        if now_s != filled_s:
+            self._send.observe(now_s - filled_s)
 
     def sample(self, samples: Samples, api: str) -> None:
         """Tell all of it."""
         samples.add(families.REQUESTS, self.requests, api)
-        whole = sum(self.whole.counts)
-        samples.histogram(families.REQUEST_SECONDS, _in_seconds(self.whole, whole), api)
-        for stage in ("queue", "local", "remote", "send"):
-            counts = _in_seconds(getattr(self, stage), whole)
-            samples.histogram(families.STAGE_SECONDS, counts, api, stage)
+        samples.histogram(families.REQUEST_SECONDS, self._whole, api)
+        count = sum(self._whole.counts)
+        for stage, counted in (
+            ("queue", self._queue),
+            ("local", self._local),
+            ("remote", self._remote),
+            ("send", self._send),
+        ):
+            samples.histogram(families.STAGE_SECONDS, _with_others(counted, count), api, stage)
 
 
-def _in_seconds(counted: Histogram, whole: int) -> Histogram:
-    """The same in seconds, with `whole` values: those that were not counted are 0."""
-    made = Histogram(families.REQUEST_SECONDS.bounds)
-    made.total = counted.total / 1000
+def _with_others(counted: Histogram, count: int) -> Histogram:
+    """The same with `count` values: those that were not counted are 0."""
+    made = Histogram(counted.bounds)
+    made.total = counted.total
     made.counts = [*counted.counts]
-    made.counts[0] += whole - sum(made.counts)
+    made.counts[0] += count - sum(made.counts)
     return made
+
+
+class _Apis(dict[int, ApiCounts]):
+    """Counts by API; those of one begin with its first request."""
+
+    def __missing__(self, api_key: int) -> ApiCounts:
+        made = self[api_key] = ApiCounts()
+        return made
 
 
 class TopicBytes:
@@ -78,7 +95,7 @@ class TopicBytes:
 class GatewayCounts:
     """All that one gateway counts."""
 
-    __slots__ = ("_apis", "accepted", "bytes_in", "bytes_out", "closed", "errors", "topics")
+    __slots__ = ("accepted", "apis", "bytes_in", "bytes_out", "closed", "errors", "topics")
 
     def __init__(self, topics_max: int) -> None:
         self.bytes_in = 0
@@ -88,15 +105,8 @@ class GatewayCounts:
         """Connections that were closed from here, by reason."""
         self.errors = ErrorCounts()
         self.topics = Bounded(TopicBytes, topics_max)
-        self._apis: dict[int, ApiCounts] = {}
-
-    def begun(self, slot: Slot, api_key: int) -> None:
-        """A request of a known API begins to be handled."""
-        counts = self._apis.get(api_key)
-        if counts is None:
-            counts = self._apis[api_key] = ApiCounts()
-        counts.requests += 1
-        slot.api_counts = counts
+        self.apis = _Apis()
+        """By API that is served."""
 
     def forget_topics(self, existing: Container[str]) -> None:
         """End the series of topics that are gone."""
@@ -106,7 +116,7 @@ class GatewayCounts:
 
     def sample(self, samples: Samples) -> None:
         """Tell all of it."""
-        for api_key, counts in self._apis.items():
+        for api_key, counts in self.apis.items():
             counts.sample(samples, api_name(api_key))
         self.errors.sample(samples)
         for topic, counted in self.topics.items():

@@ -231,6 +231,9 @@ class Runtime(Protocol):
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
         """Run a background task; an exception that leaves it ends the actor."""
 
+    clock: Callable[[], float]
+    """`monotonic_ms` in seconds, where that is asked for with each request of a client."""
+
     def process_usage(self) -> ProcessUsage | None:
         """What this process has used; None where there is no process of its own (simulation)."""
 

@@ -40,6 +40,7 @@ class LoopRuntime:
         self.random: random.Random = random.SystemRandom()  # nobody shall guess an id
         self.instance = instance
         self.disk: Volume = OsDisk()
+        self.clock: Callable[[], float] = time.monotonic
         self._on_broken = on_broken
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats
         self._threads: ThreadPoolExecutor | None = None

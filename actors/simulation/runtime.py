@@ -52,6 +52,7 @@ class SimRuntime:
         self.random = Random(f"{world.random.random()} {name}")  # noqa: S311 - must repeat
         self.instance = OUTSIDER if resident is None else resident.ref.instance
         self.disk = self._machine.disk
+        self.clock = world.loop.time
 
     # ---- time ----------------------------------------------------------------------------
 

@@ -85,6 +85,9 @@ class FakeRuntime:
     def monotonic_ms(self) -> float:
         return self._now_ms
 
+    def clock(self) -> float:
+        return self.monotonic_ms() / 1000
+
     async def sleep(self, seconds: float) -> None:
         if not seconds:
             await asyncio.sleep(0)  # others run meanwhile; no time passes

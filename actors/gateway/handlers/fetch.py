@@ -432,8 +432,10 @@ class _Fetch:
     def _reply(self, response: FetchResponse) -> None:
         if self._late:
             self._context.gateway.runtime.start(self._reply_later(response), "late records")
+        elif self._urgent:
+            self._context.reply(response)
         else:
-            self._context.reply(response, tells_errors=self._urgent)
+            self._context.reply_well(response)
 
     async def _reply_later(self, response: FetchResponse) -> None:
         """Answer with records that come from the disk or go through interceptors."""

@@ -406,7 +406,10 @@ class _Produce:
             return
         if self._failed and self._context.version >= 10:
             self._add_hints()
-        self._context.reply(self._response, tells_errors=bool(self._failed))
+        if self._failed:
+            self._context.reply(self._response)
+        else:
+            self._context.reply_well(self._response)
 
     def _finish_silently(self) -> None:
         """Close the connection on an error: a client with acks=0 learns of none otherwise."""
