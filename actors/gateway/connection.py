@@ -8,17 +8,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from raylog.actors.gateway.counts import NOT_COUNTED
 from raylog.actors.gateway.memory import owned_bytes
 from raylog.actors.gateway.refused_sequences import RefusedSequences
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
-from raylog.wire.api import ApiKey
 from raylog.wire.errors import DecodeError
 from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
-    from raylog.actors.gateway.counts import ApiCounts
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
@@ -35,7 +34,6 @@ UNSENT_BYTES_MAX = 4 << 20
 READ_BYTES_WHEN_FULL = 4 << 10
 """What a connection reads at once while there is no memory: it learns of that afterwards."""
 API_KEY_BYTES = 2
-PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(API_KEY_BYTES, "big")
 WAITING_MAX = 8
 """Requests of a connection that wait for something to come; Apache Kafka takes one at a time."""
 
@@ -72,8 +70,8 @@ class Slot:
         """When the handler was left without an answer, which comes later; 0: it was not."""
         self.filled_s: float
         """When the answer was there."""
-        self.api_counts: ApiCounts | None = None
-        """Where its times are counted; None until its handler begins."""
+        self.api_counts = NOT_COUNTED
+        """Where its times are counted, from the moment when its handler begins."""
         self.size = size
         """Bytes of memory that are held for it: the request, then the answer while it waits."""
         self.counts = True
@@ -106,7 +104,8 @@ class Slot:
         self.answer = answer
         self._left = None
         self._connection.filled(self)
-        self._settle()
+        if self.on_settled is not None:
+            self._settle()
 
     def drop(self) -> None:
         """Nobody will answer: the connection is to be closed, or closed already."""
@@ -309,12 +308,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def _take(self, frame: memoryview, now_s: float) -> None:
-        slot = Slot(self, len(frame), now_s)
-        if frame[4 : 4 + API_KEY_BYTES] != PRODUCE_KEY:
+        size = len(frame)
+        slot = Slot(self, size, now_s)
+        if size < 4 + API_KEY_BYTES or frame[4] or frame[5]:  # another API than Produce, which is 0
             slot.is_begun = True
             self._begun += 1
         self._slots.append(slot)
-        self._pending_bytes += slot.size
+        self._pending_bytes += size
         self.requests += 1
         try:
             self._gateway.requested(self, slot, frame[4:])
@@ -331,13 +331,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._memory.free(less)
 
     def _settled(self, slot: Slot) -> None:
-        if slot.is_begun:
-            slot.is_begun = False
-            self._begun -= 1
+        slot.is_begun = False
+        self._begun -= 1
 
     def waits(self, slot: Slot) -> None:
         """Note that a request waits until something comes."""
-        self._settled(slot)
+        if slot.is_begun:
+            self._settled(slot)
         self._waiting += 1
         slot.counts = False
         self._memory.free(slot.size)
@@ -346,7 +346,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
         now_s = slot.filled_s = self._clock()
-        self._settled(slot)
+        if slot.is_begun:
+            self._settled(slot)
         if not slot.counts:
             self._waiting -= 1
             slot.counts = True
@@ -365,8 +366,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             freed += done.size
             done.size = 0
             out.extend(done.answer)
-            if done.api_counts is not None:
-                done.api_counts.answered(done, now_s)
+            done.api_counts.answered(done, now_s)
         self._pending_bytes -= freed
         if out and not self._transport.is_closing():
             self._transport.writelines(out)
@@ -433,7 +433,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             or len(self._slots) > PIPELINED_MAX
             or self._waiting >= WAITING_MAX
             or self._pending_bytes > PIPELINED_BYTES_MAX
-            or self.is_closing
+            or self._transport is None
+            or self._transport.is_closing()
         )
 
     def _regulate(self) -> None:

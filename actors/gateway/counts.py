@@ -66,6 +66,10 @@ class ApiCounts:
             samples.histogram(families.STAGE_SECONDS, _with_others(counted, count), api, stage)
 
 
+NOT_COUNTED = ApiCounts()
+"""Of requests that no handler has seen; nobody is told of it."""
+
+
 def _with_others(counted: Histogram, count: int) -> Histogram:
     """The same with `count` values: those that were not counted are 0."""
     made = Histogram(counted.bounds)
