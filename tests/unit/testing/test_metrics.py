@@ -36,6 +36,9 @@ class Counting(WireClient):
     sent = 0
     received = 0
 
+    def __enter__(self) -> Counting:
+        return self
+
     def send(self, request: Any, version: int) -> tuple[ApiKey, int]:
         api_key = layout_of(type(request)).api_key
         assert api_key is not None

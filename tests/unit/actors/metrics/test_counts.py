@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from raylog.actors.metrics.families import process
 from raylog.actors.metrics.families.table import FAMILIES, TABLES
 from raylog.actors.metrics.family import Kind, Scope, Table
 from raylog.actors.metrics.samples import Samples, process_metrics
+from raylog.actors.runtime.base import Runtime
 from raylog.actors.runtime.inproc import InprocWorld
 from raylog.actors.runtime.usage import LAG_TICK_S, LoopLag
 from tests.support.gateway_world import FakeRuntime
@@ -56,7 +58,7 @@ def test_samples_carry_the_family_its_labels_and_the_value() -> None:
 def test_a_process_is_told_with_what_its_actor_counts() -> None:
     async def ask() -> None:
         told = process_metrics(InprocWorld(lambda role: NotImplemented).runtime(), Samples())
-        values = {name: value for name, _, value in told.process}
+        values: dict[str, Any] = {name: value for name, _, value in told.process}
         assert told.pid == os.getpid()
         assert values[process.CPU_SECONDS.name] > 0
         assert values[process.RESIDENT_BYTES.name] > 1 << 20
@@ -66,7 +68,7 @@ def test_a_process_is_told_with_what_its_actor_counts() -> None:
 
 
 def test_an_actor_without_a_process_of_its_own_tells_of_none() -> None:
-    assert process_metrics(FakeRuntime(), Samples()).process == []
+    assert process_metrics(cast(Runtime, FakeRuntime()), Samples()).process == []
 
 
 def test_an_event_loop_that_is_held_up_shows_its_lag() -> None:
