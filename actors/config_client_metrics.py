@@ -1,20 +1,19 @@
-"""Settings of clients' metrics subscriptions (KIP-714), which are kept and have no effect.
-
-As in Apache Kafka without a reporter that takes clients' metrics: clients are not asked for any.
-"""
+"""Clients' metrics subscriptions (KIP-714): which clients push which metrics, and how often."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from raylog.actors.config_keys import ConfigKey, ConfigType
 from raylog.actors.config_values import split_list
 from raylog.wire.errors import InvalidConfig, InvalidRequest
 
 _INTERVAL, _MATCH, _METRICS = "interval.ms", "match", "metrics"
+INTERVAL_MS_DEFAULT = 300_000
 _INTERVAL_MS_MIN = 100
 _INTERVAL_MS_MAX = 3_600_000
-_SELECTORS = {
+SELECTORS = {
     "client_instance_id",
     "client_id",
     "client_software_name",
@@ -26,13 +25,41 @@ _SELECTORS = {
 CLIENT_METRICS_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in (
-        ConfigKey(_INTERVAL, ConfigType.INT, "300000", "How often clients push their metrics, ms."),
+        ConfigKey(
+            _INTERVAL,
+            ConfigType.INT,
+            str(INTERVAL_MS_DEFAULT),
+            "How often clients push their metrics, ms.",
+        ),
         ConfigKey(
             _MATCH, ConfigType.LIST, "", "Which clients: selector=regular expression, all of them."
         ),
-        ConfigKey(_METRICS, ConfigType.LIST, "", "Prefixes of the metrics that clients push."),
+        ConfigKey(
+            _METRICS, ConfigType.LIST, "", "Prefixes of the metrics that clients push; * is all."
+        ),
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One subscription, as its settings have it."""
+
+    interval_ms: int
+    metrics: tuple[str, ...]
+    """Prefixes of names."""
+    match: dict[str, str]
+    """Selector -> regular expression that its whole value must match."""
+
+
+def subscription_of(configs: Mapping[str, str]) -> Subscription:
+    """The subscription that has these settings, which were checked when they were made."""
+    patterns = (one.partition("=") for one in split_list(configs.get(_MATCH, "")))
+    return Subscription(
+        int(configs.get(_INTERVAL, INTERVAL_MS_DEFAULT)),
+        tuple(split_list(configs.get(_METRICS, ""))),
+        {selector.strip(): expression.strip() for selector, _, expression in patterns},
+    )
 
 
 def check_client_metrics(configs: Mapping[str, str]) -> None:
@@ -45,7 +72,7 @@ def check_client_metrics(configs: Mapping[str, str]) -> None:
         )
     for pattern in split_list(configs.get(_MATCH, "")):
         selector, _, expression = pattern.partition("=")
-        if selector.strip() not in _SELECTORS or not _is_expression(expression.strip()):
+        if selector.strip() not in SELECTORS or not _is_expression(expression.strip()):
             raise InvalidConfig(f"Illegal client matching pattern: {pattern}")
 
 

@@ -83,6 +83,7 @@ LIMITS: dict[ApiKey, RequestLimit] = {
     ApiKey.OFFSET_DELETE: _PARTITIONS,
     ApiKey.DESCRIBE_PRODUCERS: _PARTITIONS,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _TOPICS,
+    ApiKey.PUSH_TELEMETRY: RequestLimit(8 * _MIB, 500),  # what is too large is told by a code
 }
 """What differs from `_ONE_THING`, which all other requests are."""
 

@@ -33,6 +33,7 @@ from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
 from raylog.actors.gateway.sampling import sample_gateway
+from raylog.actors.gateway.telemetry.intake import TelemetryIntake
 from raylog.actors.gateway.topic_changes import MissingTopics
 from raylog.actors.gateway.topic_metadata import TopicMetadata
 from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
@@ -98,6 +99,9 @@ class GatewayActor:
         self.turn = asyncio.Lock()
         """Held by the large request that has its turn."""
         self.large_requests = LargeRequests(runtime)
+        self.telemetry = TelemetryIntake(self.cluster)
+        self.telemetry_turn = asyncio.Lock()
+        """Held by the push of metrics that is being decoded."""
         self._name = name
         self._listening = tuple(listening)
         self._routed = False

@@ -18,6 +18,7 @@ from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
+    from raylog.actors.gateway.telemetry.instance import ClientInstance
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
@@ -34,6 +35,7 @@ UNSENT_BYTES_MAX = 4 << 20
 READ_BYTES_WHEN_FULL = 4 << 10
 """What a connection reads at once while there is no memory: it learns of that afterwards."""
 API_KEY_BYTES = 2
+UNKNOWN_SOFTWARE = ("unknown", "unknown")
 WAITING_MAX = 8
 """Requests of a connection that wait for something to come; Apache Kafka takes one at a time."""
 
@@ -163,6 +165,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.peer = ""
         self.host = ""
         """The client's address alone."""
+        self.port = 0
+        self.software = UNKNOWN_SOFTWARE
+        """Name and version of the client's software, once it has told them (KIP-511)."""
+        self.telemetry: ClientInstance | None = None
+        """State of the client instance that pushes metrics on this connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection unless there are too many."""
@@ -170,7 +177,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = stream
         name = stream.get_extra_info("peername")
         self.peer = str(name)
-        self.host = str(name[0]) if isinstance(name, tuple) else self.peer
+        if isinstance(name, tuple):
+            self.host, self.port = str(name[0]), int(name[1])
+        else:
+            self.host = self.peer
         stream.set_write_buffer_limits(high=SMALL_UNSENT_BYTES, low=0)
         if not self._gateway.connected(self):
             stream.abort()

@@ -16,6 +16,7 @@ from raylog.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+SOFTWARE_SINCE = 3
 MIN_VERSION_ZERO_SINCE = 4
 ANNOUNCED_FROM = {int(ApiKey.PRODUCE): 0}
 """Older librdkafka takes compression for unsupported where Produce 0 is not announced; it sends
@@ -26,6 +27,9 @@ def api_versions(
     context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
     """Answer from the table of handlers; `request` is None for a version not known here."""
+    if request is not None and context.version >= SOFTWARE_SINCE:
+        name, version = request.client_software_name, request.client_software_version
+        context.connection.software = (name, version)
     image = context.gateway.cluster.image
     zero_allowed = context.version >= MIN_VERSION_ZERO_SINCE
     return ApiVersionsResponse(

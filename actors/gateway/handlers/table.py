@@ -67,6 +67,7 @@ _SEVERAL = {
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ),
+    "telemetry": (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
     "share_groups": (
         ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_DESCRIBE,
@@ -77,7 +78,7 @@ _SEVERAL = {
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ),
 }
-"""Modules with several APIs, which are not served but answered; functions carry the APIs' names."""
+"""Modules with several APIs, most of which are only refused; functions carry the APIs' names."""
 _HANDLERS |= {
     api_key: f"{module}.{api_key.name.lower()}"
     for module, api_keys in _SEVERAL.items()

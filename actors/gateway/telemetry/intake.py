@@ -1,0 +1,79 @@
+"""A gateway's part in clients' metrics: the subscriptions as they are now, and what was pushed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from raylog.actors.config import ResourceType
+from raylog.actors.config_client_metrics import Subscription, subscription_of
+from raylog.actors.gateway.telemetry.instance import TELEMETRY_BYTES_MAX, ClientInstance
+from raylog.actors.gateway.telemetry.otlp import Point, points
+from raylog.actors.gateway.telemetry.received import ReceivedMetrics, taken_from
+from raylog.actors.gateway.telemetry.subscriptions import asked_of
+from raylog.wire.compression import Codec, decompress
+from raylog.wire.errors import InvalidRecord, KafkaError
+from raylog.wire.uuids import to_base64
+
+if TYPE_CHECKING:
+    from raylog.actors.gateway.cluster import ClusterView
+    from raylog.actors.gateway.context import RequestContext
+
+
+class TelemetryIntake:
+    """Created with its gateway; it holds nothing until clients push."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self.received = ReceivedMetrics()
+        self.pushes: Counter[str] = Counter()
+        """By name of the error, which is NONE for those that were taken."""
+        self.bytes = 0
+        """Of the pushes that were taken, as they came."""
+        self._cluster = cluster
+        self._configs_version = -1
+        self._subscriptions: tuple[Subscription, ...] = ()
+
+    def instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
+        """The state of a client instance; a new one where subscriptions have changed."""
+        connection = context.connection
+        subscriptions = self._now()
+        known = connection.telemetry
+        if (
+            known is None
+            or known.instance_id != instance_id
+            or known.subscriptions is not subscriptions
+        ):
+            software, version = connection.software
+            client = {
+                "client_instance_id": to_base64(instance_id),
+                "client_id": context.header.client_id or "",
+                "client_software_name": software,
+                "client_software_version": version,
+                "client_source_address": connection.host,
+                "client_source_port": str(connection.port),
+            }
+            asked = asked_of(subscriptions, instance_id, client)
+            known = connection.telemetry = ClientInstance(instance_id, subscriptions, asked)
+        return known
+
+    def _now(self) -> tuple[Subscription, ...]:
+        version = self._cluster.configs_version
+        if version != self._configs_version:
+            self._configs_version = version
+            now = tuple(
+                subscription_of(settings)
+                for (kind, _), settings in self._cluster.image.configs.items()
+                if kind == ResourceType.CLIENT_METRICS
+            )
+            if now != self._subscriptions:
+                self._subscriptions = now
+        return self._subscriptions
+
+
+def decoded(codec: int, data: bytes) -> list[Point]:
+    """What was pushed; raises InvalidRecord. It takes a moment: call it in a thread."""
+    try:
+        plain = decompress(Codec(codec), data, TELEMETRY_BYTES_MAX)
+    except KafkaError as failure:
+        raise InvalidRecord(f"the metrics cannot be decompressed: {failure}") from failure
+    return taken_from(points(plain))

@@ -1,0 +1,102 @@
+"""What clients have pushed, kept for the next scrapes within bounds of number and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raylog.actors.gateway.telemetry.otlp import POINTS_MAX, Attributes, Point
+from raylog.wire.uuids import to_base64
+
+SERIES_MAX = 10_000
+"""Of all clients of a gateway."""
+SERIES_A_CLIENT_MAX = 500
+"""A Java producer has 130, and some for each topic."""
+INTERVALS_KEPT = 3
+KEPT_MS_MIN = 60_000
+"""A client that has pushed nothing for three push intervals, and at least so long, is forgotten."""
+RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
+"""Those of a client's attributes that name its series; others change with each of its lives."""
+
+
+class Series(NamedTuple):
+    """One number of one client, as a scrape shows it."""
+
+    client_id: str
+    instance: str
+    metric: str
+    attributes: str
+    value: float
+
+
+@dataclass(slots=True)
+class _Client:
+    client_id: str
+    forgotten_ms: float = 0.0
+    values: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By metric and attributes."""
+
+
+class ReceivedMetrics:
+    """The last values of each client's metrics; what was pushed as a change is summed up."""
+
+    def __init__(self) -> None:
+        self.points_dropped = 0
+        """Numbers that no place was left for."""
+        self._clients: dict[bytes, _Client] = {}
+        self._series = 0
+
+    def take(
+        self,
+        instance_id: bytes,
+        client_id: str,
+        points: Iterable[Point],
+        now_ms: float,
+        push_interval_ms: int,
+    ) -> None:
+        """Take in one push."""
+        self.expire(now_ms)
+        client = self._clients.setdefault(instance_id, _Client(client_id))
+        client.forgotten_ms = now_ms + max(INTERVALS_KEPT * push_interval_ms, KEPT_MS_MIN)
+        for point in points:
+            if not math.isnan(point.value):  # as Java's averages of nothing are
+                self._take(client, point)
+
+    def _take(self, client: _Client, point: Point) -> None:
+        key = (point.metric, _shown(point))
+        before = client.values.get(key)
+        if before is None:
+            if self._series >= SERIES_MAX or len(client.values) >= SERIES_A_CLIENT_MAX:
+                self.points_dropped += 1
+                return
+            self._series += 1
+            before = 0.0
+        client.values[key] = before + point.value if point.is_delta else point.value
+
+    def expire(self, now_ms: float) -> None:
+        """Forget the clients that have pushed nothing for long."""
+        for instance_id in [
+            one for one, client in self._clients.items() if client.forgotten_ms <= now_ms
+        ]:
+            self._series -= len(self._clients.pop(instance_id).values)
+
+    def series(self) -> Iterator[Series]:
+        """Everything that is kept."""
+        for instance_id, client in self._clients.items():
+            instance = to_base64(instance_id)
+            for (metric, attributes), value in client.values.items():
+                yield Series(client.client_id, instance, metric, attributes, value)
+
+
+def taken_from(points: Iterator[Point]) -> list[Point]:
+    """The points of a push, at most so many."""
+    return [point for point, _ in zip(points, range(POINTS_MAX), strict=False)]
+
+
+def _shown(point: Point) -> str:
+    named: Attributes = {
+        name: point.resource[name] for name in RESOURCE_ATTRIBUTES if name in point.resource
+    }
+    return ",".join(f"{name}={value}" for name, value in (named | point.attributes).items())
