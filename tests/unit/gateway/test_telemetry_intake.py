@@ -1,0 +1,309 @@
+"""Metrics that clients push, from the request to what a scrape shows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.actors.gateway.handlers.telemetry import TELEMETRY_BYTES_MAX
+from raylog.actors.gateway.telemetry import otlp, received
+from raylog.actors.gateway.telemetry.otlp import Point, points
+from raylog.actors.gateway.telemetry.received import ReceivedMetrics
+from raylog.actors.metadata.records import ConfigChanged
+from raylog.wire.compression import Codec, compress
+from raylog.wire.errors import ErrorCode, InvalidRecord
+from raylog.wire.messages.api_versions import ApiVersionsRequest
+from raylog.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from raylog.wire.messages.push_telemetry import PushTelemetryRequest
+from tests.support.gateway_world import FakeClient, World, run
+
+PUSHED = {
+    name: base64.b64decode(text)
+    for name, text in json.loads(
+        (Path(__file__).parents[2] / "golden" / "client_telemetry.json").read_text()
+    ).items()
+}
+"""What real clients have pushed to Apache Kafka 4.3.1."""
+CLIENT_METRICS = 16
+NO_ID = bytes(16)
+
+# ---- the payload -----------------------------------------------------------------------------
+
+
+def field(number: int, body: bytes) -> bytes:
+    """A field that holds a message or a text."""
+    size, length = len(body), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + body
+
+
+def gauge(name: str, value: bytes, attributes: bytes = b"") -> bytes:
+    """A message with one metric of one number."""
+    metric = field(1, name.encode()) + field(5, field(1, value + attributes))
+    return field(1, field(2, field(2, metric)))
+
+
+ONE = b"\x31" + (1).to_bytes(8, "little")
+
+
+def test_numbers_of_librdkafka_are_read() -> None:
+    found = {(one.metric, *one.attributes.items()): one for one in points(PUSHED[
+        "librdkafka-2.16-consumer"])}  # fmt: skip
+    assert len(found) == 15
+    partitions = found[("org.apache.kafka.consumer.coordinator.assigned.partitions",)]
+    assert not partitions.is_delta
+    assert partitions.resource["group_id"] == "g1"
+    latency = found[("org.apache.kafka.consumer.node.request.latency.avg", ("node.id", "-1"))]
+    assert 0 < latency.value < 1_000
+    assert found[("org.apache.kafka.consumer.connection.creation.total",)].is_delta
+
+
+def test_numbers_of_java_are_read() -> None:
+    found = list(points(PUSHED["java-4.3.1-producer"]))
+    assert len(found) > 100
+    sent = [one for one in found if one.metric == "org.apache.kafka.producer.topic.byte.total"]
+    assert [(one.attributes, one.is_delta) for one in sent] == [({"topic": "tt"}, True)]
+
+
+@pytest.mark.parametrize("data", PUSHED.values(), ids=PUSHED)
+def test_a_payload_that_is_cut_anywhere_is_refused_or_shorter(data: bytes) -> None:
+    whole = len(list(points(data)))
+    for end in range(0, len(data), 7):
+        try:
+            assert len(list(points(data[:end]))) <= whole
+        except InvalidRecord:
+            continue
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        found = list(points(data))
+    except InvalidRecord:
+        return
+    assert all(isinstance(one, Point) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x0ahe", "a field of 104 bytes where 1 are left"),
+        (b"hello", "wire type 4"),
+        (b"\x0b", "wire type 3"),
+        (b"\x08", "cut off"),
+        (b"\x08" + b"\xff" * 10, "more than 64 bits"),
+        (b"\x08\x01", "a number where a message"),
+        (gauge("n", field(4, b"1234")), "a number of 4 bytes instead of 8"),
+    ],
+)
+def test_what_is_no_such_message_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(InvalidRecord, match=why):
+        list(points(data))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (field(1, b"text"), "text"),
+        (b"\x10\x01", "true"),
+        (b"\x18" + b"\xff" * 9 + b"\x01", "-1"),
+        (b"\x21" + b"\0" * 6 + b"\xf8\x3f", "1.5"),
+        (field(5, b""), ""),  # a list, say
+        (field(1, b"\xff" * 900), "\ufffd" * 200),
+    ],
+)
+def test_values_of_attributes_are_texts(value: bytes, shown: str) -> None:
+    data = gauge("n", ONE, field(7, field(1, b"key") + field(2, value)))
+    assert next(points(data)).attributes == {"key": shown}
+
+
+def test_reading_ends_after_so_many_fields() -> None:
+    assert sum(1 for _ in points(b"\x10\x01" * 10_000 + gauge("n", ONE))) == 1
+    assert sum(1 for _ in points(b"\x10\x01" * otlp.FIELDS_MAX + gauge("n", ONE))) == 0
+
+
+# ---- what is kept ----------------------------------------------------------------------------
+
+
+def point(metric: str, value: float, *, is_delta: bool = False, **attributes: str) -> Point:
+    return Point(metric, value, is_delta, attributes, {"group_id": "g", "member_id": "m-1"})
+
+
+def test_changes_are_summed_up_and_other_numbers_replaced() -> None:
+    kept = ReceivedMetrics()
+    for value in (2.0, 3.0, float("nan")):
+        pushed = [point("total", value, is_delta=True), point("now", value, topic="t")]
+        kept.take(NO_ID, "me", pushed, 0, 1_000)
+    assert [one[0:1] + one[2:] for one in kept.series()] == [
+        ("me", "total", "group_id=g", 5.0),
+        ("me", "now", "group_id=g,topic=t", 3.0),
+    ]
+
+
+def test_a_client_that_is_silent_is_forgotten() -> None:
+    kept = ReceivedMetrics()
+    kept.take(b"a" * 16, "a", [point("n", 1)], 0, 1_000)
+    kept.take(b"b" * 16, "b", [point("n", 1)], 0, 100_000)
+    kept.expire(59_999)
+    assert len(list(kept.series())) == 2
+    kept.expire(60_000)
+    assert [one.client_id for one in kept.series()] == ["b"]
+    kept.expire(300_000)
+    assert not list(kept.series())
+
+
+def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(received, "SERIES_MAX", 5)
+    monkeypatch.setattr(received, "SERIES_A_CLIENT_MAX", 3)
+    kept = ReceivedMetrics()
+    many = [point(f"n{i}", 1) for i in range(4)]
+    kept.take(b"a" * 16, "a", many, 0, 1_000)
+    kept.take(b"b" * 16, "b", many, 0, 1_000)
+    assert [one.client_id for one in kept.series()] == ["a"] * 3 + ["b"] * 2
+    assert kept.points_dropped == 3
+    kept.take(b"b" * 16, "b", [point("n0", 7)], 0, 1_000)  # those that have a place go on
+    assert [one.value for one in kept.series()][3] == 7
+    kept.take(b"c" * 16, "c", many, 60_000, 1_000)  # the others are forgotten by now
+    assert [one.client_id for one in kept.series()] == ["c"] * 3
+
+
+# ---- requests --------------------------------------------------------------------------------
+
+
+async def subscribe(world: World, name: str = "s", **configs: str) -> None:
+    for key, value in configs.items():
+        await world.apply(ConfigChanged(CLIENT_METRICS, name, key.replace("_", "."), value))
+
+
+async def subscribed(client: FakeClient, instance_id: bytes = NO_ID) -> Any:
+    return await client.ask(GetTelemetrySubscriptionsRequest(client_instance_id=instance_id), 0)
+
+
+async def push(client: FakeClient, told: Any, data: bytes, codec: Codec = Codec.NONE) -> ErrorCode:
+    answer = await client.ask(
+        PushTelemetryRequest(
+            client_instance_id=told.client_instance_id,
+            subscription_id=told.subscription_id,
+            compression_type=codec,
+            metrics=data,
+        ),
+        0,
+    )
+    return ErrorCode(answer.error_code)
+
+
+def test_a_client_is_told_what_to_push_as_by_apache_kafka() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        told = await subscribed(client)
+        assert (told.error_code, told.requested_metrics) == (0, [])
+        assert told.push_interval_ms == 300_000
+        assert told.accepted_compression_types == [4, 3, 1, 2]
+        assert told.telemetry_max_bytes == TELEMETRY_BYTES_MAX
+        assert told.delta_temporality
+        assert told.client_instance_id != NO_ID
+        again = await subscribed(client, told.client_instance_id)
+        assert again.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        own = bytes(range(16))
+        assert (await subscribed(world.client(), own)).client_instance_id == own
+
+    run(scenario)
+
+
+def test_a_new_subscription_is_told_at_once_and_another_setting_changes_nothing() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        told = await subscribed(client)
+        await subscribe(world, metrics="*", interval_ms="1000")
+        now = await subscribed(client, told.client_instance_id)
+        assert (now.requested_metrics, now.push_interval_ms) == (["*"], 1_000)
+        assert now.subscription_id != told.subscription_id
+        assert await push(client, told, b"") == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        await world.topic("other")
+        await world.apply(ConfigChanged(2, "other", "retention.ms", "1"))
+        again = await subscribed(client, told.client_instance_id)
+        assert again.error_code == 0  # it may ask again after that error, once
+        again = await subscribed(client, told.client_instance_id)
+        assert again.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+    run(scenario)
+
+
+def test_software_that_a_client_names_is_matched() -> None:
+    async def scenario(world: World) -> None:
+        await subscribe(world, metrics="a.", match="client_software_name=lib.*")
+        named, unnamed = world.client(), world.client()
+        await named.ask(
+            ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2"), 3
+        )
+        assert (await subscribed(named)).requested_metrics == ["a."]
+        await unnamed.ask(ApiVersionsRequest(), 2)
+        assert (await subscribed(unnamed)).requested_metrics == []
+        await subscribe(world, match="client_software_version=unknown")
+        assert (await subscribed(world.client())).requested_metrics == ["a."]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_push_is_kept_for_the_next_scrape(codec: Codec) -> None:
+    async def scenario(world: World) -> None:
+        await subscribe(world, metrics="*", interval_ms="1000")
+        client = world.client()
+        told = await subscribed(client)
+        data = PUSHED["librdkafka-2.16-producer"]
+        assert await push(client, told, compress(codec, data), codec) == ErrorCode.NONE
+        kept = list(world.gateway.telemetry.received.series())
+        assert len(kept) == 10
+        assert {one.client_id for one in kept} == {"test"}
+        assert world.gateway.telemetry.pushes == {"NONE": 1}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("data", "codec"),
+    [
+        (b"hello", Codec.NONE),
+        (b"hello", Codec.GZIP),
+        (compress(Codec.ZSTD, bytes(TELEMETRY_BYTES_MAX + 1)), Codec.ZSTD),
+    ],
+    ids=["no message", "not compressed", "too large inside"],
+)
+def test_a_push_that_cannot_be_read_is_refused(data: bytes, codec: Codec) -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        told = await subscribed(client)
+        assert await push(client, told, data, codec) == ErrorCode.INVALID_RECORD
+        assert not list(world.gateway.telemetry.received.series())
+        assert world.gateway.telemetry.pushes == {"INVALID_RECORD": 1}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("instance_id", [NO_ID, (1).to_bytes(16, "big")])
+def test_a_push_without_an_instance_id_is_refused(instance_id: bytes) -> None:
+    async def scenario(world: World) -> None:
+        request = PushTelemetryRequest(client_instance_id=instance_id)
+        answer = await world.client().ask(request, 0)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario)
+
+
+def test_a_push_that_is_too_large_is_told_so() -> None:
+    async def scenario(world: World) -> None:
+        client = FakeClient(world.gateway)
+        client.connection._request_bytes_max = 100 << 20
+        told = await subscribed(client)
+        assert await push(client, told, bytes(2 << 20)) == ErrorCode.TELEMETRY_TOO_LARGE
+
+    run(scenario)
