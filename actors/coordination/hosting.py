@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from raylog.actors.coordination.appending import Appender
+from raylog.actors.coordination.counts import CoordinatorCounts
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.coordination.step import Answer, Asked, Change, LogRecord, Step
 from raylog.actors.journal import LOAD, Decided, Few, decided
@@ -86,6 +87,8 @@ class Host(ABC, Generic[ShardT, StepT]):
     ) -> None:
         self.route = route
         self.link = link
+        self.counts = CoordinatorCounts()
+        """Its own until it is one of a coordinator's."""
         self._runtime = runtime
         self._image = image
         self._append_timeout_ms = append_timeout_ms
@@ -233,6 +236,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         """Append a step's records and answer; False if the records cannot be written."""
         if step.records and not self._appended(step):
             return False
+        self.counts.stepped(step)
         now = []
         for answer in step.answers:
             if answer.durable:
@@ -304,11 +308,13 @@ class Host(ABC, Generic[ShardT, StepT]):
     def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
         """The shard is back at the state before these records."""
         self._failures += 1
+        self.counts.refusals += 1
         shown = coordinator_error(failure)
         self._run(lambda step: self._shard.reverted(step, records, shown))
 
     def append_lost(self, failure: Exception) -> None:
         """The log alone knows what it holds: begin again from it."""
+        self.counts.refusals += 1
         self._fail(coordinator_error(failure))
 
     # ---- loading and ending --------------------------------------------------------------
@@ -347,6 +353,7 @@ class Host(ABC, Generic[ShardT, StepT]):
                 end = await self._read(shard)
             except (KafkaError, DecodeError, PeerLost, OSError) as failure:
                 log.warning("%s is not loaded: %s", self, failure)
+                self.counts.load_failures += 1
                 if not self.link.is_open:
                     return  # the Broker brings a route to the successor
                 await self._runtime.sleep(wait_s)
@@ -354,6 +361,7 @@ class Host(ABC, Generic[ShardT, StepT]):
             else:
                 break
         took_ms = self._runtime.monotonic_ms() - started_ms
+        self.counts.loads.observe(took_ms / 1000)
         loaded = f"{self} is loaded to offset {end} in {took_ms:.0f} ms"
         decided(log, Decided(LOAD, loaded, str(self)))
         self._shard = shard

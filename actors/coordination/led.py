@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from raylog.actors.coordination.counts import CoordinatorCounts
 from raylog.actors.coordination.hosting import Host
 from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metrics.families import coordinators as families
+from raylog.actors.metrics.samples import Samples
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.reopening import Reopening
 from raylog.actors.replica.links import ReplicaLinks
@@ -39,6 +42,8 @@ class LedShards(Generic[HostT]):
         self._broker_id = broker_id
         self._topic = topic
         self._open_host = open_host
+        self.counts = CoordinatorCounts()
+        """Of all shards that it has had."""
         self._links = ReplicaLinks(runtime, self._link_lost)
         self._hosts: dict[int, HostT] = {}
         self._wanted: dict[int, Route] = {}
@@ -52,6 +57,13 @@ class LedShards(Generic[HostT]):
     def partitions(self) -> list[int]:
         """Which have a shard."""
         return sorted(self._hosts)
+
+    def sample(self, samples: Samples) -> None:
+        """Tell what is counted, and how the shards stand."""
+        self.counts.sample(samples)
+        active = sum(host.is_active for host in self)
+        samples.add(families.SHARDS, active, "active")
+        samples.add(families.SHARDS, len(self._hosts) - active, "loading")
 
     def check_complete(self) -> None:
         """Raise COORDINATOR_NOT_AVAILABLE if the metadata gives this broker more shards."""
@@ -112,7 +124,8 @@ class LedShards(Generic[HostT]):
             return True
         if link is None or not link.is_open:
             return False
-        self._hosts[index] = self._open_host(link, route)
+        opened = self._hosts[index] = self._open_host(link, route)
+        opened.counts = self.counts
         return True
 
     def _link_lost(self, link: Link) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.step import Asked
+from raylog.actors.metrics.errors import ErrorCounts
 from raylog.actors.plain import message, taken
 from raylog.actors.runtime.base import (
     ActorGone,
@@ -67,22 +68,24 @@ def take_request(
     request: LinkRequest,
     take: Callable[[Asked[Any], Reply], None],
     take_large: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
+    errors: ErrorCounts,
 ) -> None:
     """Decode a client's request that a gateway has forwarded; `take` gets it and what answers it.
 
     One that cannot be read fails. A large one is decoded beside the event loop, and `take_large`
     lets others have their turn. The gateway lets no later request of the same connection overtake
-    it. Large answers are encoded beside the event loop, too.
+    it. Large answers are encoded beside the event loop, too. Errors in answers are counted.
     """
     head = taken(RequestHead, request.header)
     try:
         asked = _decoded(request, head, LIGHT_ELEMENTS_MAX)
     except TooManyElements:
-        runtime.start(_take_large(runtime, request, head, take_large), "a large request")
+        reply = partial(_reply, runtime, request, head, errors)
+        runtime.start(_take_large(runtime, request, head, take_large, reply), "a large request")
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
     else:
-        take(asked, partial(_reply, runtime, request, head))
+        take(asked, partial(_reply, runtime, request, head, errors))
 
 
 def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> Asked[Any]:
@@ -115,6 +118,7 @@ async def _take_large(
     request: LinkRequest,
     head: RequestHead,
     take: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
+    reply: Reply,
 ) -> None:
     try:
         elements_max = limit_of(head.api_key).elements_max
@@ -122,13 +126,16 @@ async def _take_large(
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
         return
-    taking = take(taken, partial(_reply, runtime, request, head))
+    taking = take(taken, reply)
     del taken  # `take` may let go of it bit by bit
     await taking
 
 
-def _reply(runtime: Runtime, request: LinkRequest, head: RequestHead, response: Any) -> None:
+def _reply(
+    runtime: Runtime, request: LinkRequest, head: RequestHead, errors: ErrorCounts, response: Any
+) -> None:
     """Answer; what takes long to encode is encoded by a thread."""
+    errors.answered(head.api_key, response)
     if has_more_elements(response, LIGHT_ELEMENTS_MAX):
         runtime.start(_reply_aside(runtime, request, head, response), "a large answer")
     else:

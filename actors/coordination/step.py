@@ -16,6 +16,7 @@ from __future__ import annotations
 import random  # noqa: TID251 - its type: chance comes in
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -27,6 +28,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 TimerKey = tuple[Hashable, ...]
 """Names one timer of one group or transactional id, such as ("session", member id)."""
+
+
+class Counted(Enum):
+    """What a step has brought about, for metrics."""
+
+    REBALANCE = auto()
+    """A group's generation began, or the target of one was computed."""
+    COMMITTED = auto()
+    """A transaction is complete."""
+    ABORTED = auto()
+    TIMED_OUT = auto()
+    """A transaction was open for too long, and is aborted."""
 
 
 class LogRecord(NamedTuple):
@@ -157,6 +170,8 @@ class Step:
     """In order."""
     decided: list[Decided] = field(default_factory=list)
     """For the journal, once the records are on their way."""
+    counted: list[Counted] = field(default_factory=list)
+    """For metrics, once the records are on their way."""
 
     def append(self, key: object, value: object | None, value_version: int | None = None) -> None:
         """Add a record and replay it at once: what follows in this step sees its effect."""

@@ -26,7 +26,9 @@ from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
 from raylog.actors.group.gathering import KINDS, Gathering, Kind, names_several, stored, weight_of
 from raylog.actors.group.hosting import ShardHost
+from raylog.actors.group.lag import GroupLag
 from raylog.actors.group.marking import take_markers
+from raylog.actors.group.sampling import sample_groups, sample_rebalances
 from raylog.actors.group.settings import group_settings
 from raylog.actors.group.splitting import split
 from raylog.actors.group.telling import InTurns, Telling
@@ -34,6 +36,7 @@ from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicDeleted
 from raylog.actors.metadata.snapshots import MetadataCopy
+from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import OFFSETS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import Link, LinkRequest, Runtime
@@ -82,6 +85,13 @@ class GroupCoordinatorActor:
         self._processes = AssignorProcesses()
         self._transactions = TransactionCoordinators(runtime, broker_name(cluster_id, broker_id))
         self._shards = LedShards(runtime, self._image, broker_id, OFFSETS_TOPIC, self._open_host)
+        self._lag = GroupLag(
+            runtime,
+            cluster_id,
+            self._image,
+            self._shards,
+            self._start_up.number("metrics.groups.max"),
+        )
         self._room = asyncio.Semaphore(PARTS_ASKED_MAX)
         """For parts of large requests."""
         self._turn = asyncio.Lock()
@@ -112,11 +122,22 @@ class GroupCoordinatorActor:
         """Answer who waits, close every link."""
         self._shards.close("the coordinator stops")
         self._transactions.close()
+        self._lag.close()
         self._processes.close()
 
     async def ping(self) -> dict[str, Any]:
         """Who is here: for adoption by a restarted Broker."""
         return {"name": self._name, "pid": os.getpid(), "partitions": self._shards.partitions}
+
+    async def metrics(self) -> ProcessMetrics:
+        """What this coordinator has counted."""
+        samples = Samples()
+        self._shards.sample(samples)
+        counts = self._shards.counts
+        sample_rebalances(counts.counted, counts.leavings, samples)
+        await sample_groups(self._runtime, self._shards, samples)
+        self._lag.sample(samples)
+        return process_metrics(self._runtime, samples)
 
     # ---- what the Broker pushes ----------------------------------------------------------
 
@@ -176,7 +197,8 @@ class GroupCoordinatorActor:
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
             return
-        take_request(self._runtime, request, self._dispatch, self._dispatch_large)
+        errors = self._shards.counts.errors
+        take_request(self._runtime, request, self._dispatch, self._dispatch_large, errors)
 
     def link_lost(self, peer: int) -> None:
         """A gateway is gone; members whose answers it would have carried ask again."""

@@ -24,6 +24,7 @@ from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Record
 from raylog.actors.metadata.snapshots import MetadataCopy
+from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import ActorGone, Link, LinkRequest, PeerLost, PeerTimeout, Runtime
@@ -34,6 +35,7 @@ from raylog.actors.transaction.gathering import Together
 from raylog.actors.transaction.hosting import TransactionHost
 from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.markers import MarkerSender
+from raylog.actors.transaction.sampling import sample_ends, sample_transactions
 from raylog.actors.transaction.settings import transaction_settings
 from raylog.wire.errors import (
     ErrorCode,
@@ -114,6 +116,14 @@ class TransactionCoordinatorActor:
         """Who is here: for adoption by a restarted Broker."""
         return {"name": self._name, "pid": os.getpid(), "partitions": self._shards.partitions}
 
+    async def metrics(self) -> ProcessMetrics:
+        """What this coordinator has counted."""
+        samples = Samples()
+        self._shards.sample(samples)
+        sample_ends(self._shards.counts.counted, samples)
+        await sample_transactions(self._runtime, self._shards, samples)
+        return process_metrics(self._runtime, samples)
+
     # ---- what the Broker pushes ----------------------------------------------------------
 
     async def apply_metadata(
@@ -140,7 +150,8 @@ class TransactionCoordinatorActor:
         if request.kind == ADD_PARTITIONS:
             self._add_partitions(request)
         elif request.kind == TRANSACTION_REQUEST:
-            take_request(self._runtime, request, self._client_asks, self._large_client_asks)
+            errors = self._shards.counts.errors
+            take_request(self._runtime, request, self._client_asks, self._large_client_asks, errors)
         else:
             request.fail(
                 InvalidRequest(f"a transaction coordinator does not answer {request.kind}")

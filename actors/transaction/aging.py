@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from raylog.actors.coordination.step import Counted
 from raylog.actors.transaction.ending import fence
 from raylog.actors.transaction.ids import Ids
 from raylog.actors.transaction.state import RESTING
@@ -18,6 +19,7 @@ def abort_timed_out(ids: Ids, step: TransactionStep, transactional_ids: Iterable
         if found is not None and found.is_timed_out(step.now_ms):
             try:
                 fence(ids, step, found)
+                step.counted.append(Counted.TIMED_OUT)
             except CoordinatorLoadInProgress:
                 continue  # its epochs are used up and there is no other id yet: next time
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raylog.actors.coordination.step import Asked, put
+from raylog.actors.coordination.step import Asked, Counted, put
 from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.transaction.ids import Ids, completing
 from raylog.actors.transaction.state import (
@@ -186,6 +186,7 @@ def complete(
         return
     step.if_refused(put(ids.unmarked, transactional_id, None).revert)
     committed = found.state is State.PREPARE_COMMIT
+    step.counted.append(Counted.COMMITTED if committed else Counted.ABORTED)
     after_id, after_epoch = found.after
     ids.change(
         step,

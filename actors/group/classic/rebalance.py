@@ -5,7 +5,7 @@ members come, up to the rebalance timeout. Every other one waits until all membe
 the rebalance timeout has passed, whereupon dynamic members that have not are out.
 """
 
-from raylog.actors.coordination.step import Step
+from raylog.actors.coordination.step import Counted, Step
 from raylog.actors.group.classic import metadata
 from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_sync, release
 from raylog.actors.group.classic.members import Member
@@ -86,6 +86,7 @@ def complete(group: GroupState, step: Step) -> None:
         step.set_timer(group.group_id, _JOIN, max(roster.rebalance_timeout_ms(), _ABSENT_MS))
         return
     group.next_generation()
+    step.counted.append(Counted.REBALANCE)
     if not roster.members:
         group.move_to(State.EMPTY, step.now_ms)
         metadata.record(group, step, {})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from raylog.actors.coordination.step import Step
+from raylog.actors.coordination.step import Counted, Step
 from raylog.actors.group.assigning import AssignmentUnderWay
 from raylog.actors.group.consumer import downgrading, targets, topics
 from raylog.actors.group.consumer.context import GroupContext
@@ -133,6 +133,7 @@ def update_target(group: GroupContext, step: Step, log: GroupLog) -> None:
         group.retry_at_ms = step.monotonic_ms + _ASSIGNOR_RETRY_MS
         return
     group.assignor_error = None
+    step.counted.append(Counted.REBALANCE)
     targets.write(log, state, computed, epoch, step.now_ms)
 
 
