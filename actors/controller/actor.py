@@ -40,7 +40,6 @@ from raylog.actors.controller.api import (
     PartitionsOpened,
     ProducerIdBlock,
     QuorumDescription,
-    QuorumReplica,
     ReassignOutcome,
     RegisterBroker,
     RemoveVoter,
@@ -49,6 +48,7 @@ from raylog.actors.controller.api import (
     UpdateFeatures,
     WantedBrokers,
 )
+from raylog.actors.controller.counts import ControllerCounts, sample_term
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.controller.quorum import (
@@ -73,6 +73,7 @@ from raylog.actors.metadata.records import (
 )
 from raylog.actors.metadata.snapshots import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.metadata.voting import lease_ms
+from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import controller_name
 from raylog.actors.plain import taken
 from raylog.actors.runtime.base import LinkRequest, Runtime
@@ -103,6 +104,7 @@ class ControllerActor:
         self._broker_ids = broker_ids
         self._settings = BrokerSettings(settings)
         self._lease_ms = lease_ms(self._settings.number("broker.heartbeat.interval.ms"))
+        self._counts = ControllerCounts()
         self._term: Term | None = None
         self._reason = "it has not won an epoch yet"
         """Why it does not serve, while it does not."""
@@ -145,6 +147,14 @@ class ControllerActor:
         """Who is here, and whether it serves."""
         epoch = -1 if self._term is None else self._term.quorum.epoch
         return {"pid": os.getpid(), "serves": self._term is not None, "epoch": epoch}
+
+    async def metrics(self) -> ProcessMetrics:
+        """What this controller has counted, and how the cluster stands if it serves."""
+        samples = Samples()
+        self._counts.sample(samples)
+        if (term := self._term) is not None:
+            await sample_term(self._runtime, term, self._unsupported_ms(term), samples)
+        return process_metrics(self._runtime, samples)
 
     # ---- leading -------------------------------------------------------------------------
 
@@ -243,7 +253,9 @@ class ControllerActor:
 
     async def _write(self, term: Term) -> None:
         entries, term.unwritten = term.unwritten, []
+        begun_ms = self._runtime.monotonic_ms()
         await term.quorum.append(entries)
+        self._counts.appends.observe((self._runtime.monotonic_ms() - begun_ms) / 1000)
         term.wrote(entries[-1].next_offset)
         log.debug("committed up to %d", term.committed)
 
@@ -300,6 +312,7 @@ class ControllerActor:
         encoded = tuple(map(encode_record, records))
         entry = LogEntry(term.machine.image.offset, term.quorum.epoch, encoded)
         decisions = decisions_of(term.machine.image, records)
+        self._counts.decided(term.machine.image, records, decisions)
         term.machine.replay(records)
         term.tell_when_committed(decisions)
         term.unwritten.append(entry)
@@ -584,17 +597,4 @@ class ControllerActor:
 
     async def describe_quorum(self) -> QuorumDescription:
         """The voters and observers of the metadata log, and how far each is."""
-        term = self._serving()
-        voters = [QuorumReplica(*one) for one in term.quorum.progress()]
-        observers = [
-            QuorumReplica(broker.broker_id, broker.directory_id, *term.seen_of(broker.broker_id))
-            for broker in term.machine.image.brokers.values()
-            if (broker.broker_id, broker.directory_id) not in term.quorum.voters
-        ]
-        return QuorumDescription(
-            leader_id=max(voters, key=lambda one: one.log_end_offset).broker_id,
-            leader_epoch=term.quorum.epoch,
-            high_watermark=term.committed,
-            voters=voters,
-            observers=observers,
-        )
+        return self._serving().description()

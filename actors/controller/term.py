@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from raylog.actors.controller.api import QuorumDescription, QuorumReplica
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.controller.quorum import VoterQuorum
 from raylog.actors.journal import UNCLEAN, Decided, decided
@@ -122,6 +123,22 @@ class Term:
     def seen_of(self, broker_id: int) -> tuple[int, int, int]:
         """What `seen` has of a broker."""
         return self.seen.get(broker_id, (-1, -1, -1))
+
+    def description(self) -> QuorumDescription:
+        """The voters and observers of the metadata log, and how far each is."""
+        voters = [QuorumReplica(*one) for one in self.quorum.progress()]
+        observers = [
+            QuorumReplica(broker.broker_id, broker.directory_id, *self.seen_of(broker.broker_id))
+            for broker in self.machine.image.brokers.values()
+            if (broker.broker_id, broker.directory_id) not in self.quorum.voters
+        ]
+        return QuorumDescription(
+            leader_id=max(voters, key=lambda one: one.log_end_offset).broker_id,
+            leader_epoch=self.quorum.epoch,
+            high_watermark=self.committed,
+            voters=voters,
+            observers=observers,
+        )
 
     def voter_of(self, broker_id: int) -> tuple[int, str] | None:
         """The broker's copy of the metadata log, if it votes.

@@ -191,6 +191,7 @@ class GatewayActor:
         """What this gateway has counted."""
         samples = Samples()
         self.counts.sample(samples)
+        self.telemetry.sample(samples, self.runtime.monotonic_ms())
         await sample_gateway(self, samples)
         return process_metrics(self.runtime, samples)
 

@@ -11,6 +11,8 @@ from raylog.actors.gateway.telemetry.instance import TELEMETRY_BYTES_MAX, Client
 from raylog.actors.gateway.telemetry.otlp import Point, points
 from raylog.actors.gateway.telemetry.received import ReceivedMetrics, taken_from
 from raylog.actors.gateway.telemetry.subscriptions import asked_of
+from raylog.actors.metrics.families import clients as families
+from raylog.actors.metrics.samples import Samples
 from raylog.wire.compression import Codec, decompress
 from raylog.wire.errors import InvalidRecord, KafkaError
 from raylog.wire.uuids import to_base64
@@ -68,6 +70,17 @@ class TelemetryIntake:
             if now != self._subscriptions:
                 self._subscriptions = now
         return self._subscriptions
+
+    def sample(self, samples: Samples, now_ms: float) -> None:
+        """Tell what clients have pushed of late."""
+        self.received.expire(now_ms)
+        for one in self.received.series():
+            labels = one.client_id, one.instance, one.metric, one.attributes
+            samples.add(families.CLIENT_METRIC, one.value, *labels)
+        for code, count in self.pushes.items():
+            samples.add(families.PUSHES, count, code)
+        samples.add(families.PUSHED_BYTES, self.bytes)
+        samples.add(families.DROPPED_POINTS, self.received.points_dropped)
 
 
 def decoded(codec: int, data: bytes) -> list[Point]:

@@ -9,10 +9,9 @@ APPEND_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0
 TABLE = Table(
     "Controller and cluster",
     Scope.CLUSTER,
-    "Told by the controller that serves. Where none serves, `raylog_controller_active` is 0 or "
-    "absent, and so is everything else here. Counters begin anew with each controller process.",
+    "Told by the controller. Gauges are absent while none serves. Counters begin anew with each "
+    "controller process.",
 )
-ACTIVE = TABLE.gauge("raylog_controller_active", "1 while the controller serves, else 0.")
 EPOCH = TABLE.gauge("raylog_controller_epoch", "Controller epoch; each new controller raises it.")
 LEASE_AGE = TABLE.gauge(
     "raylog_controller_lease_age_seconds",

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from raylog.actors.metrics.families import broker, gateway, process, replica
+from raylog.actors.metrics.families import (
+    broker,
+    clients,
+    controller,
+    coordinators,
+    gateway,
+    process,
+    replica,
+)
 from raylog.actors.metrics.family import Family
 
-TABLES = (gateway.TABLE, replica.TABLE, broker.TABLE, process.TABLE)
+TABLES = (
+    controller.TABLE,
+    broker.TABLE,
+    gateway.TABLE,
+    replica.TABLE,
+    coordinators.TABLE,
+    coordinators.GROUPS_TABLE,
+    coordinators.TRANSACTIONS_TABLE,
+    clients.TABLE,
+    process.TABLE,
+)
 FAMILIES: dict[str, Family] = {family.name: family for table in TABLES for family in table.families}
