@@ -67,7 +67,7 @@ async def sample_term(runtime: Runtime, term: Term, lease_age_ms: float, samples
         samples.add(families.BROKERS, brokers[state], state)
     for family, figure in (
         (families.EPOCH, term.quorum.epoch),
-        (families.LEASE_AGE, lease_age_ms / 1000),
+        (families.LEASE_AGE, max(lease_age_ms, 0.0) / 1000),
         (families.TOPICS, len(image.topics)),
         (families.LOG_END, image.offset),
         (families.UNCOMMITTED, image.offset - term.committed),

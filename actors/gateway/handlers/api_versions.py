@@ -17,6 +17,9 @@ from raylog.wire.messages.api_versions import (
 )
 
 SOFTWARE_SINCE = 3
+TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""Announced while there is any subscription of clients' metrics: clients would ask again and again,
+and librdkafka writes a line about it to its log."""
 MIN_VERSION_ZERO_SINCE = 4
 ANNOUNCED_FROM = {int(ApiKey.PRODUCE): 0}
 """Older librdkafka takes compression for unsupported where Produce 0 is not announced; it sends
@@ -40,6 +43,7 @@ def api_versions(
                 max_version=versions.stop - 1,
             )
             for key, versions in context.gateway.served.items()
+            if key not in TELEMETRY or context.gateway.telemetry.is_wanted
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)

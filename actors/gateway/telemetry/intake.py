@@ -58,6 +58,11 @@ class TelemetryIntake:
             known = connection.telemetry = ClientInstance(instance_id, subscriptions, asked)
         return known
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is any subscription."""
+        return bool(self._now())
+
     def _now(self) -> tuple[Subscription, ...]:
         version = self._cluster.configs_version
         if version != self._configs_version:

@@ -115,8 +115,6 @@ KAFKA = {
     92: (0, 0),
 }
 """What Apache Kafka 4.3.1 announces to clients: API key to lowest and highest version."""
-TELEMETRY = {71: (0, 0), 72: (0, 0)}
-"""Kafka announces these where it has a reporter that takes metrics of clients; Raylog has one."""
 OTHERS = set(range(83, 90))
 """Between share coordinators and brokers (83 to 87), and groups of Kafka Streams (88 and 89)."""
 
@@ -427,7 +425,7 @@ def test_apis_are_announced_as_by_apache_kafka() -> None:
     async def scenario(world: World) -> None:
         answer = await world.client().ask(ApiVersionsRequest(), 4)
         announced = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-        assert announced == TELEMETRY | {key: KAFKA[key] for key in KAFKA if key not in OTHERS}
+        assert announced == {key: KAFKA[key] for key in KAFKA if key not in OTHERS}
 
     run(scenario)
 

@@ -237,6 +237,23 @@ def test_a_new_subscription_is_told_at_once_and_another_setting_changes_nothing(
     run(scenario)
 
 
+def test_clients_hear_of_it_while_there_is_a_subscription() -> None:
+    async def announced(world: World) -> set[int]:
+        answer = await world.client().ask(ApiVersionsRequest(), 3)
+        return {71, 72} & {one.api_key for one in answer.api_keys}
+
+    async def scenario(world: World) -> None:
+        assert await announced(world) == set()
+        await subscribe(world, metrics="*")
+        assert await announced(world) == {71, 72}
+        await world.apply(ConfigChanged(CLIENT_METRICS, "s", "metrics", None))
+        assert await announced(world) == set()
+        told = await subscribed(world.client())  # of before: it is answered all the same
+        assert told.requested_metrics == []
+
+    run(scenario)
+
+
 def test_software_that_a_client_names_is_matched() -> None:
     async def scenario(world: World) -> None:
         await subscribe(world, metrics="a.", match="client_software_name=lib.*")
