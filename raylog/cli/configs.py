@@ -25,11 +25,16 @@ class Kind(StrEnum):
     TOPIC = "topic"
     BROKER = "broker"
     GROUP = "group"
+    CLIENT_METRICS = "client-metrics"
 
 
 KindArgument = Annotated[Kind, typer.Argument(help="Whose settings.")]
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help='A topic, a broker id, a group; "" is all brokers.')
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help='A topic, a broker id ("": all brokers), a group, a subscription of client metrics.',
+    ),
 ]
 
 
@@ -109,7 +114,7 @@ def describe(
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Settings of a topic, broker or group as they are in force."""
+    """Settings of a topic, broker, group or client metrics subscription as they are in force."""
     from raylog.client import ConfigSource
 
     with connect(bootstrap) as client:
@@ -142,7 +147,7 @@ def alter(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
-    """Change settings of a topic, broker or group while it runs."""
+    """Change settings of a topic, broker, group or client metrics subscription while it runs."""
     wanted: dict[str, str | None] = {
         **parse_pairs(changes, "--set"),
         **dict.fromkeys(unset or ()),

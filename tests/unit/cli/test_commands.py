@@ -146,7 +146,7 @@ def failing(shell: Shell, *arguments: str, code: int) -> str:
 def test_settings_are_documented(shell: Shell) -> None:
     documented = shell.json("configs", "list")
     assert isinstance(documented, dict)
-    assert {"topic", "broker", "group"} == set(documented)
+    assert {"topic", "broker", "group", "client-metrics"} == set(documented)
     keys = {row["key"]: row for row in documented["topic"]}
     assert keys["retention.ms"]["default"] == "604800000"
     assert all(row["documentation"] for rows in documented.values() for row in rows)
@@ -161,6 +161,18 @@ def test_settings_of_a_live_topic(shell: Shell, topic: str) -> None:
     shell.run("configs", "alter", "topic", topic, "-u", "retention.ms")
     assert shell.json("configs", "describe", "topic", topic) == []
     assert "retention.ms" in shell.run("configs", "describe", "topic", topic, "--all")
+
+
+def test_a_subscription_of_client_metrics(shell: Shell) -> None:
+    alter = ("configs", "alter", "client-metrics", "slow")
+    shell.run(*alter, "--set", "metrics=org.apache.kafka.producer.", "--set", "interval.ms=10000")
+    described = shell.json("configs", "describe", "client-metrics", "slow")
+    assert described == [
+        {"key": "interval.ms", "value": "10000", "source": "client_metrics"},
+        {"key": "metrics", "value": "org.apache.kafka.producer.", "source": "client_metrics"},
+    ]
+    shell.run(*alter, "-u", "metrics", "-u", "interval.ms")
+    assert shell.json("configs", "describe", "client-metrics", "slow") == []
 
 
 def test_usage_errors_name_what_was_expected(shell: Shell, topic: str) -> None:
