@@ -33,6 +33,22 @@ OWN = (
         low=0,
     ),
     ConfigKey(
+        "metrics.reporters",
+        _T.LIST,
+        "",
+        "Where a broker sends its metrics by itself, beside telling them at health.listener: "
+        "opentelemetry (an exporter that OTEL_* environment variables choose), ray (metrics of "
+        "Ray; raylog up --metrics sets it).",
+        choices=("opentelemetry", "ray"),
+    ),
+    ConfigKey(
+        "metrics.report.interval.ms",
+        _T.INT,
+        "15000",
+        "Time between two of these reports.",
+        low=1_000,
+    ),
+    ConfigKey(
         "raylog.interceptors.timeout.ms",
         _T.INT,
         "5000",

@@ -180,6 +180,7 @@ class BrokerActor:
         self._listeners = await on_this_node(self._runtime, self._listeners, self._settings)
         self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
         await self._health.open(self._data)
+        await self._metrics.open(self._settings)
         return survivors
 
     def _make_family(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from raylog.actors.broker.controller_port import ControllerPort
@@ -14,12 +15,15 @@ from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.scraping import Asked, Scraper, who_is_asked
 from raylog.actors.broker.seat import Seat
 from raylog.actors.build import BUILD
+from raylog.actors.config import BrokerSettings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metrics.families import broker as families
+from raylog.actors.metrics.reporting import INTERVAL, REPORTERS, Reporter, reporters
 from raylog.actors.metrics.samples import Sample, Samples
 from raylog.actors.names import supervisor_name
 from raylog.actors.runtime.base import Runtime
 
+log = logging.getLogger(__name__)
 STATES = ("starting", "running", "fenced", "shutting down", "shut down")
 
 
@@ -47,6 +51,26 @@ class BrokerMetrics:
         self._parts = parts
         self._standing = standing
         self._scraper = Scraper(runtime, parts.machine.broker_id, self._own, self._others)
+
+    async def open(self, settings: BrokerSettings) -> None:
+        """Begin to report, where that is wanted; raises InvalidConfig if it is not possible."""
+        names = settings.items(REPORTERS)
+        if names:
+            made = await self._runtime.run_blocking(reporters, names)
+            interval_s = settings.number(INTERVAL) / 1000
+            self._runtime.start(self._report_forever(made, interval_s), "report metrics")
+
+    async def _report_forever(self, made: Sequence[Reporter], interval_s: float) -> None:
+        while True:
+            await self._runtime.sleep(interval_s)
+            samples = await self.scrape()
+            for one in made:
+                try:
+                    await self._runtime.run_blocking(one.report, samples, self._runtime.now_ms())
+                except AssertionError:
+                    raise
+                except Exception:  # of a library: metrics are not worth the broker
+                    log.exception("metrics are not reported")
 
     async def scrape(self) -> list[Sample]:
         """Everything that all processes tell."""

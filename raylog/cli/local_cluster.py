@@ -343,7 +343,7 @@ def _start_brokers(
         host=wanted.host,
         ports=[wanted.port + n if wanted.port else 0 for n in range(wanted.brokers)],
         first_broker_id=wanted.first_broker_id,
-        settings={**OWN_DEFAULTS, **wanted.settings},
+        settings={**_defaults(wanted), **wanted.settings},
         nodes=nodes,
         racks=wanted.racks,
         advertised_host=wanted.advertised_host,
@@ -391,6 +391,11 @@ def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
         )
     node_id = None if broker.place is None else broker.place.labels[NODE_ID_LABEL]
     return BrokerRecord(broker.broker_id, str(broker.directory), settings, node_id)
+
+
+def _defaults(wanted: Wanted) -> dict[str, str]:
+    """Settings that a cluster started here has unless it is given others."""
+    return OWN_DEFAULTS | ({"metrics.reporters": "ray"} if wanted.metrics else {})
 
 
 def _usable(settings: dict[str, str]) -> dict[str, str]:

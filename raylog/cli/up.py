@@ -134,7 +134,10 @@ Timeout = Annotated[
     ),
 ]
 Metrics = Annotated[
-    bool, typer.Option("--metrics", help="Have Ray collect metrics for Prometheus (costs CPU).")
+    bool,
+    typer.Option(
+        "--metrics", help="Have Ray collect metrics, its own and the brokers' (costs CPU)."
+    ),
 ]
 Detach = Annotated[
     bool,

@@ -1,7 +1,7 @@
 """GetTelemetrySubscriptions 0 and PushTelemetry 0: metrics of clients (KIP-714).
 
-Clients are told of them while there is any subscription: a client that none matches asks again every
-five minutes. Apache Kafka announces them while it has a plug-in that takes the metrics.
+Clients are told of them while there is any subscription: a client that none matches asks again
+every five minutes. Apache Kafka announces them while it has a plug-in that takes the metrics.
 """
 
 from __future__ import annotations

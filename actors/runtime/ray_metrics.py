@@ -1,0 +1,63 @@
+"""The reporter `ray`: metrics become gauges of Ray, which its own endpoints tell.
+
+Ray has no way to set a counter or a histogram to what somebody else has counted. So counters are
+gauges that grow, and of a histogram there are `_count` and `_sum`. A series that is no longer told
+is set to 0, since Ray keeps it for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raylog.actors.metrics.exposition import clean
+from raylog.actors.metrics.families.table import FAMILIES
+from raylog.actors.metrics.samples import Sample
+from raylog.extras import needs
+
+with needs("ray", "the reporter ray"):
+    from ray.util.metrics import Gauge
+
+Series = tuple[str, tuple[str, ...]]
+"""Name of the gauge, values of its tags."""
+
+
+class RayReporter:
+    """Sets a gauge of Ray for each sample."""
+
+    def __init__(self) -> None:
+        self._gauges: dict[str, Gauge] = {}
+        self._told: set[Series] = set()
+
+    def report(self, samples: Sequence[Sample], now_ms: int) -> None:
+        """Set all gauges; Ray sends them when it likes."""
+        del now_ms
+        now: set[Series] = set()
+        for sample in samples:
+            for series, value in _numbers(sample):
+                self._set(series, value, sample[0])
+                now.add(series)
+        for series in self._told - now:
+            self._set(series, 0.0, series[0])
+        self._told = now
+
+    def _set(self, series: Series, value: float, family: str) -> None:
+        name, values = series
+        gauge = self._gauges.get(name)
+        if gauge is None:
+            of = FAMILIES[family]
+            gauge = self._gauges[name] = Gauge(name, of.help, of.all_labels)
+        gauge.set(value, dict(zip(gauge.info["tag_keys"], map(clean, values), strict=True)))
+
+
+def _numbers(sample: Sample) -> Iterator[tuple[Series, float]]:
+    name, values, value = sample
+    if isinstance(value, tuple | list):
+        yield (f"{name}_count", values), float(sum(value[1:]))
+        yield (f"{name}_sum", values), float(value[0])
+    else:
+        yield (name, values), float(value)
+
+
+def make() -> RayReporter:
+    """The reporter, in an actor of Ray."""
+    return RayReporter()
