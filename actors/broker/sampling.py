@@ -61,6 +61,7 @@ class BrokerMetrics:
             self._runtime.start(self._report_forever(made, interval_s), "report metrics")
 
     async def _report_forever(self, made: Sequence[Reporter], interval_s: float) -> None:
+        failing: set[Reporter] = set()
         while True:
             await self._runtime.sleep(interval_s)
             samples = await self.scrape()
@@ -70,7 +71,11 @@ class BrokerMetrics:
                 except AssertionError:
                     raise
                 except Exception:  # of a library: metrics are not worth the broker
-                    log.exception("metrics are not reported")
+                    if one not in failing:
+                        log.exception("metrics are not reported, until this is over")
+                    failing.add(one)
+                else:
+                    failing.discard(one)
 
     async def scrape(self) -> list[Sample]:
         """Everything that all processes tell."""
