@@ -10,7 +10,6 @@ What a scrape tells is handed to it as it is, histograms too: there are no instr
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -41,7 +40,6 @@ with needs("opentelemetry", "the reporter opentelemetry"):
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-log = logging.getLogger(__name__)
 _GROUP = "opentelemetry_metrics_exporter"
 _NS_PER_MS = 1_000_000
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1", "": ""}
@@ -60,11 +58,15 @@ class OpenTelemetryReporter:
         """Of what only grows: when it began, in ns, and its last value."""
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
-        """Export them, and wait until that is done."""
+        """Export them, and wait until that is done; raises OSError if an exporter fails."""
         data = self._data(samples, now_ms * _NS_PER_MS)
-        for exporter in self._exporters:
-            if exporter.export(data) is not MetricExportResult.SUCCESS:
-                log.warning("%s has not taken the metrics", type(exporter).__name__)
+        failed = [
+            type(exporter).__name__
+            for exporter in self._exporters
+            if exporter.export(data) is not MetricExportResult.SUCCESS
+        ]
+        if failed:
+            raise OSError(f"not exported by {', '.join(failed)}")
 
     def _data(self, samples: Iterable[Sample], now_ns: int) -> MetricsData:
         by_family: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
@@ -95,7 +97,7 @@ class OpenTelemetryReporter:
             else:
                 counts = family.kind is Kind.COUNTER
                 began = self._began(series, value, now_ns, before) if counts else 0
-                numbers.append(NumberDataPoint(labels, began, now_ns, value))
+                numbers.append(NumberDataPoint(labels, began, now_ns, float(value)))
         cumulative = AggregationTemporality.CUMULATIVE
         data: Sum | Gauge | Histogram
         match family.kind:

@@ -89,6 +89,7 @@ def test_each_kind_of_family_goes_out_as_its_own() -> None:
     assert (count.value, count.attributes) == (5, {**labels, "api": "Fetch"})
     assert told["raylog_requests_total"].data.is_monotonic
     assert (count.start_time_unix_nano, count.time_unix_nano) == (1_000_000_000, 1_000_000_000)
+    assert isinstance(count.value, float)  # OTLP takes no booleans
     (memory,) = told["raylog_process_resident_memory_bytes"].data.data_points
     assert (memory.value, memory.attributes) == (70, labels)
     assert told["raylog_process_resident_memory_bytes"].unit == "By"
@@ -118,6 +119,17 @@ def test_an_empty_histogram_goes_out() -> None:
     OpenTelemetryReporter([kept]).report([seconds()], 1)
     (point,) = kept.last()["raylog_request_seconds"].data.data_points
     assert (point.count, point.min, point.max) == (0, 0.0, 0.0)
+
+
+def test_an_exporter_that_fails_is_named() -> None:
+    class Failing(Kept):
+        def export(self, metrics_data: MetricsData, *_: Any, **__: Any) -> MetricExportResult:
+            return MetricExportResult.FAILURE
+
+    kept = Kept()
+    with pytest.raises(OSError, match="not exported by Failing"):
+        OpenTelemetryReporter([Failing(), kept]).report([requests(5)], 1)
+    assert kept.exported, "the others have it"
 
 
 def test_the_environment_chooses_the_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
