@@ -42,6 +42,7 @@ from raylog.raydp_jobs.commit import (
     Written,
 )
 from raylog.raydp_jobs.coordinator import Transactions
+from raylog.raydp_jobs.counts import FAILED, REPEATED, WRITTEN, counts_of
 from raylog.raydp_jobs.lookup import name_of
 from raylog.raydp_jobs.partition_run import PartitionRun
 from raylog.raydp_jobs.permits import PermitDesk
@@ -154,6 +155,7 @@ class SinkDriver:
 
         `run` lets the tasks write once: Written or WriteLost.
         """
+        begun_ms, rows = self._now_ms(), 0
         offsets = batch.offsets(self.cluster_id)
         machine = BatchMachine(
             batch,
@@ -171,17 +173,21 @@ class SinkDriver:
                 run_blocking(self._io.pause(step.pause_ms))
                 if isinstance(step.effect, Write):
                     event = run(step.effect.identity)
+                    rows = _rows(event)
                 else:
                     event = run_blocking(self.transactions.carry_out(step.effect, offsets))
                 log.info("%s, %s: %s", self.sink_id, batch.mark, _told(event))
                 step = machine.handle(event, self._now_ms())
         except BaseException:
+            self._ended(FAILED, machine.runs, 0, begun_ms)
             if machine.runs:
                 self._release()
             raise
         self._is_registered = True
         self._identity, self._state = step.effect.identity, step.effect.state
-        return step.effect.is_new
+        is_new = step.effect.is_new
+        self._ended(WRITTEN if is_new else REPEATED, machine.runs, rows, begun_ms)
+        return is_new
 
     def committed(self, source_bootstrap: str | None = None) -> dict[TopicPartition, int]:
         """Source offsets up to which batches are written; none before the first.
@@ -263,6 +269,10 @@ class SinkDriver:
         except (KafkaError, ClientError) as failure:
             log.warning("%s: the open transaction waits for its timeout: %s", self.sink_id, failure)
 
+    def _ended(self, outcome: str, runs: int, rows: int, begun_ms: int) -> None:
+        took_s = (self._now_ms() - begun_ms) / 1000
+        counts_of(self.sink_id).ended(outcome, runs, rows, took_s)
+
     def _now_ms(self) -> int:
         return int(self._io.now_ms())
 
@@ -282,13 +292,17 @@ def ends_of(state: SinkState, cluster_id: str = UNKNOWN_CLUSTER) -> dict[TopicPa
     return found
 
 
+def _rows(event: Event) -> int:
+    """How many rows a run has written."""
+    return sum(report.count for report in event.reports) if isinstance(event, Written) else 0
+
+
 def _told(event: Event) -> str:
     """An event as progress."""
     match event:
         case Written(reports):
-            rows = sum(report.count for report in reports)
             partitions = sum(report.count > 0 for report in reports)
-            return f"{rows} rows are written to {partitions} partitions"
+            return f"{_rows(event)} rows are written to {partitions} partitions"
         case WriteLost(reason):
             return f"to be written again: {reason}"
         case StateWritten(report) if report.failure is not None:

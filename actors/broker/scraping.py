@@ -142,7 +142,7 @@ def labelled(one: Asked, samples: Iterable[Sample]) -> list[Sample]:
     found: list[Sample] = []
     for name, labels, value in samples:
         family = FAMILIES.get(name)
-        if family is None or len(labels) != len(family.labels):
+        if family is None or family.scope not in scopes or len(labels) != len(family.labels):
             continue
         width = len(value) if isinstance(value, tuple | list) else 0
         if width != (len(family.bounds) + 2 if family.bounds else 0):

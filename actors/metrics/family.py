@@ -30,12 +30,15 @@ class Scope(Enum):
     """Each broker tells it once: series carry `broker`."""
     CLUSTER = "cluster"
     """One broker tells it for all, so sum() and max() over brokers are both right."""
+    JOB = "job"
+    """The process of a job tells it, at an endpoint of its own; no broker does."""
 
 
 SCOPE_LABELS = {
     Scope.PROCESS: ("broker", "role", "process"),
     Scope.BROKER: ("broker",),
     Scope.CLUSTER: (),
+    Scope.JOB: (),
 }
 
 

@@ -47,6 +47,7 @@ _GRACE_MS = 5_000
 """How long a process that does not answer may take to end after SIGTERM."""
 _NOT_VISIBLE = "Nothing of the batch is visible; the next run writes it"
 SILENT = "silent"
+PORT_MAX = 65_535
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, as TOML.")]
 BootstrapInstead = Annotated[
@@ -79,6 +80,14 @@ def run(
     bootstrap: BootstrapInstead = None,
     data: DataInstead = None,
     address: Address = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Tell Prometheus there what the sink writes; port 0 is a free one.",
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print what Spark and the sink log, too.")
     ] = False,
@@ -105,11 +114,27 @@ def run(
             plain_logs.configure(logging.INFO, "%(name)s %(message)s")
         brokers = _bootstrap(spec, bootstrap, data, address)
         _need_spark()
+        if metrics is not None:
+            _tell_metrics(metrics)
         print_done(_batch_limits(spec))
         on_folder = not local and address is None
         folder = data or spec.data or DEFAULT_DATA if on_folder else None
         with Progress() as progress:
             _run(spec, brokers, progress, data=folder, address=address, verbose=verbose)
+
+
+def _tell_metrics(address: str) -> None:
+    """Listen for Prometheus."""
+    from raylog.raydp_jobs.counts import listen
+
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+        raise typer.BadParameter(f"expected HOST:PORT, found {address!r}", param_hint="--metrics")
+    try:
+        bound = listen(host.strip("[]"), int(port))
+    except OSError as taken:
+        raise CommandFailed(f"cannot listen on {address}", str(taken.strerror)) from taken
+    print_done(f"metrics: http://{host}:{bound}/metrics")
 
 
 @app.command(name="status")

@@ -10,6 +10,7 @@ from raylog.actors.metrics.families import (
     gateway,
     process,
     replica,
+    sinks,
 )
 from raylog.actors.metrics.family import Family
 
@@ -23,5 +24,6 @@ TABLES = (
     coordinators.TRANSACTIONS_TABLE,
     clients.TABLE,
     process.TABLE,
+    sinks.TABLE,
 )
 FAMILIES: dict[str, Family] = {family.name: family for table in TABLES for family in table.families}

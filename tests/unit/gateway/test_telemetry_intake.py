@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.gateway.handlers.telemetry import TELEMETRY_BYTES_MAX
 from raylog.actors.gateway.telemetry import otlp, received
+from raylog.actors.gateway.telemetry.instance import TELEMETRY_BYTES_MAX
 from raylog.actors.gateway.telemetry.otlp import Point, points
 from raylog.actors.gateway.telemetry.received import ReceivedMetrics
 from raylog.actors.metadata.records import ConfigChanged
