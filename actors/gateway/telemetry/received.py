@@ -15,6 +15,8 @@ SERIES_MAX = 10_000
 SERIES_A_CLIENT_MAX = 500
 """A Java producer has 130, and some for each topic."""
 INTERVALS_KEPT = 3
+EXPIRY_MS = 10_000
+"""However many push, so often silent ones are looked for."""
 KEPT_MS_MIN = 60_000
 """A client that has pushed nothing for three push intervals, and at least so long, is forgotten."""
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
@@ -47,6 +49,7 @@ class ReceivedMetrics:
         """Numbers that no place was left for."""
         self._clients: dict[bytes, _Client] = {}
         self._series = 0
+        self._expired_ms = 0.0
 
     def take(
         self,
@@ -56,13 +59,18 @@ class ReceivedMetrics:
         now_ms: float,
         push_interval_ms: int,
     ) -> None:
-        """Take in one push."""
-        self.expire(now_ms)
-        client = self._clients.setdefault(instance_id, _Client(client_id))
+        """Take in one push. A client of which nothing is kept takes no memory."""
+        if now_ms >= self._expired_ms + EXPIRY_MS:
+            self.expire(now_ms)
+        client = self._clients.get(instance_id)
+        if client is None:
+            client = _Client(client_id)
         client.forgotten_ms = now_ms + max(INTERVALS_KEPT * push_interval_ms, KEPT_MS_MIN)
         for point in points:
             if not math.isnan(point.value):  # as Java's averages of nothing are
                 self._take(client, point)
+        if client.values:
+            self._clients[instance_id] = client
 
     def _take(self, client: _Client, point: Point) -> None:
         key = (point.metric, _shown(point))
@@ -77,6 +85,7 @@ class ReceivedMetrics:
 
     def expire(self, now_ms: float) -> None:
         """Forget the clients that have pushed nothing for long."""
+        self._expired_ms = now_ms
         for instance_id in [
             one for one, client in self._clients.items() if client.forgotten_ms <= now_ms
         ]:

@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from raylog.actors.runtime.processes import is_running, record_of
-from raylog.cli import ray_cluster
+from raylog.cli import pipeline, ray_cluster
 from raylog.cli.app import app
 from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import CommandFailed
@@ -391,7 +392,7 @@ LIGHT = """
 import sys
 for name in ("pyspark", "pyarrow", "numpy", "ray", "fastavro"):
     sys.modules[name] = None
-from raylog.cli import ray_cluster
+from raylog.cli import pipeline, ray_cluster
 from raylog.cli.app import app
 from raylog.cli.cluster_record import ClusterRecord
 app(sys.argv[1:], standalone_mode=False)
@@ -411,3 +412,12 @@ def test_status_and_stop_need_nothing_that_only_runs_need(file: Path, topic: Run
     assert status.returncode == 0, status.stderr
     assert json.loads(status.stdout)["state"] == "stopped"
     assert f"CommandFailed: {file.stem} is not running" in light("stop").stderr
+
+
+def test_metrics_need_an_address_that_is_free() -> None:
+    for address in ("9650", "host:port", "127.0.0.1:65536"):
+        with pytest.raises(typer.BadParameter, match="expected HOST:PORT"):
+            pipeline._tell_metrics(address)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(CommandFailed, match="cannot listen"):
+            pipeline._tell_metrics(f"127.0.0.1:{taken.getsockname()[1]}")

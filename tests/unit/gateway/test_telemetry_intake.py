@@ -175,6 +175,14 @@ def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.client_id for one in kept.series()] == ["c"] * 3
 
 
+def test_clients_of_which_nothing_is_kept_take_no_memory() -> None:
+    kept = ReceivedMetrics()
+    for number in range(1_000):
+        nothing = [point("n", float("nan"))] if number % 2 else []
+        kept.take(number.to_bytes(16, "big"), "a", nothing, 0, 1_000)
+    assert not kept._clients
+
+
 # ---- requests --------------------------------------------------------------------------------
 
 
