@@ -418,6 +418,8 @@ def test_metrics_need_an_address_that_is_free() -> None:
     for address in ("9650", "host:port", "127.0.0.1:65536"):
         with pytest.raises(typer.BadParameter, match="expected HOST:PORT"):
             pipeline._tell_metrics(address)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(CommandFailed, match="cannot listen"):
-            pipeline._tell_metrics(f"127.0.0.1:{taken.getsockname()[1]}")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(CommandFailed, match="cannot listen"),
+    ):
+        pipeline._tell_metrics(f"127.0.0.1:{taken.getsockname()[1]}")

@@ -34,6 +34,8 @@ _OURS = {
     "link.port.range",
     "metadata.log.fsync",
     "metrics.groups.max",
+    "metrics.report.interval.ms",
+    "metrics.reporters",
     "metrics.topics.max",
     "raylog.interceptors.files.dir",
     "raylog.interceptors.timeout.ms",
