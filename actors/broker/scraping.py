@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from raylog.actors.metrics.counts import Histogram
 from raylog.actors.metrics.families import broker as families
+from raylog.actors.metrics.families.process import START_TIME
 from raylog.actors.metrics.families.table import FAMILIES
 from raylog.actors.metrics.family import Scope
 from raylog.actors.metrics.samples import ProcessMetrics, Sample, Samples, process_metrics
@@ -93,11 +94,12 @@ class Scraper:
         told = [(itself, own)]
         told += [(one, a) for one, a in zip(others, answers, strict=True) if a is not None]
         found: list[Sample] = []
-        pids: set[tuple[str, int]] = set()
+        processes: set[tuple[int, object]] = set()
         for one, answer in told:
             samples = [*answer.samples]
-            if (one.broker, answer.pid) not in pids:
-                pids.add((one.broker, answer.pid))
+            process = process_of(answer)
+            if process not in processes:
+                processes.add(process)
                 samples += answer.process
             found += labelled(one, samples)
         return found
@@ -127,6 +129,12 @@ class Scraper:
             self._failures[one.role] += 1
             return None
         return answer
+
+
+def process_of(answer: ProcessMetrics) -> tuple[int, object]:
+    """Which process it is, of those on all machines: its id, and when it was started."""
+    started = [value for name, _, value in answer.process if name == START_TIME.name]
+    return answer.pid, started[0] if started else None
 
 
 def labelled(one: Asked, samples: Iterable[Sample]) -> list[Sample]:
