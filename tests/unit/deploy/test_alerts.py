@@ -106,8 +106,16 @@ CASES = {
         AT_1,
     ),
     "RaylogDiskFullSoon": Case(
-        {'raylog_disk_usable_bytes{broker="1"}': "1000-1x60"},  # in 15 hours
-        {'raylog_disk_usable_bytes{broker="1"}': "10000-1x60"},  # in a week
+        {
+            'raylog_disk_usable_bytes{broker="1"}': "1000-1x60",  # in 15 hours
+            'raylog_disk_size_bytes{broker="1"}': "9000+0x60",
+        },
+        {
+            'raylog_disk_usable_bytes{broker="1"}': "8000-1x60",  # in five days
+            'raylog_disk_size_bytes{broker="1"}': "90000+0x60",
+            'raylog_disk_usable_bytes{broker="2"}': "1000-1x60",  # a moment's change
+            'raylog_disk_size_bytes{broker="2"}': "1001+0x60",
+        },
         AT_1,
     ),
     "RaylogEventLoopLate": Case(
