@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,6 +103,8 @@ def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
 
 
 def _brokers(settings: ClientSettings, where: str, progress: Progress) -> Section:
+    import asyncio  # most commands need none
+
     from raylog.cli.doctor import cluster
 
     progress.tell("asking the brokers, as a client does")
