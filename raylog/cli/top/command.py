@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,6 +81,8 @@ def _once(
     settings: ClientSettings, where: str, metrics: tuple[tuple[str, int], ...], *, as_json: bool
 ) -> None:
     """Print one look."""
+    import asyncio  # most commands need none
+
     from raylog.cli.output import print_json
     from raylog.cli.top.machine import Watch
     from raylog.cli.top.plain import document, print_plain
@@ -103,6 +104,8 @@ async def _look_twice(
     settings: ClientSettings, watch: Watch, metrics: tuple[tuple[str, int], ...]
 ) -> None:
     """For the rates; of a cluster that cannot be reached once is enough."""
+    import asyncio
+
     from raylog.cli.top.reader import Reader
 
     def tell(event: Event) -> None:
