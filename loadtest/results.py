@@ -52,6 +52,8 @@ class Generator(_Model):
     pid: int
     cpu_share: list[float]
     """Of one core, second by second."""
+    late_ms: list[float]
+    """How late users were woken up at most, second by second."""
     lateness: str
     """How late users were woken up, as latencies are kept."""
     clock_offset_us: int
