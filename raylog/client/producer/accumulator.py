@@ -39,6 +39,7 @@ from raylog.client.producer.batch import (
     Listener,
     PlainRecord,
     ProducerIdentity,
+    RowsListener,
     headers_size,
 )
 from raylog.client.producer.queue import PartitionQueue
@@ -163,11 +164,18 @@ class Accumulator:
         return outcome
 
     def extend(
-        self, key: tuple[str, int], records: Sequence[PlainRecord], sizes: Sequence[int], start: int
+        self,
+        key: tuple[str, int],
+        records: Sequence[PlainRecord],
+        sizes: Sequence[int],
+        start: int,
+        listener: RowsListener | None = None,
+        first_row: int = 0,
     ) -> int:
         """Add records from `start` on, as many as go into one batch; returns how many.
 
         `sizes` are their estimates (`record_size`); one that is larger than a batch has its own.
+        The listener is told that `records[0]` is `first_row`.
         Raises KeyError before `open`.
         """
         with self._lock:
@@ -184,6 +192,8 @@ class Accumulator:
                 end += 1
             batch.records += records[start:end]
             batch.size += total
+            if listener is not None:
+                batch.listen_to_rows(end - start, first_row + start, listener)
             self.held_bytes += total + RECORD_OBJECTS_BYTES * (end - start)
             return end - start
 

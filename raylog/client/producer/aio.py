@@ -12,7 +12,7 @@ from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.io import Io
-from raylog.client.producer.batch import Headers, Listener
+from raylog.client.producer.batch import Headers, Listener, RowsListener
 from raylog.client.producer.core import Offsets, ProducerCore, pipeline_of
 from raylog.client.producer.partitioner import Partitioner
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
@@ -170,20 +170,31 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        on_delivery: RowsListener | None = None,
     ) -> int:
         """Send many records, each a value or a tuple of key and value; returns their number.
 
         All records get the same headers and timestamp. If a serializer raises an exception, the
-        rows before it are sent and the exception is raised here.
+        rows before it are sent and the exception is raised here. `on_delivery`, which needs
+        `partition`, is called as in `send`, for neighbouring rows together: with the index of the
+        first of them, from 0, and their Delivery.
         """
-        if isinstance(rows, AsyncIterable):
-            return await self._send_each(topic, rows, headers, timestamp_ms, partition)
-        if self._pipeline is not None and self._pipeline.is_per_record:
-            return await self._send_each(topic, _each(rows), headers, timestamp_ms, partition)
+        if isinstance(rows, AsyncIterable) or (
+            self._pipeline is not None and self._pipeline.is_per_record
+        ):
+            each = rows if isinstance(rows, AsyncIterable) else _each(rows)
+            return await self._send_each(topic, each, headers, timestamp_ms, partition, on_delivery)
         from raylog.client.producer.rows import RowChunks
 
         chunks = RowChunks(
-            self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
+            self._producer,
+            self._pipeline,
+            topic,
+            rows,
+            headers,
+            timestamp_ms,
+            partition,
+            on_delivery,
         )
         while True:
             if self._must_wait:
@@ -340,12 +351,16 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         headers: Headers,
         timestamp_ms: int | None,
         partition: int | None,
+        on_delivery: RowsListener | None,
     ) -> int:
         """Take rows one by one."""
+        from raylog.client.producer.rows import listener_of_row
+
         count = 0
         async for row in rows:
             key, value = row if isinstance(row, tuple) else (None, row)
-            await self.send(topic, value, key, headers, timestamp_ms, partition)
+            listener = listener_of_row(count, on_delivery)
+            await self.send(topic, value, key, headers, timestamp_ms, partition, listener)
             count += 1
         return count
 

@@ -39,6 +39,8 @@ headers is left alone by Python's garbage collector, an object of a class derive
 _timestamp_of = operator.itemgetter(1)
 Listener = Callable[[RecordMetadata, Exception | None], object]
 """Told of one record's end; the offset is -1 if it failed, or if nobody knows it."""
+RowsListener = Callable[[int, "Delivery"], object]
+"""Told of the end of rows that were sent in one batch: which one is the first, and the delivery."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -77,7 +79,7 @@ class Batch:
 
     __slots__ = (
         *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
-        *("listeners", "drained_ms", "ordinal", "may_be_written", "is_of_unknown"),
+        *("listeners", "stretches", "drained_ms", "ordinal", "may_be_written", "is_of_unknown"),
         *("_header", "_payload", "_encoded", "_encoded_objects"),
     )
 
@@ -103,6 +105,8 @@ class Batch:
         self.body = body
         self.listeners: list[tuple[int, int, Listener]] | None = None
         """(position in the batch, timestamp, whom to tell of that record's end)."""
+        self.stretches: list[tuple[int, int, int, RowsListener]] | None = None
+        """(position in the batch, number of rows, which row is the first, whom to tell)."""
         self.drained_ms = 0.0
         """When it was sent first."""
         self.ordinal = 0
@@ -150,6 +154,12 @@ class Batch:
         if self.listeners is None:
             self.listeners = []
         self.listeners.append((len(self.records) - 1, self.records[-1][1], listener))
+
+    def listen_to_rows(self, count: int, first_row: int, listener: RowsListener) -> None:
+        """Have a listener told of the end of the newest records."""
+        if self.stretches is None:
+            self.stretches = []
+        self.stretches.append((len(self.records) - count, count, first_row, listener))
 
     def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> list[Buffer]:
         """The batch's bytes in pieces; a repeat sends the very same. Its records are let go."""
@@ -217,6 +227,17 @@ class Batch:
                 (position - start, timestamp, listener)
                 for position, timestamp, listener in self.listeners
                 if start <= position < end
+            ]
+        if self.stretches is not None:
+            part.stretches = [
+                (
+                    max(position, start) - start,
+                    min(position + count, end) - max(position, start),
+                    first_row + max(start - position, 0),
+                    listener,
+                )
+                for position, count, first_row, listener in self.stretches
+                if position < end and start < position + count
             ]
         return part
 

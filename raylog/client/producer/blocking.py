@@ -14,7 +14,7 @@ from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
-from raylog.client.producer.batch import Headers, Listener
+from raylog.client.producer.batch import Headers, Listener, RowsListener
 from raylog.client.producer.core import Offsets, ProducerCore, pipeline_of
 from raylog.client.producer.future import RecordFuture
 from raylog.client.producer.partitioner import Partitioner
@@ -182,23 +182,35 @@ class Producer(OfOneProcess, Generic[K, V]):
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        on_delivery: RowsListener | None = None,
     ) -> int:
         """Send many records, each a value or a tuple of key and value; returns their number.
 
         All records get the same headers and timestamp. If `rows` or a serializer raises an
-        exception, the rows before it are sent and the exception is raised here.
+        exception, the rows before it are sent and the exception is raised here. `on_delivery`,
+        which needs `partition`, is called as in `send`, for neighbouring rows together: with the
+        index of the first of them, from 0, and their Delivery.
         """
+        from raylog.client.producer.rows import RowChunks, listener_of_row
+
         if self._pipeline is not None and self._pipeline.is_per_record:
             count = 0
             for row in rows:
                 key, value = row if isinstance(row, tuple) else (None, row)
-                self.send(topic, value, key, headers, timestamp_ms, partition)
+                listener = listener_of_row(count, on_delivery)
+                self.send(topic, value, key, headers, timestamp_ms, partition, listener)
                 count += 1
             return count
-        from raylog.client.producer.rows import RowChunks
 
         chunks = RowChunks(
-            self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
+            self._producer,
+            self._pipeline,
+            topic,
+            rows,
+            headers,
+            timestamp_ms,
+            partition,
+            on_delivery,
         )
         while True:
             if self._must_wait or self._background.unusable is not None:

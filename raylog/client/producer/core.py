@@ -16,7 +16,15 @@ from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
-from raylog.client.producer.batch import Batch, Body, Headers, Listener, PlainRecord, record_size
+from raylog.client.producer.batch import (
+    Batch,
+    Body,
+    Headers,
+    Listener,
+    PlainRecord,
+    RowsListener,
+    record_size,
+)
 from raylog.client.producer.memory import keep_freed_memory
 from raylog.client.producer.partitioner import (
     KeyHash,
@@ -163,12 +171,16 @@ class ProducerCore:
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        listener: RowsListener | None = None,
+        first_row: int = 0,
     ) -> int:
         """Take many records, each key and value, at once; returns their size, at least 1.
 
+        A listener, who needs a partition, is told that the first of them is `first_row`.
         Raises as `append`, with nothing taken; RecordTooLarge and what the types of rows are wrong
         for comes before the first is taken too.
         """
+        assert listener is None or partition is not None, "rows of one partition keep their order"
         if self._transactions is not None:
             self._transactions.state.require_open("send")
         if timestamp_ms is None:
@@ -181,7 +193,7 @@ class ProducerCore:
         if max(sizes) > self.settings.record_bytes_max:
             raise self._accumulator.too_large(max(sizes))
         for to, (chosen, of) in self._grouped(topic, records, sizes, partition).items():
-            self._extend(topic, to, chosen, of)
+            self._extend(topic, to, chosen, of, listener, first_row)
         return sum(sizes)
 
     def append_batch(
@@ -483,7 +495,13 @@ class ProducerCore:
         return grouped
 
     def _extend(
-        self, topic: str, partition: int | None, records: list[PlainRecord], sizes: list[int]
+        self,
+        topic: str,
+        partition: int | None,
+        records: list[PlainRecord],
+        sizes: list[int],
+        listener: RowsListener | None,
+        first_row: int,
     ) -> None:
         """Add records to one partition, or a batch's worth each to the sticky ones."""
         start = 0
@@ -494,10 +512,11 @@ class ProducerCore:
                 if to is None or start:
                     to = self._stick(topic)
             try:
-                start += self._accumulator.extend((topic, to), records, sizes, start)
+                start += self._accumulator.extend(
+                    (topic, to), records, sizes, start, listener, first_row
+                )
             except KeyError:
                 self._open(topic, to)
-                start += self._accumulator.extend((topic, to), records, sizes, start)
 
     def _append_elsewhere(self, topic: str, record: PlainRecord, listener: Listener | None) -> bool:
         """Add a record to another partition than the last, if there is one."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from raylog.client.errors import DeliveryFailed
 from raylog.client.interceptors import RecordMetadata
-from raylog.client.producer.batch import Batch, Delivery, Listener
+from raylog.client.producer.batch import Batch, Delivery, Listener, RowsListener
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class Reports:
         self.error_count += batch.record_count
         listeners = batch.listeners or ()
         unheard = batch.record_count - sum(type(one) is not Unheard for _, _, one in listeners)
+        unheard -= sum(count for _, count, _, _ in batch.stretches or ())
         if unheard:
             with self._failures:
                 self._failed_count += unheard
@@ -143,6 +144,8 @@ class Reports:
                 self.on_delivery(_delivery(batch, base_offset, failure))
             except Exception:  # of the caller's; the other batches go on, as in Kafka's producer
                 log.exception("on_delivery failed for %s", batch.key)
+        if batch.stretches is not None:
+            self._tell_of_rows(batch, batch.stretches, base_offset, failure)
         if batch.listeners is None:
             return
         topic, partition = batch.key
@@ -154,6 +157,21 @@ class Reports:
             except Exception:  # as above
                 log.exception("on_delivery failed for a record of %s", batch.key)
         batch.listeners = None
+
+    @staticmethod
+    def _tell_of_rows(
+        batch: Batch,
+        stretches: list[tuple[int, int, int, RowsListener]],
+        base_offset: int,
+        failure: Exception | None,
+    ) -> None:
+        for position, count, first_row, listener in stretches:
+            offset = base_offset + position if base_offset >= 0 else _UNKNOWN_OFFSET
+            try:
+                listener(first_row, Delivery(*batch.key, offset, count, failure))
+            except Exception:  # as above
+                log.exception("on_delivery failed for rows of %s", batch.key)
+        batch.stretches = None
 
 
 def _delivery(batch: Batch, base_offset: int, failure: Exception | None) -> Delivery:

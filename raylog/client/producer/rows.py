@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterable
 from typing import TypeAlias, TypeVar
 
-from raylog.client.producer.batch import Headers
+from raylog.client.errors import ClientError
+from raylog.client.interceptors import RecordMetadata
+from raylog.client.producer.batch import Delivery, Headers, Listener, RowsListener
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.pipeline import Pipeline
 
@@ -32,7 +34,10 @@ class RowChunks:
         headers: Headers,
         timestamp_ms: int | None,
         partition: int | None,
+        listener: RowsListener | None = None,
     ) -> None:
+        if listener is not None and partition is None:
+            raise ClientError("send_rows: on_delivery needs a partition, found none")
         self.count = 0
         """Rows taken so far."""
         self._producer = producer
@@ -42,6 +47,7 @@ class RowChunks:
         self._headers = headers
         self._timestamp_ms = timestamp_ms
         self._partition = partition
+        self._listener = listener
         self._size = _FIRST_ROWS
         self._pending: list[tuple[bytes | None, bytes | None]] = []
         """Key and value of rows that are serialized and not taken."""
@@ -64,7 +70,13 @@ class RowChunks:
                 return False
         pending = self._pending
         size = self._producer.append_rows(
-            self._topic, pending, self._headers, self._timestamp_ms, self._partition
+            self._topic,
+            pending,
+            self._headers,
+            self._timestamp_ms,
+            self._partition,
+            self._listener,
+            self.count,
         )
         self.count += len(pending)
         self._size = max(1, min(_ROWS_MAX, _CHUNK_BYTES * len(pending) // size))
@@ -93,3 +105,15 @@ class RowChunks:
         except Exception as error:  # noqa: BLE001 — as above
             self._failure = error
         return serialized
+
+
+def listener_of_row(row: int, listener: RowsListener | None) -> Listener | None:
+    """Tells a listener of rows of one that is sent alone."""
+    if listener is None:
+        return None
+
+    def ended(metadata: RecordMetadata, failure: Exception | None) -> None:
+        topic, partition, offset, _ = metadata
+        listener(row, Delivery(topic, partition, offset, 1, failure))
+
+    return ended

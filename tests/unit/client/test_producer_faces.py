@@ -16,6 +16,7 @@ from raylog.client import (
     Admin,
     AsyncProducer,
     ClientError,
+    Delivery,
     InvalidSetting,
     NewTopic,
     Producer,
@@ -382,3 +383,83 @@ def test_a_future_is_one_of_the_standard_librarys() -> None:
     assert "finished" in repr(late)
     assert not late.cancelled()
     assert not late.running()
+
+
+def test_rows_tell_of_their_ends_together(bootstrap: str, topic: str) -> None:
+    """Batches that were full, and one that the broker found too large, are told apart."""
+    sent = [b"%04d" % number * 25 for number in range(1_000)]
+    ended: list[tuple[int, Delivery]] = []
+    with Producer(bootstrap, batch_size=30_000) as producer:
+        producer.send(topic, b"before", partition=1)
+        producer.send_rows(
+            topic,
+            sent,
+            partition=1,
+            on_delivery=lambda row, delivery: ended.append((row, delivery)),
+        )
+    assert producer.statistics().splits > 0
+    assert len(ended) > 4
+    row = 0
+    for first_row, delivery in ended:
+        assert (first_row, delivery.failure) == (row, None)
+        assert delivery[:3] == (topic, 1, row + 1)
+        row += delivery.record_count
+    assert row == len(sent)
+
+
+def test_rows_that_fail_are_told_to_their_listener_alone(bootstrap: str, topic: str) -> None:
+    ended: list[tuple[int, Delivery]] = []
+    with Producer(bootstrap) as producer:
+        producer.send_rows(
+            topic,
+            [b"small", b"x" * 30_000, b"small"],
+            partition=0,
+            on_delivery=lambda row, delivery: ended.append((row, delivery)),
+        )
+        producer.flush()  # it raises nothing: somebody was told
+    failed = [(row, of.record_count) for row, of in ended if of.failure is not None]
+    assert failed == [(1, 1)]
+    assert sum(of.record_count for _, of in ended) == 3
+
+
+def test_rows_with_interceptors_tell_of_their_ends_one_by_one(bootstrap: str, topic: str) -> None:
+    ended: list[tuple[int, Delivery]] = []
+    with Producer(bootstrap, interceptors=[ClientInterceptor()]) as producer:
+        producer.send_rows(
+            topic,
+            [b"0", b"1"],
+            partition=0,
+            on_delivery=lambda row, delivery: ended.append((row, delivery)),
+        )
+    assert ended == [(row, Delivery(topic, 0, row, 1)) for row in (0, 1)]
+
+
+def test_rows_with_a_listener_need_a_partition(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer, pytest.raises(ClientError, match="needs a partition"):
+        producer.send_rows(topic, [b"0"], on_delivery=lambda _row, _delivery: None)
+
+
+async def _rows_of_an_async_producer(bootstrap: str, topic: str) -> list[tuple[int, Delivery]]:
+    ended: list[tuple[int, Delivery]] = []
+
+    def note(row: int, delivery: Delivery) -> None:
+        ended.append((row, delivery))
+
+    async def rows() -> AsyncIterator[bytes]:
+        yield b"2"
+        yield b"3"
+
+    async with AsyncProducer(bootstrap) as producer:
+        await producer.send_rows(topic, [b"0", b"1"], partition=0, on_delivery=note)
+        await producer.flush()
+        await producer.send_rows(topic, rows(), partition=0, on_delivery=note)
+    return ended
+
+
+def test_an_async_producer_tells_of_rows_too(bootstrap: str, topic: str) -> None:
+    ended = asyncio.run(_rows_of_an_async_producer(bootstrap, topic))
+    assert ended == [
+        (0, Delivery(topic, 0, 0, 2)),
+        (0, Delivery(topic, 0, 2, 1)),
+        (1, Delivery(topic, 0, 3, 1)),
+    ]
