@@ -1,0 +1,187 @@
+"""What users saw, counted for a report: cheap for each record, exact when it is taken.
+
+Users hand in times; they are kept as plain columns and folded into counts of HdrHistogram's own
+buckets by numpy, many at a time. Locust's statistics are fed from the same counts, so that its
+pages are right without an event for each record.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raylog.loadtest.histograms import Numbers, counts_index, encoded
+from raylog.loadtest.results import Interval, Operation
+
+if TYPE_CHECKING:
+    from locust.stats import RequestStats
+
+OTHER_ERRORS = "other errors"
+_ERROR_TEXTS_MAX = 100
+_ERROR_TEXT_LENGTH_MAX = 300
+_FOLDED_AT = 65_536
+"""So many times wait at most to be folded."""
+_PLACES = 1 << 15
+"""More than a histogram has counts: a number of a second and an index in one."""
+_US_PER_S = 1_000_000
+
+
+@dataclass(slots=True)
+class Second:
+    """What belongs to one second of an operation."""
+
+    requests: int = 0
+    failures: int = 0
+    bytes: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    """By index in a histogram."""
+
+
+class Seen:
+    """What was seen of one operation since it was last taken."""
+
+    __slots__ = ("bytes", "errors", "intended", "intended_us", "latency_us", "seconds")
+
+    def __init__(self) -> None:
+        self.intended = 0
+        self.errors: Counter[str] = Counter()
+        self.seconds: dict[int, Second] = {}
+        self.intended_us = array("q")
+        self.latency_us = array("q")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to hand over."""
+        return not (self.intended or self.errors or self.seconds or self.intended_us)
+
+
+class Recorder:
+    """Counts of one process. Times are µs of the run's clock; latency is from the intended time."""
+
+    def __init__(self, now_us: Callable[[], int], started_us: int) -> None:
+        self.started_us = started_us
+        """Seconds are counted from here."""
+        self.locust: RequestStats | None = None
+        """Locust's statistics, which are fed as well; None for none."""
+        self._now_us = now_us
+        self._operations: dict[str, Seen] = {}
+
+    def intended(self, operation: str, count: int = 1) -> None:
+        """So many requests were to be made by now."""
+        self._of(operation).intended += count
+
+    def done(self, operation: str, intended_us: int, now_us: int, size: int = 0) -> None:
+        """A request that was meant for a time has succeeded at another."""
+        found = self._of(operation)
+        found.intended_us.append(intended_us)
+        found.latency_us.append(now_us - intended_us)
+        if size:
+            self._second(found, intended_us).bytes += size
+        if len(found.intended_us) >= _FOLDED_AT:
+            _fold(found, self.started_us)
+
+    def done_many(
+        self, operation: str, intended_us: Sequence[int], now_us: int, size: int = 0
+    ) -> None:
+        """As `done` for each; `size` is that of all together."""
+        found = self._of(operation)
+        found.intended_us.extend(intended_us)
+        found.latency_us.extend([now_us - at_us for at_us in intended_us])
+        self._counted(found, intended_us[0], size)
+
+    def done_columns(
+        self, operation: str, intended_us: Numbers, now_us: int, size: int = 0
+    ) -> None:
+        """As `done_many` for a column of numpy."""
+        found = self._of(operation)
+        found.intended_us.frombytes(intended_us.tobytes())
+        found.latency_us.frombytes((now_us - intended_us).tobytes())
+        self._counted(found, int(intended_us[0]), size)
+
+    def failed(
+        self, operation: str, error: str, count: int = 1, intended_us: int | None = None
+    ) -> None:
+        """Requests have failed; without a time, in this second."""
+        found = self._of(operation)
+        error = error[:_ERROR_TEXT_LENGTH_MAX]
+        if error not in found.errors and len(found.errors) >= _ERROR_TEXTS_MAX - 1:
+            error = OTHER_ERRORS
+        found.errors[error] += count
+        at_us = self._now_us() if intended_us is None else intended_us
+        self._second(found, at_us).failures += count
+
+    def take(self) -> list[Operation]:
+        """What was seen since the last call.
+
+        A second's intervals may come in several parts, and are to be added up.
+        """
+        for found in self._operations.values():
+            _fold(found, self.started_us)
+        taken, self._operations = self._operations, {}
+        if self.locust is not None:
+            from raylog.loadtest.locust_stats import feed  # it imports locust, which patches
+
+            for name, found in taken.items():
+                feed(self.locust, name, found, self.started_us // _US_PER_S)
+        return [_result(name, found) for name, found in taken.items() if not found.is_empty]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _of(self, name: str) -> Seen:
+        found = self._operations.get(name)
+        if found is None:
+            found = self._operations[name] = Seen()
+        return found
+
+    def _second(self, found: Seen, at_us: int) -> Second:
+        number = (at_us - self.started_us) // _US_PER_S
+        second = found.seconds.get(number)
+        if second is None:
+            second = found.seconds[number] = Second()
+        return second
+
+    def _counted(self, found: Seen, first_us: int, size: int) -> None:
+        self._second(found, first_us).bytes += size
+        if len(found.intended_us) >= _FOLDED_AT:
+            _fold(found, self.started_us)
+
+
+def _fold(found: Seen, started_us: int) -> None:
+    """Turn the columns into counts."""
+    if not found.intended_us:
+        return
+    seconds = (np.array(found.intended_us) - started_us) // _US_PER_S
+    latencies = np.array(found.latency_us)
+    found.intended_us, found.latency_us = array("q"), array("q")
+    first = int(seconds.min())
+    places = (seconds - first) * _PLACES + counts_index(latencies)
+    unique, counts = np.unique(places, return_counts=True)
+    for place, count in zip(unique.tolist(), counts.tolist(), strict=True):
+        number, index = divmod(place, _PLACES)
+        second = found.seconds.setdefault(first + number, Second())
+        second.counts[index] += count
+        second.requests += count
+
+
+def _result(name: str, found: Seen) -> Operation:
+    """As results have it."""
+    return Operation(
+        name=name,
+        intended=found.intended,
+        errors=dict(found.errors),
+        intervals=[
+            Interval(
+                second=number,
+                requests=second.requests,
+                failures=second.failures,
+                bytes=second.bytes,
+                latencies=encoded(second.counts),
+            )
+            for number, second in sorted(found.seconds.items())
+        ],
+    )

@@ -1,0 +1,119 @@
+"""What all users have in common. Importing this imports locust, which patches for gevent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+import gevent
+from locust import User, task
+from locust.exception import StopUser
+from locust.user.task import LOCUST_STATE_STOPPING
+
+from raylog.client.errors import ClientError
+from raylog.client.producer.reports import describe
+from raylog.loadtest.local import Local
+from raylog.loadtest.pacing import Pace
+from raylog.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+WAKE_S = 0.001
+"""A user sends what is due, and then sleeps at least so long."""
+LOOK_S = 0.1
+"""It sleeps no longer than this: the factor may have changed, or the run may be over."""
+RETRY_S = 1.0
+"""After a failure that a user cannot go on from, before it begins anew."""
+STOP_TIMEOUT_S = 30.0
+"""What is not acknowledged so long after a user was stopped counts as unanswered."""
+_US_PER_S = 1_000_000
+ERRORS = (KafkaError, ClientError, OSError)
+"""What clients raise when a cluster does not do as it is asked."""
+
+Entry = TypeVar("Entry")
+
+
+class LoadUser(User, Generic[Entry]):
+    """A user of Locust whose work goes on, in one task, until it is stopped.
+
+    `begin` makes its client, `step` does a part of its work and returns within about a second, and
+    `end` closes the client. What they raise is counted as a failure of `operation`, and the user
+    begins anew; only a bug ends it.
+    """
+
+    abstract = True
+    local: ClassVar[Local]
+    entry: Entry
+    number: ClassVar[int]
+    """Of its entry in the scenario, from 0 on."""
+    operation: ClassVar[str]
+
+    def on_start(self) -> None:
+        """Take a seat among the users of this entry."""
+        self.seat = self.local.take_seat(self.number)
+
+    def on_stop(self) -> None:
+        """Close the client."""
+        self._guarded(self.end)
+        self.local.leave_seat(self.number, self.seat)
+
+    @task
+    def work(self) -> None:
+        """Work until the user is stopped."""
+        while not self.is_stopping:
+            if self._guarded(self.begin):
+                self._go_on()
+            if not self.is_stopping:
+                self._guarded(self.end)
+                self.sleep(RETRY_S)
+        raise StopUser
+
+    def _go_on(self) -> None:
+        while not self.is_stopping and self._guarded(self.step):
+            pass
+
+    def begin(self) -> None:
+        """Make the client."""
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """Do a part of the work."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Close the client if there is one; may be called again."""
+        raise NotImplementedError
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether Locust wants this user to finish."""
+        return self._state == LOCUST_STATE_STOPPING
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run; how late this wakes up tells whether the process keeps up."""
+        clock = self.local.clock
+        due_us = clock.now_us() + int(seconds * _US_PER_S)
+        gevent.sleep(seconds)
+        self.local.generator.woke(max(0, clock.now_us() - due_us))
+
+    def await_due(self, pace: Pace) -> None:
+        """Sleep until the next request of a pace is due, or there is something else to look at."""
+        next_us = pace.next_us(self.local.factor)
+        wait_s = LOOK_S
+        if next_us is not None:
+            wait_s = min((next_us - self.local.clock.now_us()) / _US_PER_S, LOOK_S)
+        self.sleep(max(wait_s, WAKE_S))
+
+    def pace_of(self, rate: float, count: int) -> Pace:
+        """This user's share of a rate; users of one entry do not all send at the same moment."""
+        return Pace(rate / count, self.local.clock.now_us(), (self.seat % count) / count)
+
+    def _guarded(self, part: Callable[[], None]) -> bool:
+        """Run a part of the work; False if it failed, which is counted."""
+        try:
+            part()
+        except ERRORS as error:
+            log.warning("%s: %s", type(self).__name__, describe(error))
+            self.local.recorder.failed(self.operation, describe(error))
+            return False
+        return True
