@@ -157,12 +157,15 @@ class Sender:
         for place in places:
             self._note(place, fate)
 
-    def give_up(self) -> None:
-        """Whatever has not met its end by now counts as unanswered."""
+    def give_up(self, fate: Fate = Fate.UNANSWERED) -> None:
+        """Whatever has not met its end by now counts as unanswered, or as of that fate.
+
+        So does an open transaction.
+        """
         unfinished, self._open = self._open, {}
         for sent in unfinished:
             for row, count in sent.unfinished():
                 self._local.recorder.failed(PRODUCE, UNFINISHED, count)
                 place = Place(sent.partition, sent.first_sequence + row, count, UNKNOWN_OFFSET)
                 self._note(place, Fate.UNANSWERED)
-        self.end_transaction(Fate.UNANSWERED)
+        self.end_transaction(fate)

@@ -11,10 +11,20 @@ from locust import User
 
 from raylog.loadtest.local import Local
 from raylog.loadtest.users.base import LoadUser
+from raylog.loadtest.users.consuming import CatchUpUser, ConsumerUser
+from raylog.loadtest.users.grouped import GroupUser
+from raylog.loadtest.users.managing import AdminUser, ConnectionChurnUser
 from raylog.loadtest.users.producing import ProducerUser
+from raylog.loadtest.users.transactional import TransactionalUser
 
 _USERS: dict[str, type[LoadUser[Any]]] = {
     "producer": ProducerUser,
+    "transactional": TransactionalUser,
+    "consumer": ConsumerUser,
+    "group": GroupUser,
+    "catch-up": CatchUpUser,
+    "admin": AdminUser,
+    "connection-churn": ConnectionChurnUser,
 }
 
 

@@ -15,6 +15,7 @@ AT_ONCE_MAX = 10_000
 class ProducerUser(LoadUser[ProducerUsers]):
     """Sends at a rate, whatever the answers take."""
 
+    abstract = True
     operation = PRODUCE
     _producer: Producer[bytes, bytes] | None = None
     _sender: Sender | None = None
@@ -55,3 +56,9 @@ class ProducerUser(LoadUser[ProducerUsers]):
         finally:
             if self._sender is not None:
                 self._sender.give_up()
+
+    def on_stop(self) -> None:
+        """What was due and not even sent was intended all the same."""
+        overdue = self._pace.overdue(self.local.clock.now_us(), self.local.factor)
+        self.local.recorder.intended(PRODUCE, overdue)
+        super().on_stop()

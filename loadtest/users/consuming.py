@@ -1,0 +1,102 @@
+"""Users that read partitions: as they grow, or all of a topic from the beginning."""
+
+from __future__ import annotations
+
+from raylog.client import EARLIEST, ConsumedRecords, TopicPartition
+from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers
+from raylog.loadtest.users.base import LOOK_S
+from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser, share
+
+CATCH_UP = "catch-up"
+CATCH_UP_POLL = "catch-up-poll"
+_US_PER_S = 1_000_000
+
+
+class ConsumerUser(ReadingUser[ConsumerUsers]):
+    """Reads its share of a topic's partitions as they grow."""
+
+    abstract = True
+
+    def on_start(self) -> None:
+        """Nothing is read yet."""
+        super().on_start()
+        self._next: dict[TopicPartition, int] = {}
+
+    def begin(self) -> None:
+        """From the beginning, or from where it was."""
+        consumer = self.open({"isolation.level": self.entry.isolation, **self.entry.client})
+        partitions = consumer.partitions_for(self.local.topic(self.entry.topic))
+        own = share(partitions, self.entry.count, self.seat)
+        consumer.assign({key: self._next.get(key, EARLIEST) for key in own})
+
+    def step(self) -> None:
+        """Read what there is."""
+        groups = self.consumer.poll(POLL_MS, POLL_RECORDS)
+        self.take(groups)
+        for group in groups:
+            key = TopicPartition(group.topic, group.partition)
+            self._next[key] = group.records[-1].offset + 1
+
+
+class CatchUpUser(ReadingUser[CatchUpUsers]):
+    """Reads a topic from the beginning to what is its end by then, and then again.
+
+    "catch-up" is the time that takes, "catch-up-poll" that of one poll with records.
+    """
+
+    abstract = True
+    operation = CATCH_UP
+
+    def on_start(self) -> None:
+        """The first reading begins when the scenario says so."""
+        super().on_start()
+        self._begin_us = self.local.started_us + int(self.entry.starts_s * _US_PER_S)
+        self._ends: dict[TopicPartition, int] = {}
+
+    def begin(self) -> None:
+        """A consumer of all partitions."""
+        consumer = self.open(dict(self.entry.client))
+        consumer.assign(consumer.partitions_for(self.local.topic(self.entry.topic)))
+        self._ends = {}
+
+    def step(self) -> None:
+        """Read on, or begin again."""
+        now_us = self.local.clock.now_us()
+        if now_us < self._begin_us:
+            self.sleep(min((self._begin_us - now_us) / _US_PER_S, LOOK_S))
+            return
+        if not self._ends and not self._begin_pass(now_us):
+            return
+        if self.take(self.consumer.poll(POLL_MS, POLL_RECORDS)):
+            self.local.recorder.intended(CATCH_UP_POLL)
+            done_us = self.local.clock.now_us()
+            self.local.recorder.done(CATCH_UP_POLL, now_us, done_us, self._bytes)
+            self._pass_bytes += self._bytes
+        position = self.consumer.position
+        if all(position(key) >= end for key, end in self._ends.items()):
+            done_us = self.local.clock.now_us()
+            self.local.recorder.done(CATCH_UP, self._pass_us, done_us, self._pass_bytes)
+            self._ends = {}
+
+    def _begin_pass(self, now_us: int) -> bool:
+        """Go back to the beginning; False if there is nothing to read yet."""
+        keys = self.consumer.assignment()
+        ends = self.consumer.end_offsets(keys)
+        if not any(ends.values()):
+            self.sleep(LOOK_S)
+            return False
+        self._ends, self._pass_us, self._pass_bytes = ends, now_us, 0
+        self.local.recorder.intended(CATCH_UP)
+        self.consumer.seek_to_beginning(keys)
+        self.forget_order(keys)
+        return True
+
+    def take(self, groups: list[ConsumedRecords]) -> int:
+        """Look at records."""
+        self._bytes = 0
+        return super().take(groups)
+
+    def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
+        """Old records say nothing of the time from end to end."""
+        self._bytes += size

@@ -1,0 +1,83 @@
+"""What users that read have in common."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from raylog.client import ConsumedRecords, Consumer, TopicPartition
+from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.reading import Order, examine
+from raylog.loadtest.users.base import LoadUser
+
+END_TO_END = "end-to-end"
+POLL_MS = 200.0
+POLL_RECORDS = 5_000
+CLOSE_TIMEOUT_MS = 5_000.0
+Entry = TypeVar("Entry")
+
+
+class ReadingUser(LoadUser[Entry]):
+    """Reads records, checks each, and counts the time since it was meant to be sent."""
+
+    abstract = True
+    operation = END_TO_END
+    _consumer: Consumer[bytes, bytes] | None = None
+
+    def on_start(self) -> None:
+        """What is older than this user says nothing of the time it takes."""
+        super().on_start()
+        self._known_from_us = self.local.clock.now_us()
+        self._orders: dict[tuple[str, int], Order] = {}
+
+    @property
+    def consumer(self) -> Consumer[bytes, bytes]:
+        """This user's."""
+        assert self._consumer is not None, "begin comes before step"
+        return self._consumer
+
+    def open(self, settings: dict[str, object]) -> Consumer[bytes, bytes]:
+        """Make the consumer."""
+        own: dict[str, object] = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = Consumer(self.local.client_settings({**own, **settings}))
+        return self._consumer
+
+    def end(self) -> None:
+        """Close the consumer, which may still call a listener."""
+        try:
+            if self._consumer is not None:
+                self._consumer.close(CLOSE_TIMEOUT_MS)
+        finally:
+            self._consumer = None
+
+    def take(self, groups: list[ConsumedRecords]) -> int:
+        """Look at records; returns how many there were."""
+        now_us = self.local.clock.now_us()
+        return sum(self._take(group, now_us) for group in groups)
+
+    def forget_order(self, keys: list[TopicPartition]) -> None:
+        """These are read from another place on."""
+        for key in keys:
+            self._orders.pop(key, None)
+
+    def _take(self, group: ConsumedRecords, now_us: int) -> int:
+        local = self.local
+        seen = examine(group, local.run_number, local.findings)
+        key = (group.topic, group.partition)
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = Order(f"{group.topic}-{group.partition}", local.findings)
+        order.follow(seen)
+        self.count(seen.intended_us[seen.intended_us >= self._known_from_us], now_us, seen.bytes)
+        return len(group.records)
+
+    def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
+        """Records that are newer than this user."""
+        if len(intended_us):
+            self.local.recorder.intended(END_TO_END, len(intended_us))
+            self.local.recorder.done_columns(END_TO_END, intended_us, now_us, size)
+
+
+def share(partitions: list[TopicPartition], count: int, seat: int) -> list[TopicPartition]:
+    """Those that one of `count` users reads; at least one."""
+    own = partitions[seat % count :: count]
+    return own or [partitions[seat % len(partitions)]]
