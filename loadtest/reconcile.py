@@ -117,7 +117,8 @@ class PartitionAudit:
             before = self._highest.get(sender, 0)
             highest = np.maximum.accumulate(np.concatenate(([before], ends[start:end])))
             for at in np.flatnonzero(firsts[start:end] < highest[:-1]).tolist():
-                self._backward.append((sender, int(firsts[start + at]), int(ends[start + at])))
+                stop = min(int(ends[start + at]), int(highest[at]))
+                self._backward.append((sender, int(firsts[start + at]), stop))
             self._highest[sender] = int(highest[-1])
 
     # -- settling ----------------------------------------------------------------------------------
