@@ -89,7 +89,7 @@ def plant(history: History, kind: str, number: int) -> None:
         return
     if kind == "misplace":
         at = number % len(history.sent) if history.sent else 0
-        if history.sent and history.sent[at][3] >= 0:
+        if history.sent and history.sent[at][4] is Fate.ACKNOWLEDGED:
             sender, first, count, offset, fate = history.sent[at]
             history.sent[at] = (sender, first, count, offset + 1, fate)
         return
