@@ -20,7 +20,7 @@ from raylog.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 WAKE_S = 0.001
 """A user sends what is due, and then sleeps at least so long."""
-LOOK_S = 0.1
+LOOK_S = 0.5
 """It sleeps no longer than this: the factor may have changed, or the run may be over."""
 RETRY_S = 1.0
 """After a failure that a user cannot go on from, before it begins anew."""
