@@ -6,12 +6,11 @@ import os
 import platform
 import time
 from array import array
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 
-from raylog.loadtest.histograms import counted, encoded
+from raylog.loadtest.histograms import NO_COUNTS, counted, encoded, sum_of
 from raylog.loadtest.results import Generator
 
 BUSY_SHARE = 0.9
@@ -28,7 +27,7 @@ class GeneratorWatch:
         self._worker = worker
         self._cpu_share: list[float] = []
         self._late_ms: list[float] = []
-        self._counts: Counter[int] = Counter()
+        self._counts = NO_COUNTS
         self._late_us = array("q")
         self._cpu_s = time.process_time()
         self._wall_s = time.monotonic()
@@ -45,7 +44,7 @@ class GeneratorWatch:
         self._cpu_s, self._wall_s = cpu_s, wall_s
         late_us, self._late_us = np.array(self._late_us), array("q")
         self._late_ms.append(int(late_us.max(initial=0)) / _US_PER_MS)
-        self._counts.update(counted(late_us))
+        self._counts = sum_of([self._counts, counted(late_us)])
 
     def result(self, clock_offset_us: int = 0, clock_uncertainty_us: int = 0) -> Generator:
         """What was seen so far."""

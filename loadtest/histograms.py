@@ -6,8 +6,8 @@ the places of many at once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from hdrh.histogram import HdrHistogram
@@ -20,16 +20,29 @@ _HALF_BITS = 10
 Numbers = NDArray[np.int64]
 
 
+class Counts(NamedTuple):
+    """How often values were seen, by their indexes in a histogram, which go up."""
+
+    indexes: Numbers
+    counts: Numbers
+
+
+NO_COUNTS = Counts(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 def new_histogram() -> HdrHistogram:
     """An empty one."""
     return HdrHistogram(1, LATENCY_US_MAX, _DIGITS)
 
 
-def encoded(counts: Mapping[int, int]) -> str:
-    """A histogram of these counts by index, compressed base64."""
+def encoded(counts: Counts) -> str:
+    """A histogram of these counts, compressed base64."""
     histogram = new_histogram()
-    for index, count in counts.items():
-        histogram.record_value(value_of(index), count)
+    if len(counts.indexes):
+        column = np.frombuffer(histogram.counts, np.int64)
+        column[counts.indexes] = counts.counts
+        first, last = int(counts.indexes[0]), int(counts.indexes[-1])
+        histogram.set_internal_tacking_values(first, last, int(counts.counts.sum()))
     text: bytes = histogram.encode()
     return text.decode()
 
@@ -42,10 +55,23 @@ def added_up(texts: Iterable[str]) -> HdrHistogram:
     return total
 
 
-def counted(values_us: Numbers) -> Counter[int]:
-    """Counts of values by index."""
-    unique, counts = np.unique(counts_index(values_us), return_counts=True)
-    return Counter(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
+def counted(values_us: Numbers) -> Counts:
+    """Counts of values."""
+    return Counts(*np.unique(counts_index(values_us), return_counts=True))
+
+
+def sum_of(parts: Sequence[Counts]) -> Counts:
+    """All of them together."""
+    if not parts:
+        return NO_COUNTS
+    if len(parts) == 1:
+        return parts[0]
+    indexes, places = np.unique(
+        np.concatenate([part.indexes for part in parts]), return_inverse=True
+    )
+    counts = np.zeros(len(indexes), np.int64)
+    np.add.at(counts, places, np.concatenate([part.counts for part in parts]))
+    return Counts(indexes, counts)
 
 
 def counts_index(values_us: Numbers) -> Numbers:
@@ -56,7 +82,8 @@ def counts_index(values_us: Numbers) -> Numbers:
     return (buckets << _HALF_BITS) + (values >> buckets)
 
 
-def value_of(index: int) -> int:
-    """The smallest value that is counted at an index."""
-    bucket = max((index >> _HALF_BITS) - 1, 0)
-    return (index - (bucket << _HALF_BITS)) << bucket
+def values_of(indexes: Numbers) -> Numbers:
+    """The smallest value that is counted at each index."""
+    buckets = np.maximum((indexes >> _HALF_BITS) - 1, 0)
+    values: Numbers = (indexes - (buckets << _HALF_BITS)) << buckets
+    return values

@@ -11,11 +11,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raylog.loadtest.histograms import Numbers, counts_index, encoded
+from raylog.loadtest.histograms import Counts, Numbers, counts_index, encoded, sum_of
 from raylog.loadtest.results import Interval, Operation
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 OTHER_ERRORS = "other errors"
 _ERROR_TEXTS_MAX = 100
 _ERROR_TEXT_LENGTH_MAX = 300
-_FOLDED_AT = 65_536
+_FOLDED_AT = 8_192
 """So many times wait at most to be folded."""
 _PLACES = 1 << 15
 """More than a histogram has counts: a number of a second and an index in one."""
@@ -38,8 +39,7 @@ class Second:
     requests: int = 0
     failures: int = 0
     bytes: int = 0
-    counts: Counter[int] = field(default_factory=Counter)
-    """By index in a histogram."""
+    latencies: list[Counts] = field(default_factory=list)
 
 
 class Seen:
@@ -161,11 +161,12 @@ def _fold(found: Seen, started_us: int) -> None:
     first = int(seconds.min())
     places = (seconds - first) * _PLACES + counts_index(latencies)
     unique, counts = np.unique(places, return_counts=True)
-    for place, count in zip(unique.tolist(), counts.tolist(), strict=True):
-        number, index = divmod(place, _PLACES)
-        second = found.seconds.setdefault(first + number, Second())
-        second.counts[index] += count
-        second.requests += count
+    numbers = unique // _PLACES
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+    for start, end in pairwise((*starts, len(unique))):
+        second = found.seconds.setdefault(first + int(numbers[start]), Second())
+        second.latencies.append(Counts(unique[start:end] % _PLACES, counts[start:end]))
+        second.requests += int(counts[start:end].sum())
 
 
 def _result(name: str, found: Seen) -> Operation:
@@ -180,7 +181,7 @@ def _result(name: str, found: Seen) -> Operation:
                 requests=second.requests,
                 failures=second.failures,
                 bytes=second.bytes,
-                latencies=encoded(second.counts),
+                latencies=encoded(sum_of(second.latencies)),
             )
             for number, second in sorted(found.seconds.items())
         ],
