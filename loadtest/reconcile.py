@@ -199,39 +199,36 @@ class PartitionAudit:
         return int(again[:, _COUNT].sum()), rest
 
     def _judge(self, axis: _Axis, incomplete: Collection[int]) -> None:
-        is_found, times = axis.found > 0, axis.found
-        self._tell(axis, "doubled", times > 1, "is there {times} times", times - 1)
-        self._tell(axis, "lost", self._is_lost(axis), "was acknowledged, and is not there")
+        lengths, is_found = axis.lengths, axis.found > 0
+        again = np.maximum(axis.found - 1, 0) * lengths
+        self._tell(axis, "doubled", again, "is there {times} times")
+        self._tell(axis, "lost", self._lost(axis), "was acknowledged, and is not there")
         is_unknown = is_found & (axis.sent == 0)
         if incomplete:
             workers = axis.senders_of() // SENDERS_PER_WORKER
             is_unknown &= ~np.isin(workers, list(incomplete))
-        self._tell(axis, "unknown", is_unknown, "was sent by nobody of this run")
+        self._tell(axis, "unknown", lengths * is_unknown, "was sent by nobody of this run")
         is_aborted = is_found & (axis.aborted > 0)
-        self._tell(axis, "aborted-seen", is_aborted, "is of an aborted transaction")
+        self._tell(axis, "aborted-seen", lengths * is_aborted, "is of an aborted transaction")
         is_known = (axis.placed == 1) & (axis.acknowledged == 1) & (axis.found == 1)
         is_wrong = is_known & (axis.placed_at != axis.found_at)
-        self._tell(axis, "wrong-offset", is_wrong, "was acknowledged at {said}, is at {at}")
+        text = "was acknowledged at {said}, is at {at}"
+        self._tell(axis, "wrong-offset", lengths * is_wrong, text)
 
-    def _is_lost(self, axis: _Axis) -> NDArray[np.bool_]:
-        is_lost: NDArray[np.bool_] = (axis.acknowledged > 0) & (axis.found == 0)
-        offsets = axis.starts + axis.placed_at
+    def _lost(self, axis: _Axis) -> Numbers:
+        """How many of each piece are lost: those that retention deleted are not."""
+        lost: Numbers = axis.lengths * ((axis.acknowledged > 0) & (axis.found == 0))
+        firsts = axis.starts + axis.placed_at
+        ends = firsts + axis.lengths
         for first, end in self._deleted:
-            is_lost &= ~((axis.placed > 0) & (offsets >= first) & (offsets < end))
-        return is_lost
+            deleted = np.minimum(ends, end) - np.maximum(firsts, first)
+            lost -= np.where((lost > 0) & (axis.placed > 0), np.maximum(deleted, 0), 0)
+        return lost
 
-    def _tell(
-        self,
-        axis: _Axis,
-        kind: Kind,
-        is_wrong: NDArray[np.bool_],
-        text: str,
-        times: Numbers | None = None,
-    ) -> None:
-        places = np.flatnonzero(is_wrong)
-        for place in places.tolist():
-            count = int(axis.lengths[place]) * (1 if times is None else int(times[place]))
-            self._add(kind, count, axis.describe(place, text))
+    def _tell(self, axis: _Axis, kind: Kind, counts: Numbers, text: str) -> None:
+        """So many records of each piece are wrong."""
+        for place in np.flatnonzero(counts).tolist():
+            self._add(kind, int(counts[place]), axis.describe(place, text))
 
     def _count_reordered(self, axis: _Axis, limits: dict[int, int]) -> None:
         """Of records that came behind later ones, those that are there once."""
