@@ -167,13 +167,14 @@ class LyingBroker:
             await writer.drain()
 
     def _change_of(self, api_key: object) -> Callable[[Any, RequestHeader, Any], Any] | None:
-        return {
+        changes: dict[object, Callable[[Any, RequestHeader, Any], Any]] = {
             ApiKey.METADATA: self._of_metadata,
             ApiKey.FIND_COORDINATOR: self._of_coordinator,
             ApiKey.PRODUCE: self._of_produce,
             ApiKey.FETCH: self._of_fetch,
             ApiKey.LIST_OFFSETS: self._of_offsets,
-        }.get(api_key)  # type: ignore[call-overload]  # any object may be looked for
+        }
+        return changes.get(api_key)
 
     # -- where it is -------------------------------------------------------------------------------
 

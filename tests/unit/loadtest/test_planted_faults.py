@@ -21,7 +21,7 @@ SECONDS = 3
 RATE = 5_000
 PLACE = Place(partition=1, offset=2_000)
 OTHER_PLACE = Place(partition=0, offset=2_000)
-SCENARIO = {
+SCENARIO: dict[str, Any] = {
     "name": "planted",
     "question": "Is a wrong answer reported?",
     "duration_s": SECONDS,
