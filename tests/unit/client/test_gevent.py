@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,40 @@ def test_a_load_test_of_a_thousand_greenlets() -> None:
     assert seen["failures"] == seen["exceptions"] == seen["missing"] == 0, seen
     assert seen["beside"] == "ran"
     assert seen["gap_ms"] < 2_000, seen
+
+
+_AFTER_A_RESTART = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import sys
+from gevent.socket import wait_read
+from raylog.client import Admin, NewTopic
+with Admin(sys.argv[1]) as admin:
+    admin.create_topics([NewTopic("made", 1)])
+    print("made", flush=True)
+    wait_read(sys.stdin.fileno())
+    admin.delete_topics(["made"])
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
+def test_an_admin_notices_that_the_broker_was_started_anew(tmp_path: Path) -> None:
+    """Both its connections have ended, and a deletion is not sent twice."""
+    with EmbeddedBroker(data=tmp_path) as broker:
+        bootstrap = broker.bootstrap
+        program = subprocess.Popen(
+            [sys.executable, "-c", _AFTER_A_RESTART, bootstrap],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert program.stdout is not None
+        assert program.stdout.readline() == "made\n"
+    with EmbeddedBroker(data=tmp_path, port=int(bootstrap.rpartition(":")[2])):
+        _, said = program.communicate("go on\n", timeout=60)
+    assert program.returncode == 0, said
 
 
 def test_without_gevent_loops_are_asyncio_s_own() -> None:
