@@ -53,7 +53,7 @@ class Generator(_Model):
     cpu_share: list[float]
     """Of one core, second by second."""
     late_ms: list[float]
-    """How late users were woken up at most, second by second."""
+    """How late users were woken up, 99th percentile, second by second."""
     lateness: str
     """How late users were woken up, as latencies are kept."""
     clock_offset_us: int

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 _PACKAGES = {
     "arrow": ("numpy", "pyarrow"),
     "cli": ("rich", "textual", "typer"),
-    "loadtest": ("gevent", "hdrh", "locust", "plotly"),
+    "loadtest": ("gevent", "hdrh", "locust", "numpy", "plotly"),
     "opentelemetry": ("opentelemetry",),
     "protoc": ("grpc_tools",),
     "ray": ("ray",),
