@@ -1,7 +1,8 @@
 """A load test in one process: users of a scenario for some seconds, then the audit.
 
 Prints what was seen as JSON. Run by a test, with the bootstrap servers, a scenario as JSON and
-settings of the audit; importing locust lets gevent patch the standard library.
+perhaps how many records are to be acknowledged at least. Importing locust lets gevent patch the
+standard library.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from raylog.loadtest.histograms import added_up  # noqa: E402
 from raylog.loadtest.local import Local  # noqa: E402
 from raylog.loadtest.results import Operation  # noqa: E402
 from raylog.loadtest.scenario import Scenario  # noqa: E402
+from raylog.loadtest.sending import PRODUCE  # noqa: E402
 from raylog.loadtest.users import user_classes  # noqa: E402
 
 STOP_TIMEOUT_S = 60
 
 
-def main(bootstrap: str, scenario: Scenario) -> None:
-    """Run it."""
+def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
+    """Run it for its time, and until so many records are acknowledged."""
     local = Local(scenario, f"run{time.time_ns()}", bootstrap)
     topics = [local.topic(name) for name in scenario.topics]
     with Admin(bootstrap) as admin:
@@ -48,7 +50,8 @@ def main(bootstrap: str, scenario: Scenario) -> None:
         users = sum(entry.count for entry in scenario.users)
         runner.start(users, spawn_rate=users)
         seen: list[Operation] = []
-        while time.monotonic() < began_s + scenario.duration_s:
+        until_s = began_s + scenario.duration_s
+        while time.monotonic() < until_s or done(seen) < requests:
             gevent.sleep(0.5)
             local.generator.sample()
             seen += local.recorder.take()
@@ -79,6 +82,12 @@ def main(bootstrap: str, scenario: Scenario) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
 
 
+def done(seen: list[Operation]) -> int:
+    """Records that are acknowledged."""
+    produced = [interval for one in seen if one.name == PRODUCE for interval in one.intervals]
+    return sum(interval.requests for interval in produced)
+
+
 def summary(seen: list[Operation]) -> dict[str, dict[str, object]]:
     """All parts of each operation, added up."""
     parts: dict[str, list[Operation]] = {}
@@ -103,4 +112,5 @@ def _added_up(operations: list[Operation]) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Scenario.model_validate_json(sys.argv[2]))
+    least = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    main(sys.argv[1], Scenario.model_validate_json(sys.argv[2]), least)
