@@ -36,10 +36,10 @@ from raylog.client.producer.batch import (
     Body,
     Delivery,
     Headers,
+    Heard,
     Listener,
     PlainRecord,
     ProducerIdentity,
-    RowsListener,
     headers_size,
 )
 from raylog.client.producer.queue import PartitionQueue
@@ -169,13 +169,12 @@ class Accumulator:
         records: Sequence[PlainRecord],
         sizes: Sequence[int],
         start: int,
-        listener: RowsListener | None = None,
-        first_row: int = 0,
+        heard: Heard | None = None,
     ) -> int:
         """Add records from `start` on, as many as go into one batch; returns how many.
 
         `sizes` are their estimates (`record_size`); one that is larger than a batch has its own.
-        The listener is told that `records[0]` is `first_row`.
+        `heard` numbers the rows from `records[0]` on.
         Raises KeyError before `open`.
         """
         with self._lock:
@@ -192,7 +191,8 @@ class Accumulator:
                 end += 1
             batch.records += records[start:end]
             batch.size += total
-            if listener is not None:
+            if heard is not None:
+                listener, first_row = heard
                 batch.listen_to_rows(end - start, first_row + start, listener)
             self.held_bytes += total + RECORD_OBJECTS_BYTES * (end - start)
             return end - start

@@ -41,6 +41,8 @@ Listener = Callable[[RecordMetadata, Exception | None], object]
 """Told of one record's end; the offset is -1 if it failed, or if nobody knows it."""
 RowsListener = Callable[[int, "Delivery"], object]
 """Told of the end of rows that were sent in one batch: which one is the first, and the delivery."""
+Heard = tuple[RowsListener, int]
+"""Who is told of the ends of rows, and which row the first of them is."""
 
 
 class ProducerIdentity(NamedTuple):

@@ -16,15 +16,7 @@ from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
-from raylog.client.producer.batch import (
-    Batch,
-    Body,
-    Headers,
-    Listener,
-    PlainRecord,
-    RowsListener,
-    record_size,
-)
+from raylog.client.producer.batch import Batch, Body, Headers, Listener, PlainRecord, record_size
 from raylog.client.producer.memory import keep_freed_memory
 from raylog.client.producer.partitioner import (
     KeyHash,
@@ -42,6 +34,7 @@ from raylog.wire.records import TIMESTAMP_MAX
 if TYPE_CHECKING:
     from raylog.client.consumer.membership import GroupMetadata
     from raylog.client.interceptors import ClientInterceptor
+    from raylog.client.producer.batch import Heard
     from raylog.client.producer.partitioner import Partitioner
     from raylog.client.producer.pipeline import Pipeline
     from raylog.client.producer.transactional import Transactions
@@ -171,16 +164,15 @@ class ProducerCore:
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-        listener: RowsListener | None = None,
-        first_row: int = 0,
+        heard: Heard | None = None,
     ) -> int:
         """Take many records, each key and value, at once; returns their size, at least 1.
 
-        A listener, who needs a partition, is told that the first of them is `first_row`.
+        Whoever hears of their ends needs a partition.
         Raises as `append`, with nothing taken; RecordTooLarge and what the types of rows are wrong
         for comes before the first is taken too.
         """
-        assert listener is None or partition is not None, "rows of one partition keep their order"
+        assert heard is None or partition is not None, "rows of one partition keep their order"
         if self._transactions is not None:
             self._transactions.state.require_open("send")
         if timestamp_ms is None:
@@ -193,7 +185,7 @@ class ProducerCore:
         if max(sizes) > self.settings.record_bytes_max:
             raise self._accumulator.too_large(max(sizes))
         for to, (chosen, of) in self._grouped(topic, records, sizes, partition).items():
-            self._extend(topic, to, chosen, of, listener, first_row)
+            self._extend(topic, to, chosen, of, heard)
         return sum(sizes)
 
     def append_batch(
@@ -500,8 +492,7 @@ class ProducerCore:
         partition: int | None,
         records: list[PlainRecord],
         sizes: list[int],
-        listener: RowsListener | None,
-        first_row: int,
+        heard: Heard | None,
     ) -> None:
         """Add records to one partition, or a batch's worth each to the sticky ones."""
         start = 0
@@ -512,9 +503,7 @@ class ProducerCore:
                 if to is None or start:
                     to = self._stick(topic)
             try:
-                start += self._accumulator.extend(
-                    (topic, to), records, sizes, start, listener, first_row
-                )
+                start += self._accumulator.extend((topic, to), records, sizes, start, heard)
             except KeyError:
                 self._open(topic, to)
 

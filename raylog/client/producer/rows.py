@@ -75,8 +75,7 @@ class RowChunks:
             self._headers,
             self._timestamp_ms,
             self._partition,
-            self._listener,
-            self.count,
+            None if self._listener is None else (self._listener, self.count),
         )
         self.count += len(pending)
         self._size = max(1, min(_ROWS_MAX, _CHUNK_BYTES * len(pending) // size))
