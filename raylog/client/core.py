@@ -502,7 +502,6 @@ class Core:
         idle_ms, channel.used_ms = now_ms - channel.used_ms, now_ms
         if channel.is_open and idle_ms > _IDLE_MS and not channel.connection.pending:
             await self.io.pause(0)
-            await self.io.pause(0)  # gevent's selector first tells only of what it knew before
             if channel.is_open and idle_ms > self.settings.connections_max_idle_ms:
                 channel.end(ConnectionLost("it was idle for long"))
         return channel.is_open and not self._has_moved(node_id, channel)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
+from raylog.client.greenlets import is_patched
 from raylog.client.security.tls import lost_reason, tls_failure
 from raylog.client.unsent import Unsent
 
@@ -151,6 +152,7 @@ class BlockingIo:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
+        self._is_patched = is_patched()
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -250,10 +252,18 @@ class BlockingIo:
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
+        if timeout_s <= 0 and self._is_patched:  # gevent's selector tells only what it knows by now
+            for key in tuple(self._selector.get_map().values()):
+                _transport_of(key).read()
+            return
         for key, events in self._selector.select(timeout_s):
-            transport = key.data
-            assert isinstance(transport, SocketTransport)
+            transport = _transport_of(key)
             if events & selectors.EVENT_WRITE:
                 transport.writable()
             if events & selectors.EVENT_READ:
                 transport.read()
+
+
+def _transport_of(key: selectors.SelectorKey) -> SocketTransport:
+    assert isinstance(key.data, SocketTransport), "nothing else is registered"
+    return key.data
