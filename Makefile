@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills groups-load spark-bench cleaning micro golden site lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -107,6 +107,9 @@ rolling: $(STAMP) ## three brokers restarted in turn, 20 partitions moved, under
 copying: $(STAMP) ## exactly-once on three Ray nodes under kills: RECORDS=100000 RATE=1000 KILL_EVERY=10 CLIENTS=confluent|java|mixed
 	$(PY) -m tests.cluster.copying --records $(or $(RECORDS),100000) --records-per-s $(or $(RATE),1000) \
 	  --kill-every $(or $(KILL_EVERY),10) --clients $(or $(CLIENTS),mixed) --seed $(or $(SEED),1)
+
+load-faults: $(STAMP) ## a million records through a broker that loses one, and one that is late once a minute: five minutes
+	$(PY) -m tests.support.planted_load
 
 client-kills: $(STAMP) ## our client's promises: brokers, coordinators and clients killed for SECONDS=600, SEED=1; the history checker judges
 	$(PY) -m tests.cluster.client_kills --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
