@@ -102,7 +102,8 @@ class Verdict(_Model):
     """One threshold, and what was found."""
 
     threshold: Threshold
-    found: float
+    found: float | None
+    """None: nothing was measured, so it did not hold."""
     held: bool
 
 
@@ -140,8 +141,14 @@ class Result(_Model):
     capacity: float | None
     """Records/s of the last step that held, of stairs."""
     notes: list[str]
+    failure: str | None = None
+    """Why the run proves nothing: a process that made load died, it was interrupted."""
 
     @property
     def passed(self) -> bool:
-        """Whether every threshold held, and no answer was wrong."""
-        return all(verdict.held for verdict in self.verdicts) and not self.audit.findings
+        """Whether the run was whole, every threshold held, and no answer was wrong."""
+        return (
+            self.failure is None
+            and all(verdict.held for verdict in self.verdicts)
+            and not self.audit.findings
+        )

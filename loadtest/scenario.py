@@ -340,12 +340,23 @@ class Scenario(_Model):
 
 def load(path: Path) -> Scenario:
     """Read a file; BadScenario names each field that is wrong, OSError if there is none."""
+    return checked(read(path), str(path))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file holds, unchecked; BadScenario if it is not TOML, OSError if there is none."""
     try:
-        return Scenario.model_validate(tomllib.loads(path.read_text()))
-    except tomllib.TOMLDecodeError as failure:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
         raise BadScenario(f"{path}: not TOML: {failure}") from None
+
+
+def checked(document: Mapping[str, Any], where: str) -> Scenario:
+    """A scenario; BadScenario names each field that is wrong, and where it was read."""
+    try:
+        return Scenario.model_validate(document)
     except ValidationError as failure:
-        raise BadScenario(f"{path}: {_told(failure)}") from None
+        raise BadScenario(f"{where}: {_told(failure)}") from None
 
 
 def _told(failure: ValidationError) -> str:
