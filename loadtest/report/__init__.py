@@ -1,6 +1,6 @@
-"""What a run found, for people and for machines: HTML, a table for the terminal, JSON, differences."""
+"""What a run found, for people and machines: HTML, a table for the terminal, JSON, differences."""
 
-from raylog.loadtest.report.compare import Change, DifferentScenarios, Difference, diff
+from raylog.loadtest.report.compare import Change, Difference, DifferentScenarios, diff
 from raylog.loadtest.report.files import BadResult, read_json, write_json
 from raylog.loadtest.report.html import write_html
 from raylog.loadtest.report.terminal import print_diff, print_result

@@ -1,12 +1,44 @@
-"""Two runs of one scenario: what differs by more than the spread within the runs."""
+"""Two runs of one scenario: what differs by more than the spread within the runs.
+
+Both runs are cut at the same times into blocks of at least 5 s, at most 20, without the warm-up and
+the seconds in which a generator was the limit. A figure's ratio is that of the whole runs. Its
+spread comes from drawing as many blocks as there are, with replacement, 1,000 times, the same for
+both runs (a paired bootstrap of blocks): the middle 99 % of these ratios. A block as a whole is
+drawn because seconds that follow each other are alike; the same for both because load and faults
+are the same at the same time. What a single stall decides, such as p99.9 or the maximum, has a wide
+spread, for good reason: whether it comes again is not known from one run.
+
+All this tells nothing of what differs from run to run (another leader, a cold cache): repeat runs,
+in turn, to see it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raylog.loadtest.results import Result
+from raylog.loadtest.report import words
+from raylog.loadtest.report.latencies import edge_ms, merged, on_grid
+from raylog.loadtest.report.series import judged_intervals, totals
+from raylog.loadtest.results import Interval, Operation, Result
+
+BLOCKS_MAX = 20
+BLOCKS_MIN = 5
+BLOCK_S_MIN = 5
+DRAWS = 1000
+CONFIDENCE = 0.99
+RELEVANT = 0.02
+"""A ratio nearer to 1 is "same", however certain it is."""
+SAME = 0.05
+"""Where the whole spread is nearer to 1, figures are the same."""
+_GRID = 100
+"""Cells a decade: 2.3 % wide."""
+_FIGURES = {"p50 ms": 50.0, "p90 ms": 90.0, "p99 ms": 99.0, "p99.9 ms": 99.9}
+_RATE = "requests/s"
+
+Says = Literal["better", "worse", "same", "unclear"]
 
 
 class DifferentScenarios(ValueError):
@@ -19,15 +51,15 @@ class Change:
 
     operation: str
     figure: str
-    """"requests/s", "p50_ms"..."""
-    a: float
-    b: float
+    """"requests/s", "p50 ms"..."""
+    a: float | None
+    b: float | None
     ratio: float | None
-    """b to a, as the median of the ratios of all pairs of blocks; None where there are too few."""
+    """b to a; None where one of them was not measured."""
     low: float | None
     high: float | None
-    """Where the ratio lies with a confidence of 99 %."""
-    says: Literal["better", "worse", "same", "unclear"]
+    """Where the ratio lies with a confidence of 99 %; None where the runs are too short."""
+    says: Says
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +70,200 @@ class Difference:
     notes: Sequence[str]
 
 
+@dataclass(slots=True)
+class _Block:
+    requests: int
+    counts: dict[int, int]
+    """By cell of the grid."""
+
+
 def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
     """Compare two runs; DifferentScenarios unless they are of the same, or `force` is given."""
-    raise NotImplementedError
+    differing = _differing(a, b)
+    if differing and not force:
+        raise DifferentScenarios(
+            f"expected two runs of one scenario, found {a.scenario.name} and {b.scenario.name}, "
+            f"which differ in {', '.join(differing)}"
+        )
+    spans = _spans(a, b)
+    notes = _notes(a, b)
+    if differing:
+        notes.insert(0, f"the scenarios differ in {', '.join(differing)}")
+    if not spans:
+        notes.append(
+            f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found fewer: "
+            "no spread can be told"
+        )
+    in_b = {operation.name: operation for operation in b.operations}
+    changes = [
+        change
+        for operation in a.operations
+        if (other := in_b.get(operation.name)) is not None
+        for change in _changes(a, operation, b, other, spans)
+    ]
+    return Difference(changes, notes)
+
+
+def _differing(a: Result, b: Result) -> list[str]:
+    return [
+        name
+        for name in type(a.scenario).model_fields
+        if getattr(a.scenario, name) != getattr(b.scenario, name)
+    ]
+
+
+def _spans(a: Result, b: Result) -> list[set[int]]:
+    """The seconds of each block; none where there are too few."""
+    limited = [*a.limited_by_generator, *b.limited_by_generator]
+    first = int(max(a.scenario.warmup_s, b.scenario.warmup_s))
+    judged = [
+        second
+        for second in range(first, int(min(a.duration_s, b.duration_s)))
+        if not any(start < second + 1 and second < end for start, end in limited)
+    ]
+    blocks = min(BLOCKS_MAX, len(judged) // BLOCK_S_MIN)
+    if blocks < BLOCKS_MIN:
+        return []
+    return [
+        set(judged[len(judged) * place // blocks : len(judged) * (place + 1) // blocks])
+        for place in range(blocks)
+    ]
+
+
+def _changes(
+    a: Result, in_a: Operation, b: Result, in_b: Operation, spans: Sequence[set[int]]
+) -> list[Change]:
+    blocks_a, blocks_b = _blocks(a, in_a, spans), _blocks(b, in_b, spans)
+    draws = _draws(len(spans))
+    total_a, total_b = totals(in_a, a), totals(in_b, b)
+    rates = _spread([(_rate(blocks_a, drawn), _rate(blocks_b, drawn)) for drawn in draws])
+    changes = [_change(in_a.name, _RATE, total_a.rate, total_b.rate, rates)]
+    found_a = [_percentiles(blocks_a, drawn) for drawn in draws]
+    found_b = [_percentiles(blocks_b, drawn) for drawn in draws]
+    for place, figure in enumerate(_FIGURES):
+        pairs = [(x[place], y[place]) for x, y in zip(found_a, found_b, strict=True)]
+        whole_a, whole_b = total_a.percentiles_ms[place], total_b.percentiles_ms[place]
+        changes.append(_change(in_a.name, figure, whole_a, whole_b, _spread(pairs)))
+    return changes
+
+
+def _blocks(result: Result, operation: Operation, spans: Sequence[set[int]]) -> list[_Block]:
+    by_second: dict[int, Interval] = {
+        one.second: one for one in judged_intervals(operation, result)
+    }
+    blocks = []
+    for seconds in spans:
+        found = [by_second[second] for second in sorted(seconds) if second in by_second]
+        counts = on_grid(merged(one.latencies for one in found), _GRID)
+        blocks.append(_Block(sum(one.requests for one in found), counts))
+    return blocks
+
+
+def _draws(blocks: int) -> list[list[int]]:
+    """Draws of blocks, as how often each is drawn; always the same ones."""
+    if not blocks:
+        return []
+    chance = random.Random(blocks)  # noqa: S311 - no secret
+    drawn = []
+    for _ in range(DRAWS):
+        often = [0] * blocks
+        for _ in range(blocks):
+            often[chance.randrange(blocks)] += 1
+        drawn.append(often)
+    return drawn
+
+
+def _rate(blocks: Sequence[_Block], drawn: Sequence[int]) -> float:
+    return sum(block.requests * often for block, often in zip(blocks, drawn, strict=True))
+
+
+def _percentiles(blocks: Sequence[_Block], drawn: Sequence[int]) -> list[float | None]:
+    together: dict[int, int] = {}
+    for block, often in zip(blocks, drawn, strict=True):
+        if often:
+            for cell, count in block.counts.items():
+                together[cell] = together.get(cell, 0) + count * often
+    total = sum(together.values())
+    if not total:
+        return [None] * len(_FIGURES)
+    return _at_shares(together, [total * share / 100 for share in _FIGURES.values()])
+
+
+def _at_shares(counts: dict[int, int], wanted: Sequence[float]) -> list[float | None]:
+    """The latencies at which as many requests as wanted (ascending) have been counted."""
+    found: list[float | None] = []
+    seen = 0.0
+    for cell in sorted(counts):
+        before, seen = seen, seen + counts[cell]
+        while len(found) < len(wanted) and wanted[len(found)] <= seen:
+            inside = (wanted[len(found)] - before) / counts[cell]
+            low, high = edge_ms(cell, _GRID), edge_ms(cell + 1, _GRID)
+            found.append(low + (high - low) * inside)
+    return found
+
+
+def _spread(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float] | None:
+    ratios = sorted(b / a for a, b in pairs if a and b is not None)
+    if not ratios or len(ratios) < len(pairs):
+        return None
+    left_out = int(len(ratios) * (1 - CONFIDENCE) / 2)
+    return ratios[left_out], ratios[-1 - left_out]
+
+
+def _change(
+    operation: str,
+    figure: str,
+    a: float | None,
+    b: float | None,
+    spread: tuple[float, float] | None,
+) -> Change:
+    ratio = b / a if a and b is not None else None
+    low, high = spread or (None, None)
+    says = _says(ratio, low, high, more_is_better=figure == _RATE)
+    return Change(operation, figure, a, b, ratio, low, high, says)
+
+
+def _says(
+    ratio: float | None, low: float | None, high: float | None, *, more_is_better: bool
+) -> Says:
+    if ratio is None or low is None or high is None:
+        return "unclear"
+    if (low > 1 or high < 1) and abs(ratio - 1) >= RELEVANT:
+        return "better" if (ratio > 1) == more_is_better else "worse"
+    return "same" if low >= 1 - SAME and high <= 1 + SAME else "unclear"
+
+
+def _notes(a: Result, b: Result) -> list[str]:
+    """What both runs say beside figures, and what makes a comparison unfair."""
+    notes = []
+    for name, result in (("A", a), ("B", b)):
+        if not result.passed:
+            notes.append(f"{name} failed: {'; '.join(words.reasons(result))}")
+        limit = words.generator_limit(result)
+        if limit is not None:
+            notes.append(f"{name}: {limit} These seconds are not compared.")
+    for what, tell in _CONDITIONS.items():
+        if tell(a) != tell(b):
+            notes.append(f"{what} differs: {tell(a)} and {tell(b)}")
+    notes += _failures(a, b)
+    return notes
+
+
+_CONDITIONS: dict[str, Callable[[Result], str]] = {
+    "the machine": lambda result: result.machine,
+    "the number of brokers": lambda result: str(result.target.brokers),
+    "the number of generator processes": lambda result: str(len(result.generators)),
+}
+
+
+def _failures(a: Result, b: Result) -> list[str]:
+    in_a = {operation.name: totals(operation, a).failures for operation in a.operations}
+    in_b = {operation.name: totals(operation, b).failures for operation in b.operations}
+    told = [
+        f"{name}: {in_a[name]:,} failures in A, {in_b[name]:,} in B"
+        for name in in_a
+        if name in in_b and in_a[name] != in_b[name]
+    ]
+    told += [f"{name} is only in A" for name in in_a if name not in in_b]
+    told += [f"{name} is only in B" for name in in_b if name not in in_a]
+    return told

@@ -9,10 +9,12 @@ from typing import get_args
 
 from pydantic import ValidationError
 
+from raylog.client.setting_table import SECURITY
 from raylog.loadtest.results import Result
 
 _FORMAT: int = get_args(Result.model_fields["format"].annotation)[0]
 _TOLD_MAX = 5
+_SECRET = frozenset({one.name for one in SECURITY if one.secret} | {"sasl.jaas.config"})
 
 
 class BadResult(ValueError):
@@ -20,10 +22,31 @@ class BadResult(ValueError):
 
 
 def write_json(result: Result, path: Path) -> None:
-    """Write the file. It is there whole or not at all: a run that is ended leaves no half."""
+    """Write the file, without passwords. It is there whole or not at all."""
+    write_whole(path, without_secrets(result).model_dump_json())
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that never is there in part, even if the process ends meanwhile."""
     unfinished = path.with_name(f"{path.name}.tmp")
-    unfinished.write_text(result.model_dump_json())
+    unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
+
+
+def without_secrets(result: Result) -> Result:
+    """The same, with other words in place of passwords: reports are passed on."""
+    users = [
+        each.model_copy(
+            update={"client": {name: _shown(name, each.client[name]) for name in each.client}}
+        )
+        for each in result.scenario.users
+    ]
+    scenario = result.scenario.model_copy(update={"users": users})
+    return result.model_copy(update={"scenario": scenario})
+
+
+def _shown(name: str, value: str | float) -> str | float:
+    return "(kept secret)" if name.replace("_", ".") in _SECRET else value
 
 
 def read_json(path: Path) -> Result:

@@ -1,13 +1,160 @@
-"""The report of one or several runs as one HTML file that needs no network."""
+"""The report of one or several runs as one HTML file that needs no network.
+
+plotly's JavaScript comes from its wheel and stands in the file. A policy in the file forbids all
+requests and any script but ours, known by their hashes: a text of a broker that looked like markup
+and came through unescaped still could not run.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from plotly.offline import get_plotlyjs
+
+from raylog.loadtest.report import rounds, sections, words
+from raylog.loadtest.report.charts import Chart, run_charts, shared_layout
+from raylog.loadtest.report.files import without_secrets, write_whole
+from raylog.loadtest.report.markup import Html, el, joined
+from raylog.loadtest.report.series import totals
 from raylog.loadtest.results import Result
 
 
 def write_html(results: Sequence[Result], path: Path) -> None:
     """Write the report. Several results of one scenario are compared, by their targets."""
-    raise NotImplementedError
+    assert results, "a report needs a run"
+    shown = [without_secrets(one) for one in results]
+    write_whole(path, _page(shown))
+
+
+def _page(results: Sequence[Result]) -> str:
+    groups: list[dict[str, Any]] = []
+    title = results[0].scenario.name
+    if len(results) == 1:
+        body = [el("h1", f"Load test {title}"), _run(results[0], groups)]
+    else:
+        body = [el("h1", f"Load test {title}: {len(results)} runs"), *_compared(results, groups)]
+    package = files(__package__)
+    scripts = [get_plotlyjs(), (package / "page.js").read_text(encoding="utf-8")]
+    head = [
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", f"Load test {title}"),
+        el("style", Html((package / "page.css").read_text(encoding="utf-8"))),
+    ]
+    data = el("script", Html(_data(groups)), id="charts", type="application/json")
+    inline = [el("script", Html(script)) for script in scripts]
+    page = el("html", el("head", head), el("body", el("main", body), data, inline), lang="en")
+    return f"<!doctype html>\n{page}\n"
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _data(groups: Sequence[dict[str, Any]]) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(groups, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
+    found = [totals(operation, result) for operation in result.operations]
+    return joined(
+        [
+            sections.verdict(result),
+            el("h2", "What was run"),
+            sections.what_was_run(result),
+            el("h2", "Operations"),
+            el(
+                "p",
+                "After the warm-up. Latencies count from the time at which a request was meant to "
+                "be made.",
+            ),
+            sections.operations(found),
+            el("h3", "Thresholds"),
+            sections.thresholds(result),
+            el("h3", "Audit"),
+            sections.audit(result),
+            el("h3", "Errors"),
+            sections.errors(result),
+            sections.notes(result),
+            el("h2", "Over time"),
+            el("p", _legend(result)),
+            _figures(run_charts(result), shared_layout(result), groups),
+            sections.events(result),
+            el("h3", "Processes that made the load"),
+            sections.generators(result),
+        ]
+    )
+
+
+def _legend(result: Result) -> str:
+    told = "Times are in s from the start; the grey span at the left is the warm-up."
+    if result.marks:
+        told += " Lines across are events: faults thick, others thin; their numbers are told below."
+    if result.limited_by_generator:
+        told += " In orange spans the generator was the limit: they say nothing about the broker."
+    return told
+
+
+def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[Html]:
+    return [
+        el("p", el("i", results[0].scenario.question)),
+        el(
+            "ul",
+            [
+                el(
+                    "li",
+                    el("b", "✔ passed" if one.passed else "✘ failed", class_=_passed(one)),
+                    f" {words.target_name(one)}, {one.started}: {' '.join(words.reasons(one))}",
+                )
+                for one in results
+            ],
+        ),
+        el("h2", "Side by side"),
+        rounds.side_by_side(results),
+        _figures(rounds.overlays(results), shared_layout(results[0]), groups),
+        el("h2", "Each run"),
+        *(
+            el(
+                "details",
+                el("summary", f"{number}. {words.target_name(one)}, {one.started}"),
+                _run(one, groups),
+                class_="run",
+            )
+            for number, one in enumerate(results, start=1)
+        ),
+    ]
+
+
+def _passed(result: Result) -> str:
+    return "passed" if result.passed else "failed"
+
+
+def _figures(charts: Sequence[Chart], shared: dict[str, Any], groups: list[dict[str, Any]]) -> Html:
+    """Places for charts on the page; what they show goes to `groups`."""
+    group: dict[str, Any] = {"shared": shared, "charts": []}
+    groups.append(group)
+    made = []
+    for number, chart in enumerate(charts):
+        place = f"chart-{len(groups)}-{number}"
+        inside = [el("figcaption", el("b", chart.title), " ", chart.note)]
+        if chart.data:
+            group["charts"].append({"id": place, "data": chart.data, "layout": chart.layout})
+            inside.append(el("div", id=place, class_="chart", style=f"height: {chart.height}px"))
+        made.append(el("figure", inside))
+    return el("div", made, class_="charts")

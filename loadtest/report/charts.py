@@ -1,0 +1,315 @@
+"""The charts of a run as plotly's own JSON: data and layout, without colours of text or ground.
+
+Those come from the page, which has a light and a dark theme. Names from outside are escaped,
+because plotly takes some tags for markup.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from raylog.actors.plain_logs import plain
+from raylog.loadtest.report.latencies import edge_ms
+from raylog.loadtest.report.series import GRID, NAMES, Point, points, width_s
+from raylog.loadtest.results import Gauge, Mark, Result
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+"""Okabe and Ito's: told apart by colour-blind readers, and in print by the dashes below."""
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+GAUGES_MAX = 24
+_LINES_MAX = 12
+_NAME_MAX = 80
+_FAULT, _STEP, _LIMITED = "#d55e00", "#7f7f7f", "#e69f00"
+MARKS_MAX = 200
+Trace = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Chart:
+    """One chart: what plotly gets, and what is said beside it."""
+
+    title: str
+    note: str
+    data: list[Trace]
+    layout: dict[str, Any] = field(default_factory=dict)
+    height: int = 300
+
+
+def run_charts(result: Result, intended: Callable[[float], float] | None = None) -> list[Chart]:
+    """All charts of a run. `intended` tells how many records/s were meant at a time."""
+    width = width_s(result.duration_s)
+    series = {
+        operation.name: points(operation, result.duration_s, width)
+        for operation in result.operations
+    }
+    charts = [_throughput(series, width, intended), _failures(series, width)]
+    for name, found in series.items():
+        if any(point.requests for point in found):
+            charts += [_percentiles(name, found), _heat(name, found, width)]
+    lags = [one for one in result.gauges if _is_lag(one)]
+    charts += _gauges(lags, width, GAUGES_MAX)
+    charts.append(_generators(result, width))
+    metrics = [one for one in result.gauges if not _is_lag(one)]
+    charts += _gauges(metrics, width, GAUGES_MAX)
+    return charts
+
+
+def _throughput(
+    series: dict[str, list[Point]], width: int, intended: Callable[[float], float] | None
+) -> Chart:
+    data = [
+        line(number, name, [(each.at_s, each.requests / width) for each in found])
+        for number, (name, found) in enumerate(series.items())
+    ]
+    if intended is not None:
+        times = [each.at_s for each in next(iter(series.values()), [])]
+        meant = line(0, "intended records", [(at, intended(at + width / 2)) for at in times])
+        meant["line"] = {"color": "#7f7f7f", "width": 4, "dash": "dot"}
+        data.insert(0, meant)
+    return per_second(
+        "Throughput",
+        data,
+        "Requests that succeeded, by the time at which they were meant to be made; produce counts "
+        "records that were acknowledged, end-to-end records that were received.",
+    )
+
+
+def per_second(title: str, data: list[Trace], note: str = "") -> Chart:
+    """A chart of rates."""
+    axis = {"title": {"text": "per second"}, "rangemode": "tozero"}
+    return Chart(title, note, data, {"yaxis": axis})
+
+
+def _failures(series: dict[str, list[Point]], width: int) -> Chart:
+    data: list[Trace] = [
+        {
+            "type": "bar",
+            "name": _label(name),
+            "x": [each.at_s for each in found],
+            "y": [round(each.failures / width, 3) for each in found],
+            "marker": {"color": COLOURS[number % len(COLOURS)]},
+        }
+        for number, (name, found) in enumerate(series.items())
+        if any(each.failures for each in found)
+    ]
+    return Chart(
+        "Failures",
+        "Requests that failed." if data else "No request failed.",
+        data,
+        {"barmode": "stack", "yaxis": {"title": {"text": "per second"}, "rangemode": "tozero"}},
+        height=220,
+    )
+
+
+def _percentiles(name: str, found: Sequence[Point]) -> Chart:
+    data = [
+        line(place, percentile, [(each.at_s, each.percentiles_ms[place]) for each in found])
+        for place, percentile in enumerate(NAMES)
+    ]
+    return Chart(
+        f"Latency of {name}",
+        "From the time at which a request was meant to be made until its answer.",
+        data,
+        {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+    )
+
+
+def _heat(name: str, found: Sequence[Point], width: int) -> Chart:
+    used = [cell for each in found for cell in each.heat]
+    rows = range(min(used), max(used) + 1)
+    counts = [[each.heat.get(row) for each in found] for row in rows]
+    return Chart(
+        f"All latencies of {name}",
+        f"Each cell is {_span(width)} and a span of latencies; the darker (on a dark page: the "
+        "brighter), the more requests.",
+        [
+            {
+                "type": "heatmap",
+                "x": [each.at_s + width / 2 for each in found],
+                "y": [edge_ms(row, GRID) for row in (*rows, rows[-1] + 1)],
+                "z": [[_log(count) for count in row] for row in counts],
+                "customdata": counts,
+                "hovertemplate": "%{x} s, about %{y:.3~g} ms: %{customdata}<extra></extra>",
+                "hoverongaps": False,
+                "colorbar": _scale(counts),
+            }
+        ],
+        {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+    )
+
+
+def _log(count: int | None) -> float | None:
+    return None if count is None else round(math.log10(count), 2)
+
+
+def _scale(counts: Sequence[Sequence[int | None]]) -> dict[str, Any]:
+    largest = max(count for row in counts for count in row if count is not None)
+    ticks = range(math.ceil(math.log10(largest)) + 1)
+    return {
+        "tickvals": list(ticks),
+        "ticktext": [f"{10**tick:,}" for tick in ticks],
+        "thickness": 10,
+        "title": {"text": "requests", "side": "right"},
+    }
+
+
+def _is_lag(gauge: Gauge) -> bool:
+    return "lag" in gauge.name.lower()
+
+
+def _generators(result: Result, width: int) -> Chart:
+    data = [
+        line(
+            number,
+            f"{generator.host}, process {generator.worker}",
+            _thinned(list(enumerate(generator.cpu_share)), width),
+        )
+        for number, generator in enumerate(result.generators[:_LINES_MAX])
+    ]
+    left_out = len(result.generators) - _LINES_MAX
+    return Chart(
+        "Load on the generator",
+        "The share of one core that each process took which made the load. Near 1 the generator is "
+        "the limit." + (f" {left_out} processes are left out." if left_out > 0 else ""),
+        data,
+        {"yaxis": {"title": {"text": "of a core"}, "rangemode": "tozero"}},
+        height=220,
+    )
+
+
+def _gauges(gauges: Iterable[Gauge], width: int, most: int) -> list[Chart]:
+    """A chart for each name, with a line for each set of labels."""
+    by_name: dict[tuple[str, str], list[Gauge]] = {}
+    for gauge in gauges:
+        by_name.setdefault((gauge.name, gauge.unit), []).append(gauge)
+    charts = [_gauge(name, unit, found, width) for (name, unit), found in by_name.items()]
+    if len(charts) > most:
+        charts[most - 1].note += f" {len(charts) - most} more names are left out."
+    return charts[:most]
+
+
+def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
+    found = sorted(found, key=lambda one: -max((value for _, value in one.points), default=0.0))
+    left_out = len(found) - _LINES_MAX
+    return Chart(
+        name,
+        f"The {_LINES_MAX} largest; {left_out} more are left out." if left_out > 0 else "",
+        [
+            line(number, _labels(gauge), _thinned(gauge.points, width))
+            for number, gauge in enumerate(found[:_LINES_MAX])
+        ],
+        {"yaxis": {"title": {"text": _label(unit)}, "rangemode": "tozero"}},
+        height=220,
+    )
+
+
+def _thinned(found: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
+    """The largest value of each point's span: what was bad for a moment stays to be seen."""
+    largest: dict[int, tuple[float, float]] = {}
+    for at, value in found:
+        place = int(at // width)
+        if place not in largest or value > largest[place][1]:
+            largest[place] = (at, value)
+    return list(largest.values())
+
+
+def _labels(gauge: Gauge) -> str:
+    return ", ".join(f"{key} {value}" for key, value in gauge.labels.items()) or gauge.name
+
+
+def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) -> Trace:
+    """A line; its number decides colour and dashes. Values are (s, value)."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": _label(name),
+        "x": [_short(at) for at, _ in found],
+        "y": [None if value is None else _short(value) for _, value in found],
+        "line": {
+            "color": COLOURS[number % len(COLOURS)],
+            "dash": _DASHES[number % len(_DASHES)],
+            "width": 1.8,
+        },
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def shared_layout(result: Result) -> dict[str, Any]:
+    """What all charts of a run have: its time, faults, steps, and spans that say nothing."""
+    shapes = [_span_shape(start, end, _LIMITED) for start, end in result.limited_by_generator]
+    if result.scenario.warmup_s:
+        shapes.append(_span_shape(0, result.scenario.warmup_s, _STEP))
+    annotations: list[Trace] = []
+    marks = result.marks[:MARKS_MAX]
+    for number, mark in enumerate(marks, start=1):
+        colour = _FAULT if mark.kind == "fault" else _STEP
+        shapes.append(_mark_shape(mark, colour))
+        if mark.kind == "fault" or len(marks) <= _LINES_MAX:
+            annotations.append(_number(number, mark.at_s, colour, mark.text))
+    return {
+        "shapes": shapes,
+        "annotations": annotations,
+        "xaxis": {"range": [0, result.duration_s], "title": {"text": "s"}},
+    }
+
+
+def _mark_shape(mark: Mark, colour: str) -> Trace:
+    is_fault = mark.kind == "fault"
+    return {
+        "type": "line",
+        "x0": mark.at_s,
+        "x1": mark.at_s,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {
+            "color": colour,
+            "width": 2 if is_fault else 1,
+            "dash": "solid" if is_fault else "dot",
+        },
+    }
+
+
+def _number(number: int, at_s: float, colour: str, text: str) -> Trace:
+    return {
+        "x": at_s,
+        "y": 1,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "text": f"<b>{number}</b>",
+        "hovertext": _label(text),
+        "font": {"color": colour, "size": 12},
+    }
+
+
+def _span_shape(start: float, end: float, colour: str) -> Trace:
+    return {
+        "type": "rect",
+        "x0": start,
+        "x1": end,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": colour,
+        "opacity": 0.15,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def _span(width: int) -> str:
+    return "a second" if width == 1 else f"{width} s"
+
+
+def _label(text: str) -> str:
+    """A name from outside, as plotly may show it."""
+    cut = text if len(text) <= _NAME_MAX else f"{text[:_NAME_MAX]}…"
+    return html.escape(plain(cut))

@@ -1,0 +1,78 @@
+"""Latencies as results keep them: added up, read, and laid on a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from hdrh.histogram import HdrHistogram
+
+from raylog.loadtest.report.files import BadResult
+
+LOWEST_US = 1
+HIGHEST_US = 3_600_000_000
+_DIGITS = 3
+_US_IN_MS = 1000
+
+
+def empty() -> HdrHistogram:
+    """A histogram as results have them."""
+    return HdrHistogram(LOWEST_US, HIGHEST_US, _DIGITS)
+
+
+def merged(encoded: Iterable[str]) -> HdrHistogram:
+    """All of them together, exactly; BadResult if one is not what results keep."""
+    total = empty()
+    for text in encoded:
+        if text:
+            _add(total, text)
+    return total
+
+
+def _add(total: HdrHistogram, text: str) -> None:
+    try:
+        found = HdrHistogram.decode(text.encode())
+    except Exception as failure:  # of base64, zlib, ctypes, or the library's own
+        raise BadResult(f"latencies are no HdrHistogram: {failure}") from failure
+    if found.counts_len != total.counts_len:
+        raise BadResult(
+            f"expected latencies from {LOWEST_US} to {HIGHEST_US:,} µs with {_DIGITS} digits, "
+            f"found {found.lowest_trackable_value} to {found.highest_trackable_value:,} with "
+            f"{found.significant_figures}"
+        )
+    total.add(found)
+
+
+def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[float | None]:
+    """Percentiles in ms; all None where nothing was counted."""
+    if not histogram.get_total_count():
+        return [None] * len(wanted)
+    found = histogram.get_percentile_to_value_dict(list(wanted))
+    return [found[percentile] / _US_IN_MS for percentile in wanted]
+
+
+def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:
+    """How many lie in each cell of a grid with `steps` cells a decade; cell 0 begins at 1 µs."""
+    cells = _cells(histogram.counts_len, steps)
+    found: dict[int, int] = {}
+    for index, count in enumerate(histogram.counts[: histogram.counts_len]):
+        if count:
+            cell = cells[index]
+            found[cell] = found.get(cell, 0) + count
+    return found
+
+
+def edge_ms(cell: int, steps: int) -> float:
+    """Where a cell of the grid begins."""
+    return math.pow(10, cell / steps) / _US_IN_MS
+
+
+@lru_cache(maxsize=8)
+def _cells(length: int, steps: int) -> list[int]:
+    values = empty()
+    assert values.counts_len == length, "all histograms have one form"
+    return [
+        int(math.log10(max(values.get_value_from_index(index), 1)) * steps)
+        for index in range(length)
+    ]

@@ -1,0 +1,79 @@
+"use strict";
+// Draws the charts that the page's JSON describes, in the colours of the theme.
+const THEMES = {
+  light: { text: "#1c2024", grid: "#e3e7eb", ground: "#ffffff", many: "#08306b", few: "#d6e4f2" },
+  dark: { text: "#e6e9ec", grid: "#2c333a", ground: "#14181c", many: "#f2f8ff", few: "#1d3f66" },
+};
+const MIDDLE = { light: "#3f82bd", dark: "#5b9bd5" };
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const drawn = new Map();
+
+function axis(own, theme) {
+  return {
+    gridcolor: theme.grid, zerolinecolor: theme.grid, linecolor: theme.grid, automargin: true,
+    ...own,
+  };
+}
+
+function draw(place, chart, shared, name) {
+  const theme = THEMES[name];
+  const narrow = place.clientWidth < 500;
+  const data = chart.data.map((trace) => trace.type !== "heatmap" ? trace : {
+    ...trace,
+    colorscale: [[0, theme.few], [0.5, MIDDLE[name]], [1, theme.many]],
+    showscale: !narrow,
+  });
+  const layout = {
+    ...shared, ...chart.layout,
+    xaxis: axis(shared.xaxis, theme),
+    yaxis: axis({ exponentformat: "none", ...chart.layout.yaxis }, theme),
+    paper_bgcolor: theme.ground, plot_bgcolor: theme.ground,
+    font: { color: theme.text, family: "inherit", size: 12 },
+    margin: { l: 60, r: 10, t: 24, b: 40 },
+    hovermode: "closest",
+    showlegend: data.length > 1 || data[0].type === "scatter",
+    legend: narrow ? { orientation: "h", y: -0.25 } : { x: 1.01, y: 1 },
+  };
+  Plotly.react(place, data, layout, { displaylogo: false, responsive: true });
+  drawn.set(place, () => [chart, shared]);
+}
+
+function theme() {
+  return dark.matches ? "dark" : "light";
+}
+
+function redraw(name) {
+  for (const [place, of] of drawn) {
+    draw(place, ...of(), name);
+  }
+}
+
+const waiting = [];
+
+function drawNext() {
+  const next = waiting.shift();
+  if (next !== undefined) {
+    draw(...next, theme());
+    setTimeout(drawNext, 0);
+  }
+}
+
+for (const group of JSON.parse(document.getElementById("charts").textContent)) {
+  for (const chart of group.charts) {
+    const place = document.getElementById(chart.id);
+    const closed = place.closest("details");
+    if (closed === null) {
+      waiting.push([place, chart, group.shared]);
+    } else {
+      closed.addEventListener("toggle", () => {
+        if (closed.open && !drawn.has(place)) {
+          draw(place, chart, group.shared, theme());
+        }
+      });
+    }
+  }
+}
+drawNext();
+dark.addEventListener("change", () => redraw(theme()));
+addEventListener("beforeprint", () => redraw("light"));
+addEventListener("afterprint", () => redraw(theme()));

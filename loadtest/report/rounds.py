@@ -1,0 +1,174 @@
+"""Several runs of one scenario side by side: by target, with the spread over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from raylog.loadtest.report import words
+from raylog.loadtest.report.charts import Chart, line, per_second
+from raylog.loadtest.report.compare import Change, Difference, diff
+from raylog.loadtest.report.markup import Html, el, joined, table
+from raylog.loadtest.report.series import NAMES, points, width_s
+from raylog.loadtest.results import Result
+
+_DASHES = ("solid", "dot", "dash", "longdash", "dashdot")
+_P50, _P99 = NAMES.index("p50"), NAMES.index("p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One target and its runs, in their order."""
+
+    name: str
+    runs: Sequence[Result]
+
+
+def by_target(results: Sequence[Result]) -> list[Target]:
+    """The targets in the order in which they first appear; the first is what others are held to."""
+    names = list(dict.fromkeys(words.target_name(one) for one in results))
+    return [
+        Target(name, [one for one in results if words.target_name(one) == name]) for name in names
+    ]
+
+
+def side_by_side(results: Sequence[Result]) -> Html:
+    """Figures of all targets, and their ratios."""
+    targets = by_target(results)
+    if len(targets) == 1:  # repeated: each run is a target of its own
+        targets = [
+            Target(f"run {number}: {one.run}", [one]) for number, one in enumerate(results, start=1)
+        ]
+    first = targets[0]
+    return joined(
+        [
+            joined(
+                [
+                    el("h3", f"{other.name}, beside {first.name}"),
+                    _pair(first, other),
+                ]
+            )
+            for other in targets[1:]
+        ]
+    )
+
+
+def _pair(a: Target, b: Target) -> Html:
+    rounds = [diff(x, y, force=True) for x, y in zip(a.runs, b.runs, strict=False)]
+    return joined(
+        [
+            el("p", _method(len(rounds))),
+            table(
+                ["operation", "figure", f"{a.name}#", f"{b.name}#", "ratio#", "spread#", "verdict"],
+                [_row(changes) for changes in _matched(rounds)],
+            ),
+            _notes(rounds),
+        ]
+    )
+
+
+def _method(rounds: int) -> str:
+    if rounds == 1:
+        return (
+            "One run of each: the spread of a ratio is what blocks of seconds within the two runs "
+            "say (99 %). Two runs of the same may differ by more; several rounds show it."
+        )
+    return (
+        f"{rounds} rounds: figures are medians over the rounds, with the smallest and the largest; "
+        "a ratio is the median of the ratios within rounds, its spread the smallest and the "
+        "largest of these."
+    )
+
+
+def _matched(rounds: Sequence[Difference]) -> list[list[Change]]:
+    """The same figure of all rounds, where every round has it."""
+    found: dict[tuple[str, str], list[Change]] = {}
+    for difference in rounds:
+        for change in difference.changes:
+            found.setdefault((change.operation, change.figure), []).append(change)
+    return [changes for changes in found.values() if len(changes) == len(rounds)]
+
+
+def _row(changes: Sequence[Change]) -> list[str]:
+    first = changes[0]
+    ratios = [one.ratio for one in changes if one.ratio is not None]
+    if len(changes) == 1:
+        low, high, says = first.low, first.high, str(first.says)
+    else:
+        low, high = min(ratios, default=None), max(ratios, default=None)
+        says = _over_rounds(changes, ratios)
+    return [
+        first.operation,
+        first.figure,
+        _several([one.a for one in changes]),
+        _several([one.b for one in changes]),
+        f"{median(ratios):.2f}" if ratios else "-",
+        "-" if low is None or high is None else f"{low:.2f}–{high:.2f}",
+        says,
+    ]
+
+
+def _over_rounds(changes: Sequence[Change], ratios: Sequence[float]) -> str:
+    """Says something only where all rounds do, and agree."""
+    found = {one.says for one in changes}
+    if len(found) == 1 and len(ratios) == len(changes):
+        return f"{found.pop()} in all rounds"
+    return "unclear: rounds differ"
+
+
+def _several(found: Sequence[float | None]) -> str:
+    known = [one for one in found if one is not None]
+    if not known:
+        return "-"
+    if len(known) == 1:
+        return words.number(known[0])
+    told = words.number(median(known))
+    return f"{told} ({words.number(min(known))}–{words.number(max(known))})"
+
+
+def _notes(rounds: Sequence[Difference]) -> Html:
+    told = list(dict.fromkeys(note for one in rounds for note in one.notes))
+    return el("ul", [el("li", note) for note in told]) if told else Html("")
+
+
+def overlays(results: Sequence[Result]) -> list[Chart]:
+    """Throughput and latency of each operation, a colour for each target, a line for each run."""
+    width = max(width_s(one.duration_s) for one in results)
+    names = list(dict.fromkeys(each.name for one in results for each in one.operations))
+    return [chart for name in names for chart in _overlays(name, results, width)]
+
+
+def _overlays(name: str, results: Sequence[Result], width: int) -> list[Chart]:
+    lines: dict[str, list[dict[str, Any]]] = {"rate": [], "p50": [], "p99": []}
+    targets = by_target(results)
+    for number, target in enumerate(targets):
+        for round_, run in enumerate(target.runs):
+            operation = next((one for one in run.operations if one.name == name), None)
+            if operation is None:
+                continue
+            found = points(operation, run.duration_s, width)
+            label = target.name if len(target.runs) == 1 else f"{target.name}, {round_ + 1}"
+            tells: dict[str, list[tuple[float, float | None]]] = {
+                "rate": [(each.at_s, each.requests / width) for each in found],
+                "p50": [(each.at_s, each.percentiles_ms[_P50]) for each in found],
+                "p99": [(each.at_s, each.percentiles_ms[_P99]) for each in found],
+            }
+            colour = number if len(targets) > 1 else round_
+            for what, values in tells.items():
+                made = line(colour, label, values)
+                made["line"]["dash"] = _DASHES[round_ % len(_DASHES)]
+                lines[what].append(made)
+    return [
+        per_second(f"{name}: throughput", lines["rate"]),
+        *(
+            Chart(
+                f"{name}: {what}",
+                "",
+                lines[what],
+                {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+            )
+            for what in ("p50", "p99")
+        ),
+    ]

@@ -1,0 +1,232 @@
+"""The parts of the report of one run that are words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raylog.loadtest.report import words
+from raylog.loadtest.report.charts import MARKS_MAX
+from raylog.loadtest.report.markup import Html, el, facts, joined, table
+from raylog.loadtest.report.series import NAMES, Totals
+from raylog.loadtest.results import Result
+from raylog.loadtest.scenario import Users
+
+_ERRORS_MAX = 100
+_MB = 1_000_000
+_MS_COLUMNS = [f"{name}, ms#" for name in NAMES]
+
+
+def verdict(result: Result) -> Html:
+    """Whether it passed and why, and what can be said to the scenario's question."""
+    passed = result.passed
+    return el(
+        "section",
+        el("p", el("b", "✔ Passed" if passed else "✘ Failed"), class_="verdict"),
+        el("ul", [el("li", reason) for reason in words.reasons(result)]),
+        el("p", el("i", result.scenario.question)),
+        [el("p", answer) for answer in words.answers(result)],
+        class_="passed" if passed else "failed",
+    )
+
+
+def what_was_run(result: Result) -> Html:
+    """Scenario, target, machine and generator."""
+    scenario, target = result.scenario, result.target
+    brokers = "1 broker" if target.brokers == 1 else f"{target.brokers} brokers"
+    cost = words.cost(result)
+    return joined(
+        [
+            facts(
+                [
+                    ("Target", f"{target.kind}, {brokers}, {target.bootstrap}"),
+                    ("Load made by", result.machine),
+                    ("Raylog", result.raylog),
+                    (
+                        "Time",
+                        f"{result.started}, {words.seconds(result.duration_s)}, of which the first "
+                        f"{words.seconds(scenario.warmup_s)} are not judged",
+                    ),
+                    ("Users", "\n".join(user_text(each) for each in scenario.users)),
+                    ("Topics", "\n".join(_topic_texts(result))),
+                    ("Load", _shape_text(result)),
+                    (
+                        "Generator",
+                        f"{len(result.generators)} processes did {cost.requests_per_cpu_s:,.0f} "
+                        "requests per CPU-second; the busiest took at most "
+                        f"{words.share(cost.busiest)} of a core in any second; users were woken up "
+                        f"late by {words.number(cost.late_p99_ms)} ms (p99), "
+                        f"{words.number(cost.late_max_ms)} ms at most. "
+                        + (words.generator_limit(result) or "It was never the limit."),
+                    ),
+                    ("Run", result.run),
+                ]
+            ),
+            el(
+                "details",
+                el("summary", "Scenario, all fields"),
+                el("pre", scenario.model_dump_json(indent=2, exclude_defaults=True)),
+            ),
+        ]
+    )
+
+
+def user_text(users: Users) -> str:
+    """An entry of the scenario's users in one line."""
+    found = users.model_dump(exclude_defaults=True)
+    found.pop("kind")
+    count = found.pop("count", 1)
+    settings = ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+    return f"{count} {users.kind}" + (f": {settings}" if settings else "")
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{key} {_value_text(each)}" for key, each in value.items()) + ")"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _topic_texts(result: Result) -> list[str]:
+    return [
+        f"{name}: " + ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+        for name, topic in result.scenario.topics.items()
+        if (found := topic.model_dump(exclude_none=True, exclude={"settings"}) | topic.settings)
+    ]
+
+
+def _shape_text(result: Result) -> str:
+    found = result.scenario.shape.model_dump()
+    kind = str(found.pop("kind"))
+    told = ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+    return f"{kind} ({told})" if told else kind
+
+
+def operations(found: Sequence[Totals]) -> Html:
+    """The table of operations."""
+    return table(
+        ["operation", "requests#", "per s#", "MB/s#", *_MS_COLUMNS, "failed#", "share#"],
+        [
+            [
+                each.name,
+                f"{each.requests:,}",
+                words.number(each.rate),
+                words.number(each.bytes / each.seconds / _MB) if each.bytes else "-",
+                *(words.number(value) for value in each.percentiles_ms),
+                f"{each.failures:,}",
+                words.share(each.failed_share),
+            ]
+            for each in found
+        ],
+    )
+
+
+def thresholds(result: Result) -> Html:
+    """Each threshold, and whether it held."""
+    if not result.verdicts:
+        return el("p", "The scenario has none.")
+    return table(
+        ["threshold", "found#", "held"],
+        [
+            [
+                words.limit_text(one.threshold),
+                words.found_text(one),
+                "✔ yes" if one.held else "✘ no",
+            ]
+            for one in result.verdicts
+        ],
+    )
+
+
+def audit(result: Result) -> Html:
+    """What was acknowledged, beside what is in the log."""
+    found = result.audit
+    told = (
+        f"{found.acknowledged:,} records were acknowledged, {found.found:,} of the run's were "
+        f"found in the log. Of {found.unanswered:,} the producer does not know whether they were "
+        "written."
+    )
+    if not found.findings:
+        return el("p", f"{told} Nothing is wrong.")
+    return joined(
+        [
+            el("p", told),
+            [
+                joined(
+                    [
+                        el("h4", words.finding_text(finding)),
+                        el("ul", [el("li", el("code", each)) for each in finding.examples]),
+                    ]
+                )
+                for finding in found.findings
+            ],
+        ]
+    )
+
+
+def errors(result: Result) -> Html:
+    """Errors by their texts, the most frequent first."""
+    found = sorted(
+        (
+            (count, operation.name, text)
+            for operation in result.operations
+            for text, count in operation.errors.items()
+        ),
+        key=lambda one: -one[0],
+    )
+    if not found:
+        return el("p", "There were none.")
+    left_out = len(found) - _ERRORS_MAX
+    return joined(
+        [
+            table(
+                ["operation", "error", "times#"],
+                [[name, text, f"{count:,}"] for count, name, text in found[:_ERRORS_MAX]],
+            ),
+            el("p", f"{left_out} rarer ones are left out.") if left_out > 0 else Html(""),
+        ]
+    )
+
+
+def events(result: Result) -> Html:
+    """What happened when; the numbers are those in the charts."""
+    if not result.marks:
+        return Html("")
+    shown = result.marks[:MARKS_MAX]
+    left_out = len(result.marks) - len(shown)
+    return joined(
+        [
+            el("h3", "Events"),
+            table(
+                ["", "at, s#", "kind", "what"],
+                [
+                    [str(number), f"{mark.at_s:,.1f}", mark.kind, mark.text]
+                    for number, mark in enumerate(shown, start=1)
+                ],
+            ),
+            el("p", f"{left_out} later ones are left out.") if left_out > 0 else Html(""),
+        ]
+    )
+
+
+def generators(result: Result) -> Html:
+    """The processes that made load."""
+    return table(
+        ["host", "process#", "cores#", "CPU, mean#", "CPU, max#", "clock off by, µs#"],
+        [
+            [
+                one.host,
+                str(one.worker),
+                str(one.cores),
+                words.share(words.cores_used(one)),
+                words.share(max(one.cpu_share, default=0.0)),
+                f"{one.clock_offset_us:,} ± {one.clock_uncertainty_us:,}",
+            ]
+            for one in result.generators
+        ],
+    )
+
+
+def notes(result: Result) -> Html:
+    """What else is to be known."""
+    if not result.notes:
+        return Html("")
+    return joined([el("h3", "Notes"), el("ul", [el("li", note) for note in result.notes])])

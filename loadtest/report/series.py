@@ -1,0 +1,106 @@
+"""What charts and tables show of one operation: over time, and in all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raylog.loadtest.report.latencies import merged, on_grid, percentiles_ms
+from raylog.loadtest.results import Interval, Operation, Result
+
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
+NAMES = ("p50", "p90", "p99", "p99.9", "max")
+POINTS_MAX = 400
+"""Of one line; longer runs have wider points."""
+GRID = 10
+"""Cells a decade of a heat map."""
+_WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Some seconds of one operation."""
+
+    at_s: float
+    """Where it begins."""
+    requests: int
+    failures: int
+    bytes: int
+    percentiles_ms: Sequence[float | None]
+    """As in NAMES."""
+    heat: dict[int, int]
+    """Requests by cell of the grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One row of the table of operations: what came after the warm-up."""
+
+    name: str
+    seconds: float
+    requests: int
+    failures: int
+    bytes: int
+    percentiles_ms: Sequence[float | None]
+
+    @property
+    def rate(self) -> float:
+        """Requests/s that succeeded."""
+        return self.requests / self.seconds
+
+    @property
+    def failed_share(self) -> float:
+        """Of all requests, those that failed."""
+        asked = self.requests + self.failures
+        return self.failures / asked if asked else 0.0
+
+
+def width_s(duration_s: float) -> int:
+    """How many seconds a point stands for, so that there are at most POINTS_MAX."""
+    for width in _WIDTHS:
+        if duration_s <= width * POINTS_MAX:
+            return width
+    return math.ceil(duration_s / POINTS_MAX)
+
+
+def points(operation: Operation, duration_s: float, width: int) -> list[Point]:
+    """The run from its start to its end; seconds without requests count as 0."""
+    groups: list[list[Interval]] = [[] for _ in range(math.ceil(duration_s / width))]
+    for interval in operation.intervals:
+        place = interval.second // width
+        if 0 <= place < len(groups):
+            groups[place].append(interval)
+    return [_point(number * width, group) for number, group in enumerate(groups)]
+
+
+def totals(operation: Operation, result: Result) -> Totals:
+    """All seconds after the warm-up, as thresholds judge them."""
+    judged = judged_intervals(operation, result)
+    together = _point(0, judged)
+    return Totals(
+        name=operation.name,
+        seconds=max(result.duration_s - result.scenario.warmup_s, 1.0),
+        requests=together.requests,
+        failures=together.failures,
+        bytes=together.bytes,
+        percentiles_ms=together.percentiles_ms,
+    )
+
+
+def judged_intervals(operation: Operation, result: Result) -> list[Interval]:
+    """Those after the warm-up."""
+    return [one for one in operation.intervals if one.second >= result.scenario.warmup_s]
+
+
+def _point(at_s: float, intervals: Iterable[Interval]) -> Point:
+    intervals = list(intervals)
+    latencies = merged(one.latencies for one in intervals)
+    return Point(
+        at_s=at_s,
+        requests=sum(one.requests for one in intervals),
+        failures=sum(one.failures for one in intervals),
+        bytes=sum(one.bytes for one in intervals),
+        percentiles_ms=percentiles_ms(latencies, PERCENTILES),
+        heat=on_grid(latencies, GRID),
+    )
