@@ -1,0 +1,165 @@
+"""A page in headless Chromium, driven over its debugging pipe: nothing to install beside Debian's
+package `chromium`."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs Chromium: apt-get install chromium"
+)
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",  # of containers, where tests run as root
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--remote-debugging-pipe",
+)
+
+
+class Page:
+    """One page, and every request that it made."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read = os.fdopen(read_fd, "rb")
+        self._write = os.fdopen(write_fd, "wb")
+        self._unread = b""
+        self._number = 0
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Ask the browser; events that come first are kept."""
+        self._number += 1
+        asked: dict[str, Any] = {"id": self._number, "method": method, "params": arguments}
+        if self._session is not None:
+            asked["sessionId"] = self._session
+        self._write.write(json.dumps(asked).encode() + b"\0")
+        self._write.flush()
+        while True:
+            found = self._next()
+            if found.get("id") == self._number:
+                assert "error" not in found, f"{method}: {found['error']}"
+                result: dict[str, Any] = found["result"]
+                return result
+            self.events.append(found)
+
+    def open(self, path: Path) -> None:
+        """Load a file and wait for its load event."""
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
+            self.events.append(self._next())
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression; promises are awaited."""
+        found = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def size(self, width: int, height: int, *, mobile: bool = False) -> None:
+        """Set the window's size in CSS pixels."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=mobile,
+        )
+
+    def media(self, media: str = "screen", scheme: str = "light") -> None:
+        """Show the page as in print, or in a dark theme."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", media=media, features=features)
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as a PNG."""
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    @property
+    def requests(self) -> list[str]:
+        """URLs that were asked for."""
+        return [
+            each["params"]["request"]["url"]
+            for each in self.events
+            if each.get("method") == "Network.requestWillBeSent"
+        ]
+
+    @property
+    def complaints(self) -> list[str]:
+        """Uncaught exceptions, and what the browser refused or failed to do."""
+        thrown = [
+            json.dumps(each["params"]["exceptionDetails"])
+            for each in self.events
+            if each.get("method") == "Runtime.exceptionThrown"
+        ]
+        logged = [
+            str(each["params"]["entry"]["text"])
+            for each in self.events
+            if each.get("method") == "Log.entryAdded"
+        ]
+        return thrown + logged
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._unread:
+            read = os.read(self._read.fileno(), 1 << 20)
+            assert read, "Chromium has ended"
+            self._unread += read
+        message, _, self._unread = self._unread.partition(b"\0")
+        found: dict[str, Any] = json.loads(message)
+        return found
+
+    def close(self) -> None:
+        """Close the pipes."""
+        self._read.close()
+        self._write.close()
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Page]:
+    """A browser with one empty page; `profile` is an empty directory of its own."""
+    assert CHROMIUM is not None, "tests are marked with needs_chromium"
+    to_browser, write_fd = os.pipe()
+    read_fd, from_browser = os.pipe()
+    os.set_inheritable(to_browser, True)
+    os.set_inheritable(from_browser, True)
+    # The browser wants the pipes at descriptors 3 and 4.
+    moved = f"exec 3<&{to_browser} 4>&{from_browser}; exec \"$@\""
+    process = subprocess.Popen(
+        ["/bin/bash", "-c", moved, "bash", CHROMIUM, *_FLAGS, f"--user-data-dir={profile}"],
+        pass_fds=(to_browser, from_browser),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(to_browser)
+    os.close(from_browser)
+    page = None
+    try:
+        page = Page(read_fd, write_fd)
+        yield page
+        page._session = None
+        page.call("Browser.close")
+    finally:
+        if page is not None:
+            page.close()
+        process.kill() if process.poll() is None and page is None else None
+        process.wait(30)
