@@ -20,18 +20,18 @@ _OPERATIONS_MAX = 3
 
 
 def aftermaths(result: Result) -> list[str]:
-    """A sentence for each fault and each of the most frequent operations."""
+    """A sentence for each fault: what the most frequent operations saw of it."""
     faults = sorted((one for one in result.marks if one.kind == "fault"), key=lambda one: one.at_s)
     frequent = sorted(
         result.operations, key=lambda one: -sum(each.requests for each in one.intervals)
     )[:_OPERATIONS_MAX]
     ends = [fault.at_s for fault in faults[1:]] + [result.duration_s]
-    return [
-        said
-        for fault, end in zip(faults, ends, strict=True)
-        for operation in frequent
-        if (said := _aftermath(fault, end, operation, result)) is not None
-    ]
+    told = []
+    for fault, end in zip(faults, ends, strict=True):
+        seen = [_aftermath(fault, end, operation, result) for operation in frequent]
+        if any(seen):
+            told.append(f"At {fault.at_s:.0f} s: {fault.text}. {' '.join(filter(None, seen))}")
+    return told
 
 
 def _aftermath(fault: Mark, end_s: float, operation: Operation, result: Result) -> str | None:
@@ -46,19 +46,17 @@ def _aftermath(fault: Mark, end_s: float, operation: Operation, result: Result) 
     over = _calm_from(after, usual)
     hit = [one for one in after if over is None or one.second < over]
     if not hit:
-        return f"{operation.name} did not notice “{fault.text}” (at {fault.at_s:.0f} s)."
+        return f"{operation.name} went on as before."
     slowest = percentiles_ms(merged(one.latencies for one in hit), (100.0,))[0]
     failures = sum(one.failures for one in hit)
-    waited = "nothing was answered" if slowest is None else f"the slowest took {slowest:,.0f} ms"
+    took = "had no answer" if slowest is None else f"took up to {slowest:,.0f} ms"
+    failed = f", {failures:,} requests failed" if failures else ""
     lasted = (
-        "and it was not as before when the time was over"
+        "was not back to normal before the time was over"
         if over is None
-        else f"and after {over - first} s it was as before"
+        else f"was back to normal after {over - first} s"
     )
-    return (
-        f"{operation.name} after “{fault.text}” (at {fault.at_s:.0f} s): {waited}, "
-        f"{failures:,} failed, {lasted} (p99 of a second up to {usual:,.1f} ms)."
-    )
+    return f"{operation.name} {took}{failed}, and {lasted} (normal p99: up to {usual:,.1f} ms)."
 
 
 def _calm_from(after: Sequence[Interval], usual_ms: float) -> int | None:

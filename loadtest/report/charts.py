@@ -23,6 +23,12 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GAUGES_MAX = 24
 _LINES_MAX = 12
 _NAME_MAX = 80
+_RARE = 0.02
+_MEANINGS = {"produce": "produce (acknowledged)", "end-to-end": "end-to-end (received)"}
+_THROUGHPUT = (
+    "Requests that succeeded, at the time at which they were meant to be made. Those of produce "
+    "and end-to-end are records."
+)
 _FAULT, _STEP, _LIMITED = "#d55e00", "#7f7f7f", "#e69f00"
 MARKS_MAX = 200
 Trace = dict[str, Any]
@@ -46,7 +52,7 @@ def run_charts(result: Result, intended: Callable[[float], float] | None = None)
         operation.name: points(operation, result.duration_s, width)
         for operation in result.operations
     }
-    charts = [_throughput(series, width, intended), _failures(series, width)]
+    charts = [*_throughput(series, width, intended), _failures(series, width)]
     for name, found in series.items():
         if any(point.requests for point in found):
             charts += [_percentiles(name, found), _heat(name, found, width)]
@@ -60,28 +66,37 @@ def run_charts(result: Result, intended: Callable[[float], float] | None = None)
 
 def _throughput(
     series: dict[str, list[Point]], width: int, intended: Callable[[float], float] | None
-) -> Chart:
-    data = [
-        line(number, name, [(each.at_s, each.requests / width) for each in found])
-        for number, (name, found) in enumerate(series.items())
-    ]
+) -> list[Chart]:
+    """Operations that are much rarer than others have a chart of their own."""
+    sums = {name: sum(each.requests for each in found) for name, found in series.items()}
+    rare = {name for name, sum_ in sums.items() if sum_ < _RARE * max(sums.values())}
+    frequent = _rates(series, width, [name for name in series if name not in rare])
     if intended is not None:
         times = [each.at_s for each in next(iter(series.values()), [])]
-        meant = line(0, "intended records", [(at, intended(at + width / 2)) for at in times])
+        meant = line(0, "records, intended", [(at, intended(at + width / 2)) for at in times])
         meant["line"] = {"color": "#7f7f7f", "width": 4, "dash": "dot"}
-        data.insert(0, meant)
-    return per_second(
-        "Throughput",
-        data,
-        "Requests that succeeded, by the time at which they were meant to be made; produce counts "
-        "records that were acknowledged, end-to-end records that were received.",
-    )
+        frequent.insert(0, meant)
+    charts = [per_second("Throughput", frequent, _THROUGHPUT)]
+    if rare:
+        rates = _rates(series, width, [name for name in series if name in rare])
+        charts.append(per_second("Throughput of rarer operations", rates))
+    return charts
+
+
+def _rates(series: dict[str, list[Point]], width: int, names: Sequence[str]) -> list[Trace]:
+    return [
+        line(number, _MEANINGS.get(name, name), _rate(series[name], width))
+        for number, name in enumerate(names)
+    ]
+
+
+def _rate(found: Sequence[Point], width: int) -> list[tuple[float, float]]:
+    return [(each.at_s, each.requests / width) for each in found]
 
 
 def per_second(title: str, data: list[Trace], note: str = "") -> Chart:
     """A chart of rates."""
-    axis = {"title": {"text": "per second"}, "rangemode": "tozero"}
-    return Chart(title, note, data, {"yaxis": axis})
+    return Chart(f"{title}, per second", note, data, {"yaxis": {"rangemode": "tozero"}})
 
 
 def _failures(series: dict[str, list[Point]], width: int) -> Chart:
@@ -97,10 +112,10 @@ def _failures(series: dict[str, list[Point]], width: int) -> Chart:
         if any(each.failures for each in found)
     ]
     return Chart(
-        "Failures",
+        "Failures, per second",
         "Requests that failed." if data else "No request failed.",
         data,
-        {"barmode": "stack", "yaxis": {"title": {"text": "per second"}, "rangemode": "tozero"}},
+        {"barmode": "stack", "yaxis": {"rangemode": "tozero"}},
         height=220,
     )
 
@@ -111,10 +126,10 @@ def _percentiles(name: str, found: Sequence[Point]) -> Chart:
         for place, percentile in enumerate(NAMES)
     ]
     return Chart(
-        f"Latency of {name}",
+        f"Latency of {name}, ms",
         "From the time at which a request was meant to be made until its answer.",
         data,
-        {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+        {"yaxis": {"type": "log"}},
     )
 
 
@@ -123,9 +138,9 @@ def _heat(name: str, found: Sequence[Point], width: int) -> Chart:
     rows = range(min(used), max(used) + 1)
     counts = [[each.heat.get(row) for each in found] for row in rows]
     return Chart(
-        f"All latencies of {name}",
+        f"All latencies of {name}, ms",
         f"Each cell is {_span(width)} and a span of latencies; the darker (on a dark page: the "
-        "brighter), the more requests.",
+        "brighter), the more requests: see the scale at the right.",
         [
             {
                 "type": "heatmap",
@@ -138,7 +153,7 @@ def _heat(name: str, found: Sequence[Point], width: int) -> Chart:
                 "colorbar": _scale(counts),
             }
         ],
-        {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+        {"yaxis": {"type": "log"}},
     )
 
 
@@ -148,12 +163,13 @@ def _log(count: int | None) -> float | None:
 
 def _scale(counts: Sequence[Sequence[int | None]]) -> dict[str, Any]:
     largest = max(count for row in counts for count in row if count is not None)
-    ticks = range(math.ceil(math.log10(largest)) + 1)
+    decades = [10**power for power in range(math.floor(math.log10(largest)) + 1)]
+    ticks = decades if len(decades) > 1 else range(1, largest + 1)
     return {
-        "tickvals": list(ticks),
-        "ticktext": [f"{10**tick:,}" for tick in ticks],
-        "thickness": 10,
-        "title": {"text": "requests", "side": "right"},
+        "tickvals": [math.log10(tick) for tick in ticks],
+        "ticktext": [f"{tick:,}" for tick in ticks],
+        "thickness": 8,
+        "xpad": 4,
     }
 
 
@@ -172,11 +188,11 @@ def _generators(result: Result, width: int) -> Chart:
     ]
     left_out = len(result.generators) - _LINES_MAX
     return Chart(
-        "Load on the generator",
-        "The share of one core that each process took which made the load. Near 1 the generator is "
-        "the limit." + (f" {left_out} processes are left out." if left_out > 0 else ""),
+        "Load on the generator, cores",
+        "What each process took that made the load. Near 1 it is the limit."
+        + (f" {left_out} processes are left out." if left_out > 0 else ""),
         data,
-        {"yaxis": {"title": {"text": "of a core"}, "rangemode": "tozero"}},
+        {"yaxis": {"rangemode": "tozero"}},
         height=220,
     )
 
@@ -196,13 +212,13 @@ def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
     found = sorted(found, key=lambda one: -max((value for _, value in one.points), default=0.0))
     left_out = len(found) - _LINES_MAX
     return Chart(
-        name,
+        f"{name}, {unit}" if unit else name,
         f"The {_LINES_MAX} largest; {left_out} more are left out." if left_out > 0 else "",
         [
             line(number, _labels(gauge), _thinned(gauge.points, width))
             for number, gauge in enumerate(found[:_LINES_MAX])
         ],
-        {"yaxis": {"title": {"text": _label(unit)}, "rangemode": "tozero"}},
+        {"yaxis": {"rangemode": "tozero"}},
         height=220,
     )
 
@@ -256,7 +272,7 @@ def shared_layout(result: Result) -> dict[str, Any]:
     return {
         "shapes": shapes,
         "annotations": annotations,
-        "xaxis": {"range": [0, result.duration_s], "title": {"text": "s"}},
+        "xaxis": {"range": [0, result.duration_s], "ticksuffix": " s"},
     }
 
 

@@ -15,8 +15,10 @@ in turn, to see it.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Literal
 
 from raylog.loadtest.report import words
@@ -71,10 +73,15 @@ class Difference:
 
 
 @dataclass(slots=True)
-class _Block:
-    requests: int
-    counts: dict[int, int]
-    """By cell of the grid."""
+class _Blocks:
+    """One operation of one run."""
+
+    requests: list[int]
+    """Of each block."""
+    first: int
+    """The lowest cell of the grid in which any latency lies."""
+    up_to: list[list[int]]
+    """For each cell from the first on, and each block: latencies up to the cell's end."""
 
 
 def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
@@ -136,10 +143,12 @@ def _changes(
     blocks_a, blocks_b = _blocks(a, in_a, spans), _blocks(b, in_b, spans)
     draws = _draws(len(spans))
     total_a, total_b = totals(in_a, a), totals(in_b, b)
-    rates = _spread([(_rate(blocks_a, drawn), _rate(blocks_b, drawn)) for drawn in draws])
-    changes = [_change(in_a.name, _RATE, total_a.rate, total_b.rate, rates)]
-    found_a = [_percentiles(blocks_a, drawn) for drawn in draws]
-    found_b = [_percentiles(blocks_b, drawn) for drawn in draws]
+    rates = [
+        (_drawn(blocks_a.requests, often), _drawn(blocks_b.requests, often)) for often in draws
+    ]
+    changes = [_change(in_a.name, _RATE, total_a.rate, total_b.rate, _spread(rates))]
+    found_a = [_percentiles(blocks_a, often) for often in draws]
+    found_b = [_percentiles(blocks_b, often) for often in draws]
     for place, figure in enumerate(_FIGURES):
         pairs = [(x[place], y[place]) for x, y in zip(found_a, found_b, strict=True)]
         whole_a, whole_b = total_a.percentiles_ms[place], total_b.percentiles_ms[place]
@@ -147,16 +156,22 @@ def _changes(
     return changes
 
 
-def _blocks(result: Result, operation: Operation, spans: Sequence[set[int]]) -> list[_Block]:
+def _blocks(result: Result, operation: Operation, spans: Sequence[set[int]]) -> _Blocks:
     by_second: dict[int, Interval] = {
         one.second: one for one in judged_intervals(operation, result)
     }
-    blocks = []
+    requests, counts = [], []
     for seconds in spans:
         found = [by_second[second] for second in sorted(seconds) if second in by_second]
-        counts = on_grid(merged(one.latencies for one in found), _GRID)
-        blocks.append(_Block(sum(one.requests for one in found), counts))
-    return blocks
+        requests.append(sum(one.requests for one in found))
+        counts.append(on_grid(merged(one.latencies for one in found), _GRID))
+    cells = sorted({cell for each in counts for cell in each})
+    up_to = []
+    sums = [0] * len(counts)
+    for cell in range(cells[0], cells[-1] + 1) if cells else ():
+        sums = [sum_ + each.get(cell, 0) for sum_, each in zip(sums, counts, strict=True)]
+        up_to.append(sums)
+    return _Blocks(requests, cells[0] if cells else 0, up_to)
 
 
 def _draws(blocks: int) -> list[list[int]]:
@@ -173,33 +188,25 @@ def _draws(blocks: int) -> list[list[int]]:
     return drawn
 
 
-def _rate(blocks: Sequence[_Block], drawn: Sequence[int]) -> float:
-    return sum(block.requests * often for block, often in zip(blocks, drawn, strict=True))
+def _drawn(values: Sequence[int], often: Sequence[int]) -> int:
+    """The sum over the blocks that were drawn."""
+    return sum(map(mul, values, often))
 
 
-def _percentiles(blocks: Sequence[_Block], drawn: Sequence[int]) -> list[float | None]:
-    together: dict[int, int] = {}
-    for block, often in zip(blocks, drawn, strict=True):
-        if often:
-            for cell, count in block.counts.items():
-                together[cell] = together.get(cell, 0) + count * often
-    total = sum(together.values())
+def _percentiles(blocks: _Blocks, often: Sequence[int]) -> list[float | None]:
+    total = _drawn(blocks.up_to[-1], often) if blocks.up_to else 0
     if not total:
         return [None] * len(_FIGURES)
-    return _at_shares(together, [total * share / 100 for share in _FIGURES.values()])
+    return [_at(blocks, often, total * share / 100) for share in _FIGURES.values()]
 
 
-def _at_shares(counts: dict[int, int], wanted: Sequence[float]) -> list[float | None]:
-    """The latencies at which as many requests as wanted (ascending) have been counted."""
-    found: list[float | None] = []
-    seen = 0.0
-    for cell in sorted(counts):
-        before, seen = seen, seen + counts[cell]
-        while len(found) < len(wanted) and wanted[len(found)] <= seen:
-            inside = (wanted[len(found)] - before) / counts[cell]
-            low, high = edge_ms(cell, _GRID), edge_ms(cell + 1, _GRID)
-            found.append(low + (high - low) * inside)
-    return found
+def _at(blocks: _Blocks, often: Sequence[int], wanted: float) -> float:
+    """The latency in ms up to which lie as many as wanted, in a straight line within its cell."""
+    place = bisect_left(blocks.up_to, wanted, key=lambda up_to: _drawn(up_to, often))
+    before = _drawn(blocks.up_to[place - 1], often) if place else 0
+    inside = (wanted - before) / (_drawn(blocks.up_to[place], often) - before)
+    low, high = (edge_ms(blocks.first + place + end, _GRID) for end in (0, 1))
+    return low + (high - low) * inside
 
 
 def _spread(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float] | None:

@@ -103,9 +103,9 @@ def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
 
 
 def _legend(result: Result) -> str:
-    told = "Times are in s from the start; the grey span at the left is the warm-up."
+    told = "Times are in seconds from the start of the run. The grey span is the warm-up."
     if result.marks:
-        told += " Lines across are events: faults thick, others thin; their numbers are told below."
+        told += " Vertical lines are events, thick for faults; the list below has their numbers."
     if result.limited_by_generator:
         told += " In orange spans the generator was the limit: they say nothing about the broker."
     return told

@@ -4,37 +4,52 @@ const THEMES = {
   light: { text: "#1c2024", grid: "#e3e7eb", ground: "#ffffff", many: "#08306b", few: "#d6e4f2" },
   dark: { text: "#e6e9ec", grid: "#2c333a", ground: "#14181c", many: "#f2f8ff", few: "#1d3f66" },
 };
+// Lines that are too dark for a dark ground, and what they are there.
+const LIGHTER = { "#0072b2": "#4aa8e0", "#009e73": "#2cc79b", "#d55e00": "#ff8736" };
 const MIDDLE = { light: "#3f82bd", dark: "#5b9bd5" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const drawn = new Map();
 
 function axis(own, theme) {
   return {
-    gridcolor: theme.grid, zerolinecolor: theme.grid, linecolor: theme.grid, automargin: true,
-    ...own,
+    gridcolor: theme.grid, zerolinecolor: theme.grid, linecolor: theme.grid, ...own,
   };
+}
+
+function coloured(trace, name, narrow) {
+  const theme = THEMES[name];
+  if (trace.type === "heatmap") {
+    const colorscale = [[0, theme.few], [0.5, MIDDLE[name]], [1, theme.many]];
+    return { ...trace, colorscale, showscale: !narrow };
+  }
+  const part = trace.type === "bar" ? "marker" : "line";
+  const colour = trace[part].color;
+  const shown = name === "dark" ? LIGHTER[colour] ?? colour : colour;
+  return { ...trace, [part]: { ...trace[part], color: shown } };
 }
 
 function draw(place, chart, shared, name) {
   const theme = THEMES[name];
   const narrow = place.clientWidth < 500;
-  const data = chart.data.map((trace) => trace.type !== "heatmap" ? trace : {
-    ...trace,
-    colorscale: [[0, theme.few], [0.5, MIDDLE[name]], [1, theme.many]],
-    showscale: !narrow,
-  });
+  const data = chart.data.map((trace) => coloured(trace, name, narrow));
   const layout = {
     ...shared, ...chart.layout,
     xaxis: axis(shared.xaxis, theme),
-    yaxis: axis({ exponentformat: "none", ...chart.layout.yaxis }, theme),
+    yaxis: axis({ tickformat: narrow ? "~s" : ",~r", ...chart.layout.yaxis }, theme),
     paper_bgcolor: theme.ground, plot_bgcolor: theme.ground,
     font: { color: theme.text, family: "inherit", size: 12 },
-    margin: { l: 60, r: 10, t: 24, b: 40 },
+    // The same margins everywhere, so that times and marks of all charts stand below each other.
+    margin: { l: narrow ? 40 : 70, r: narrow ? 10 : 80, t: 24, b: 40 },
     hovermode: "closest",
-    showlegend: data.length > 1 || data[0].type === "scatter",
-    legend: narrow ? { orientation: "h", y: -0.25 } : { x: 1.01, y: 1 },
+    showlegend: data[0].type !== "heatmap",
+    legend: { orientation: "h", x: 0, y: -0.12, yanchor: "top" },
   };
-  Plotly.react(place, data, layout, { displaylogo: false, responsive: true });
+  Plotly.react(place, data, layout, {
+    displayModeBar: narrow ? false : "hover",
+    displaylogo: false,
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],  // none that sends data away
+    responsive: true,
+  });
   drawn.set(place, () => [chart, shared]);
 }
 

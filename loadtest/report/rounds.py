@@ -9,12 +9,14 @@ from typing import Any
 
 from raylog.loadtest.report import words
 from raylog.loadtest.report.charts import Chart, line, per_second
-from raylog.loadtest.report.compare import Change, Difference, diff
+from raylog.loadtest.report.compare import SAME, Change, Difference, diff
 from raylog.loadtest.report.markup import Html, el, joined, table
 from raylog.loadtest.report.series import NAMES, points, width_s
 from raylog.loadtest.results import Result
 
 _DASHES = ("solid", "dot", "dash", "longdash", "dashdot")
+_ROUNDS_MIN = 3
+"""So many rounds that lie close together say that figures are the same."""
 _P50, _P99 = NAMES.index("p50"), NAMES.index("p99")
 
 
@@ -46,7 +48,7 @@ def side_by_side(results: Sequence[Result]) -> Html:
         [
             joined(
                 [
-                    el("h3", f"{other.name}, beside {first.name}"),
+                    el("h3", f"{other.name} compared with {first.name}"),
                     _pair(first, other),
                 ]
             )
@@ -70,15 +72,16 @@ def _pair(a: Target, b: Target) -> Html:
 
 
 def _method(rounds: int) -> str:
+    told = "A ratio is the second figure to the first; the verdict is on the second. "
     if rounds == 1:
-        return (
-            "One run of each: the spread of a ratio is what blocks of seconds within the two runs "
-            "say (99 %). Two runs of the same may differ by more; several rounds show it."
+        return told + (
+            "There is one run of each: the spread of a ratio (99 %) comes from blocks of seconds "
+            "within the two runs. Runs of the same may differ by more; several rounds show that."
         )
-    return (
-        f"{rounds} rounds: figures are medians over the rounds, with the smallest and the largest; "
-        "a ratio is the median of the ratios within rounds, its spread the smallest and the "
-        "largest of these."
+    return told + (
+        f"There are {rounds} rounds: figures are medians over the rounds, with the smallest and "
+        "the largest; a ratio is the median of the ratios within rounds, its spread the smallest "
+        "and the largest of these."
     )
 
 
@@ -111,11 +114,14 @@ def _row(changes: Sequence[Change]) -> list[str]:
 
 
 def _over_rounds(changes: Sequence[Change], ratios: Sequence[float]) -> str:
-    """Says something only where all rounds do, and agree."""
+    """What all rounds agree on."""
     found = {one.says for one in changes}
-    if len(found) == 1 and len(ratios) == len(changes):
+    if len(found) == 1 and "unclear" not in found:
         return f"{found.pop()} in all rounds"
-    return "unclear: rounds differ"
+    all_near = all(abs(ratio - 1) <= SAME for ratio in ratios)
+    if all_near and len(ratios) == len(changes) and len(ratios) >= _ROUNDS_MIN:
+        return "same in all rounds"
+    return "unclear"
 
 
 def _several(found: Sequence[float | None]) -> str:
@@ -164,10 +170,10 @@ def _overlays(name: str, results: Sequence[Result], width: int) -> list[Chart]:
         per_second(f"{name}: throughput", lines["rate"]),
         *(
             Chart(
-                f"{name}: {what}",
+                f"{name}: {what}, ms",
                 "",
                 lines[what],
-                {"yaxis": {"title": {"text": "ms"}, "type": "log"}},
+                {"yaxis": {"type": "log"}},
             )
             for what in ("p50", "p99")
         ),

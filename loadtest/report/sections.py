@@ -33,40 +33,34 @@ def what_was_run(result: Result) -> Html:
     """Scenario, target, machine and generator."""
     scenario, target = result.scenario, result.target
     brokers = "1 broker" if target.brokers == 1 else f"{target.brokers} brokers"
+    time = (
+        f"{result.started}, {words.seconds(result.duration_s)}, of which the first "
+        f"{words.seconds(scenario.warmup_s)} are not judged"
+    )
+    found = [
+        ("Target", f"{target.kind}, {brokers}, {target.bootstrap}"),
+        ("Load made by", result.machine),
+        ("Raylog", result.raylog),
+        ("Time", time),
+        ("Users", "\n".join(user_text(each) for each in scenario.users)),
+        ("Topics", "\n".join(_topic_texts(result))),
+        ("Load", _shape_text(result)),
+        ("Generator", _generator_text(result)),
+        ("Run", result.run),
+    ]
+    fields = el("pre", scenario.model_dump_json(indent=2, exclude_defaults=True))
+    return joined([facts(found), el("details", el("summary", "Scenario, all fields"), fields)])
+
+
+def _generator_text(result: Result) -> str:
     cost = words.cost(result)
-    return joined(
-        [
-            facts(
-                [
-                    ("Target", f"{target.kind}, {brokers}, {target.bootstrap}"),
-                    ("Load made by", result.machine),
-                    ("Raylog", result.raylog),
-                    (
-                        "Time",
-                        f"{result.started}, {words.seconds(result.duration_s)}, of which the first "
-                        f"{words.seconds(scenario.warmup_s)} are not judged",
-                    ),
-                    ("Users", "\n".join(user_text(each) for each in scenario.users)),
-                    ("Topics", "\n".join(_topic_texts(result))),
-                    ("Load", _shape_text(result)),
-                    (
-                        "Generator",
-                        f"{len(result.generators)} processes did {cost.requests_per_cpu_s:,.0f} "
-                        "requests per CPU-second; the busiest took at most "
-                        f"{words.share(cost.busiest)} of a core in any second; users were woken up "
-                        f"late by {words.number(cost.late_p99_ms)} ms (p99), "
-                        f"{words.number(cost.late_max_ms)} ms at most. "
-                        + (words.generator_limit(result) or "It was never the limit."),
-                    ),
-                    ("Run", result.run),
-                ]
-            ),
-            el(
-                "details",
-                el("summary", "Scenario, all fields"),
-                el("pre", scenario.model_dump_json(indent=2, exclude_defaults=True)),
-            ),
-        ]
+    count = len(result.generators)
+    return (
+        f"{count} {'process' if count == 1 else 'processes'}: {cost.requests_per_cpu_s:,.0f} "
+        f"requests per CPU-second; the busiest took up to {words.percent(cost.busiest)} of a core; "
+        f"users woke up late by {words.number(cost.late_p99_ms)} ms (p99), "
+        f"{words.number(cost.late_max_ms)} ms at most. "
+        + (words.generator_limit(result) or "It was never the limit.")
     )
 
 
@@ -76,13 +70,13 @@ def user_text(users: Users) -> str:
     found.pop("kind")
     count = found.pop("count", 1)
     settings = ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
-    return f"{count} {users.kind}" + (f": {settings}" if settings else "")
+    return f"{count} × {users.kind}" + (f": {settings}" if settings else "")
 
 
 def _value_text(value: object) -> str:
     if isinstance(value, dict):
         return "(" + ", ".join(f"{key} {_value_text(each)}" for key, each in value.items()) + ")"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:,g}" if isinstance(value, float) else str(value)
 
 
 def _topic_texts(result: Result) -> list[str]:
@@ -216,8 +210,8 @@ def generators(result: Result) -> Html:
                 one.host,
                 str(one.worker),
                 str(one.cores),
-                words.share(words.cores_used(one)),
-                words.share(max(one.cpu_share, default=0.0)),
+                words.percent(words.cores_used(one)),
+                words.percent(max(one.cpu_share, default=0.0)),
                 f"{one.clock_offset_us:,} ± {one.clock_uncertainty_us:,}",
             ]
             for one in result.generators

@@ -1,16 +1,123 @@
-"""The report of a run as a table for the terminal."""
+"""The report of a run as a table for the terminal: 80 columns, plain where there is no terminal."""
 
 from __future__ import annotations
 
-from raylog.loadtest.report.compare import Difference
+from collections.abc import Iterable, Sequence
+
+from raylog.actors.plain_logs import plain
+from raylog.cli.output import console, table
+from raylog.loadtest.report import words
+from raylog.loadtest.report.compare import Change, Difference
+from raylog.loadtest.report.series import Totals, totals
 from raylog.loadtest.results import Result
+
+WIDTH = 80
+_ERRORS_MAX = 5
+_EXAMPLES_MAX = 3
+_NAME_MAX = 16
 
 
 def print_result(result: Result) -> None:
     """Print the verdict, the operations and what went wrong, in 80 columns."""
-    raise NotImplementedError
+    out = console()
+    out.width = WIDTH
+    brokers = "1 broker" if result.target.brokers == 1 else f"{result.target.brokers} brokers"
+    style = "bold green" if result.passed else "bold red"
+    verdict = "PASSED" if result.passed else "FAILED"
+    out.print(
+        plain(
+            f"{result.scenario.name} at {result.target.kind}, {brokers}, "
+            f"{words.seconds(result.duration_s)}"
+        ),
+        markup=False,
+    )
+    out.print(verdict, style=style)
+    _print_lines(words.reasons(result), indent="  ")
+    _print_lines(words.answers(result))
+    found = [totals(operation, result) for operation in result.operations]
+    out.print(table(None, _COLUMNS, [_row(each) for each in found]))
+    _print_lines(_errors(result), indent="  ")
+    _print_lines(_examples(result), indent="  ")
+    cost = words.cost(result)
+    _print_lines(
+        [
+            f"The generator did {cost.requests_per_cpu_s:,.0f} requests per CPU-second; its "
+            f"busiest process took up to {words.percent(cost.busiest)} of a core.",
+            *result.notes,
+        ]
+    )
+
+
+_COLUMNS = ("operation", "per s#", "p50#", "p90#", "p99#", "p99.9#", "max ms#", "failed#")
+
+
+def _row(found: Totals) -> list[str]:
+    return [
+        _name(found.name),
+        words.number(found.rate),
+        *(words.number(value) for value in found.percentiles_ms),
+        f"{found.failures:,}",
+    ]
+
+
+def _errors(result: Result) -> list[str]:
+    found = sorted(
+        (
+            (count, f"{operation.name}: {text}")
+            for operation in result.operations
+            for text, count in operation.errors.items()
+        ),
+        reverse=True,
+    )
+    told = [f"{count:,} × {text}" for count, text in found[:_ERRORS_MAX]]
+    left_out = len(found) - _ERRORS_MAX
+    return [*told, f"and {left_out} rarer errors"] if left_out > 0 else told
+
+
+def _examples(result: Result) -> list[str]:
+    return [
+        f"{finding.kind}: {example}"
+        for finding in result.audit.findings
+        for example in finding.examples[:_EXAMPLES_MAX]
+    ]
 
 
 def print_diff(difference: Difference) -> None:
     """Print what differs between two runs, and whether it is more than their spread."""
-    raise NotImplementedError
+    out = console()
+    out.width = WIDTH
+    out.print(table(None, _DIFF_COLUMNS, [_diff_row(change) for change in difference.changes]))
+    _print_lines(difference.notes)
+    _print_lines(
+        ["The spread (99 %) is that within the runs. Runs of the same may differ by more."]
+    )
+
+
+_DIFF_COLUMNS = ("operation", "figure", "A#", "B#", "B / A#", "spread#", "B is")
+
+
+def _diff_row(change: Change) -> Sequence[str]:
+    return [
+        _name(change.operation),
+        change.figure,
+        words.number(change.a),
+        words.number(change.b),
+        "-" if change.ratio is None else f"{change.ratio:.2f}",
+        "-" if change.low is None or change.high is None else f"{change.low:.2f}–{change.high:.2f}",
+        change.says,
+    ]
+
+
+def _name(name: str) -> str:
+    cut = name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
+    return plain(cut)
+
+
+def _print_lines(lines: Iterable[str], indent: str = "") -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    out = console()
+    out.width = WIDTH
+    for line in lines:
+        out.print(Padding(Text(plain(line)), (0, 0, 0, len(indent))))

@@ -150,10 +150,14 @@ def number(value: float | None) -> str:
 
 def share(value: float) -> str:
     """A share in percent; one that is not 0 never looks like it."""
-    percent = value * _PERCENT
-    if 0 < percent < 0.001:
+    if 0 < value * _PERCENT < 0.001:
         return "below 0.001 %"
-    return f"{percent:.3f}".rstrip("0").rstrip(".") + " %"
+    return f"{value * _PERCENT:.3f}".rstrip("0").rstrip(".") + " %"
+
+
+def percent(value: float) -> str:
+    """A share of a core: whole percents."""
+    return f"{value * _PERCENT:.0f} %"
 
 
 def seconds(value: float) -> str:
