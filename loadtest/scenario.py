@@ -33,15 +33,18 @@ class BadScenario(ValueError):
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
 
 class Topic(_Model):
     """A topic that the run makes, and removes when it ends."""
 
     partitions: Count = 6
+    """How many the topic has."""
     replication: Count | None = None
-    """None for as many as the cluster's default."""
+    """Left out: three, or as many as there are brokers if they are fewer."""
     settings: dict[str, str] = {}
     """The topic's, by Kafka's names."""
 
@@ -51,6 +54,7 @@ class FixedSize(_Model):
 
     distribution: Literal["fixed"] = "fixed"
     bytes: Annotated[int, Field(ge=32, le=16_777_216)] = 100
+    """Of each value; less than 32 has no room for what is checked."""
 
 
 class LognormalSize(_Model):
@@ -58,9 +62,11 @@ class LognormalSize(_Model):
 
     distribution: Literal["lognormal"]
     median: Annotated[int, Field(ge=32)]
+    """Half of the values are smaller."""
     sigma: Positive = 1.0
     """Of the logarithm: with 1.0, one in 100 is ten times the median."""
     max: Annotated[int, Field(le=16_777_216)] = 262_144
+    """Larger values are cut to it."""
 
 
 class NoKeys(_Model):
@@ -74,6 +80,7 @@ class UniformKeys(_Model):
 
     distribution: Literal["uniform"]
     count: Count = 10_000
+    """How many keys there are."""
 
 
 class ZipfKeys(_Model):
@@ -81,7 +88,9 @@ class ZipfKeys(_Model):
 
     distribution: Literal["zipf"]
     count: Count = 10_000
+    """How many keys there are."""
     exponent: Positive = 1.0
+    """The k-th most frequent key has a weight of k to the minus this."""
 
 
 class HotPartition(_Model):
@@ -89,7 +98,9 @@ class HotPartition(_Model):
 
     distribution: Literal["hot-partition"]
     partition: Annotated[int, Field(ge=0)] = 0
+    """The hot one."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Of all records."""
 
 
 def _tag(default: str) -> Discriminator:
@@ -122,14 +133,18 @@ class _Users(_Model):
     count: Count = 1
     """Users of this entry over all processes."""
     client: Settings = {}
+    """Settings of their clients, by Kafka's names."""
 
 
 class _Writing(_Users):
     topic: Name
+    """One of the scenario's."""
     rate: Positive
     """Records/s of all users together, where the shape is at 1."""
     size: Size = FixedSize()
+    """Of values: `{ bytes = 100 }`, or another distribution."""
     keys: Keys = NoKeys()
+    """`{ distribution = "zipf" }`, for example."""
 
 
 class ProducerUsers(_Writing):
@@ -153,7 +168,9 @@ class ConsumerUsers(_Users):
 
     kind: Literal["consumer"]
     topic: Name
+    """One of the scenario's."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
+    """isolation.level."""
 
 
 class GroupUsers(_Users):
@@ -161,12 +178,15 @@ class GroupUsers(_Users):
 
     kind: Literal["group"]
     topic: Name
+    """One of the scenario's."""
     group: Name
+    """Entries with the same group are members of one."""
     protocol: Literal["classic", "consumer"] = "classic"
+    """group.protocol."""
     static: bool = False
     """Whether members have a group.instance.id (KIP-345)."""
     stays_s: Positive | None = None
-    """After how long a member leaves and another comes; None for never."""
+    """After how long a member leaves and another comes; left out: never."""
     processing_ms: NotNegative = 0.0
     """How long a member takes for one record."""
 
@@ -176,6 +196,7 @@ class CatchUpUsers(_Users):
 
     kind: Literal["catch-up"]
     topic: Name
+    """One of the scenario's."""
     starts_s: NotNegative = 0.0
     """When the first reading begins."""
 
@@ -219,7 +240,9 @@ class Ramp(_Model):
 
     kind: Literal["ramp"]
     start: NotNegative = 0.0
+    """Share of the rates at the beginning."""
     end: NotNegative = 1.0
+    """Share of the rates at the end; 2.0 for twice the rates."""
 
 
 class Stairs(_Model):
@@ -227,7 +250,9 @@ class Stairs(_Model):
 
     kind: Literal["stairs"]
     start: Positive = 0.2
+    """Share of the rates of the first step."""
     step: Positive = 0.2
+    """By how much each step is higher."""
     hold_s: Positive = 20.0
     """How long a step lasts; its first quarter is not judged."""
 
@@ -237,8 +262,11 @@ class Spike(_Model):
 
     kind: Literal["spike"]
     at_s: NotNegative
+    """When it begins."""
     lasts_s: Positive
+    """How long it takes."""
     factor: Positive
+    """Times the rates."""
 
 
 class Daily(_Model):
@@ -246,7 +274,9 @@ class Daily(_Model):
 
     kind: Literal["daily"]
     low: NotNegative = 0.2
+    """Share of the rates at night."""
     period_s: Positive = 600.0
+    """How long the day is."""
 
 
 class Sawtooth(_Model):
@@ -254,7 +284,9 @@ class Sawtooth(_Model):
 
     kind: Literal["sawtooth"]
     low: NotNegative = 0.2
+    """Share of the rates that it begins with."""
     period_s: Positive = 60.0
+    """How long one rise takes."""
 
 
 Shape = Annotated[Steady | Ramp | Stairs | Spike | Daily | Sawtooth, Field(discriminator="kind")]
@@ -264,11 +296,13 @@ class Fault(_Model):
     """Something that happens to the cluster, where it is a Raylog of this machine's."""
 
     kind: Literal["kill-leader", "kill-coordinator", "kill-controller", "pause-broker", "roll"]
+    """What is done; see [Faults](#faults)."""
     at_s: NotNegative
+    """When it is done."""
     topic: Name | None = None
     """Whose partition 0 has the leader."""
     lasts_s: Positive | None = None
-    """Of a pause."""
+    """Of a pause; 10 s by default."""
 
 
 class Threshold(_Model):
@@ -278,7 +312,9 @@ class Threshold(_Model):
     """
 
     operation: Name | None = None
+    """What the limit is for: "produce", "end-to-end"..."""
     percentile: Percentile | None = None
+    """Of the operation's latencies."""
     max_ms: NotNegative | None = None
     """Of the percentile."""
     errors_share: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -310,18 +346,25 @@ class Scenario(_Model):
     """
 
     name: Name
+    """For reports."""
     question: str
     """What a run answers, as a user would ask it."""
     duration_s: Positive
+    """How long the load lasts."""
     warmup_s: NotNegative = 5.0
     """The first seconds, which no threshold judges; they belong to the duration."""
     audit: Literal["after", "during"] = "after"
     """When records are read back and compared with what was acknowledged."""
     topics: dict[Name, Topic]
+    """`[topics.NAME]` for each; in a run the name ends with the run's."""
     users: Annotated[list[Users], Field(min_length=1)]
+    """`[[users]]` for each kind of users."""
     shape: Shape = Steady()
+    """`[shape]`: how the load changes over time."""
     faults: list[Fault] = []
+    """`[[faults]]` for each."""
     thresholds: list[Threshold] = []
+    """`[[thresholds]]` for each."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

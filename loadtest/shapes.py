@@ -1,0 +1,235 @@
+"""The course of a run: which share of the rates is due at each time, what happens, when it ends.
+
+A machine: ticks and judgements in, effects out. Times are in s from the start of the run.
+
+| shape | share of the rates |
+|---|---|
+| steady | 1 |
+| ramp | `start` to `end` in a straight line over the run |
+| stairs | `start` while it warms up and for the first step, `step` more with each step |
+| spike | 1, and `factor` for `lasts_s` from `at_s` on |
+| daily | a sine from `low` to 1 and back in `period_s` |
+| sawtooth | `low` to 1 in a straight line in `period_s`, then `low` again |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from raylog.loadtest.scenario import (
+    Daily,
+    Fault,
+    Ramp,
+    Sawtooth,
+    Scenario,
+    Spike,
+    Stairs,
+    Steady,
+)
+
+SETTLE_S = 2.0
+"""How long after its end a step is judged: answers to its last requests are on their way."""
+UNJUDGED = 0.25
+"""The first part of a step, which is not judged: the load before it still drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of stairs."""
+
+    number: int
+    factor: float
+    starts_s: float
+    ends_s: float
+    """Exclusive."""
+
+    @property
+    def judged_from_s(self) -> float:
+        """Where the part begins that is judged."""
+        return self.starts_s + UNJUDGED * (self.ends_s - self.starts_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SetLoad:
+    """Effect: have users make this share of their rates from now on."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """Effect: do this to the cluster."""
+
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Effect: say by `Course.judged` whether a step held."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Effect: mark a change of the load in the result."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Effect: the run is over."""
+
+    note: str | None = None
+    """What the result is to say about it."""
+
+
+Effect = SetLoad | Strike | Judge | Tell | End
+
+
+@dataclass(slots=True)
+class Course:
+    """Where a run stands.
+
+    `tick` is called about once a second with a time that never goes back; after `End` it returns
+    nothing. Of stairs each step is judged once, in order; the first that does not hold ends the
+    run. `held` is the last step that held.
+    """
+
+    scenario: Scenario
+    held: Step | None = None
+    capacity: float | None = None
+    """Records/s of the last step that held."""
+    is_over: bool = False
+    _loads: list[tuple[float, float]] = field(default_factory=list)
+    """(from when, factor), in order."""
+    _due: list[Fault] = field(default_factory=list)
+    _next: int = 0
+    """The step that is judged next."""
+    _step: int = -1
+    """The step that runs."""
+
+    def __post_init__(self) -> None:
+        self._due = sorted(self.scenario.faults, key=lambda fault: fault.at_s)
+
+    def tick(self, at_s: float) -> list[Effect]:
+        """What is to be done at a time."""
+        if self.is_over:
+            return []
+        ends_s = self.scenario.duration_s
+        effects: list[Effect] = []
+        if at_s < ends_s:
+            effects += self._load(at_s)
+            effects += self._strikes(at_s)
+        effects += self._judgements(at_s, SETTLE_S if at_s < ends_s else 0.0)
+        if at_s >= ends_s and not any(isinstance(one, Judge) for one in effects):
+            effects += self._ended()
+        return effects
+
+    def judged(self, step: Step, *, held: bool, records_per_s: float) -> list[Effect]:
+        """A step held, or it did not."""
+        assert step.number == self._next, "steps are judged in order"
+        if self.is_over:
+            return []
+        self._next += 1
+        if held:
+            self.held, self.capacity = step, records_per_s
+            return []
+        self.is_over = True
+        if self.held is None:
+            return [End(f"the first step, {step.factor:g} of the rates, did not hold")]
+        return [End()]
+
+    def meant(self, from_s: float, to_s: float) -> float:
+        """How many seconds at the full rates the load between two times amounts to."""
+        total = 0.0
+        ends = [start for start, _ in self._loads[1:]] + [math.inf]
+        for (start, factor), end in zip(self._loads, ends, strict=True):
+            total += factor * max(0.0, min(end, to_s) - max(start, from_s))
+        return total
+
+    # ---- inside --------------------------------------------------------------------------
+
+    def _load(self, at_s: float) -> list[Effect]:
+        """The load, where it changes."""
+        effects: list[Effect] = []
+        shape = self.scenario.shape
+        factor = factor_at(self.scenario, at_s)
+        before = self._loads[-1][1] if self._loads else None
+        if factor != before:
+            self._loads.append((at_s, factor))
+            effects.append(SetLoad(factor))
+        if isinstance(shape, Stairs):
+            number = self._number(shape, at_s)
+            if number > self._step:
+                self._step = number
+                effects.append(Tell(f"step {number + 1}: {factor:g} of the rates"))
+        elif isinstance(shape, Spike) and factor != before and before is not None:
+            effects.append(Tell(f"{factor:g} of the rates"))
+        return effects
+
+    def _strikes(self, at_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._due and self._due[0].at_s <= at_s:
+            effects.append(Strike(self._due.pop(0)))
+        return effects
+
+    def _judgements(self, at_s: float, settle_s: float) -> list[Effect]:
+        """The next step, if it has ended a while ago: one at a time, it may be the last."""
+        shape = self.scenario.shape
+        if not isinstance(shape, Stairs):
+            return []
+        step = self._nth(shape, self._next)
+        if step.ends_s > self.scenario.duration_s or at_s < step.ends_s + settle_s:
+            return []
+        return [Judge(step)]
+
+    def _ended(self) -> list[Effect]:
+        self.is_over = True
+        if not isinstance(self.scenario.shape, Stairs):
+            return [End()]
+        if self.held is None:
+            return [End("the run was too short for one step of the stairs: nothing was judged")]
+        return [
+            End(
+                f"the stairs ended with the run, at {self.held.factor:g} of the rates, and every "
+                "step held: more may be possible"
+            )
+        ]
+
+    def _number(self, shape: Stairs, at_s: float) -> int:
+        return max(0, math.floor((at_s - self.scenario.warmup_s) / shape.hold_s))
+
+    def _nth(self, shape: Stairs, number: int) -> Step:
+        starts_s = self.scenario.warmup_s + number * shape.hold_s
+        factor = _stair(shape, number)
+        return Step(number, factor, starts_s, starts_s + shape.hold_s)
+
+
+def factor_at(scenario: Scenario, at_s: float) -> float:
+    """The share of the rates that a shape wants at a time within the run."""
+    shape = scenario.shape
+    match shape:
+        case Steady():
+            return 1.0
+        case Ramp():
+            return shape.start + (shape.end - shape.start) * at_s / scenario.duration_s
+        case Stairs():
+            number = max(0, math.floor((at_s - scenario.warmup_s) / shape.hold_s))
+            return _stair(shape, number)
+        case Spike():
+            return shape.factor if 0 <= at_s - shape.at_s < shape.lasts_s else 1.0
+        case Daily():
+            turn = 2 * math.pi * at_s / shape.period_s
+            return shape.low + (1 - shape.low) * (1 - math.cos(turn)) / 2
+        case Sawtooth():
+            return shape.low + (1 - shape.low) * (at_s % shape.period_s) / shape.period_s
+        case _:
+            assert_never(shape)
+
+
+def _stair(shape: Stairs, number: int) -> float:
+    return round(shape.start + number * shape.step, 9)

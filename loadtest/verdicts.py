@@ -1,0 +1,92 @@
+"""What thresholds are held against, and whether they held, over a span of a run's seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raylog.loadtest.histograms import added_up
+from raylog.loadtest.results import Interval, Operation, Verdict
+from raylog.loadtest.scenario import Threshold
+
+KEPT_UP = 0.95
+"""A step of stairs whose acknowledged records are a smaller share of those meant did not hold,
+whatever its thresholds are: what was never answered has no latency."""
+_US_A_MS = 1000
+_PERCENTILES = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p99.9_ms": 99.9, "max_ms": 100.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run found in some of its seconds."""
+
+    operations: Mapping[str, Operation]
+    """With the intervals of those seconds only."""
+    seconds: int
+    acknowledged: int
+    """Records that were meant to be sent in those seconds and were acknowledged."""
+    meant: float
+    """Records that were meant to be sent."""
+    lag_records: int | None
+    """Of all groups together, now; None where there are none or nobody could tell."""
+
+    @property
+    def acknowledged_per_s(self) -> float:
+        """Records/s."""
+        return self.acknowledged / self.seconds if self.seconds else 0.0
+
+
+def judge(thresholds: Iterable[Threshold], measured: Measured) -> list[Verdict]:
+    """A verdict on each threshold."""
+    return [_verdict(one, measured) for one in thresholds]
+
+
+def step_held(thresholds: Iterable[Threshold], measured: Measured) -> bool:
+    """Whether a step of stairs held."""
+    if measured.meant > 0 and measured.acknowledged < KEPT_UP * measured.meant:
+        return False
+    return all(one.held for one in judge(thresholds, measured))
+
+
+def _verdict(threshold: Threshold, measured: Measured) -> Verdict:
+    if threshold.throughput_share is not None:
+        return _of_throughput(threshold, measured)
+    if threshold.lag_records is not None:
+        lag = measured.lag_records
+        held = lag is not None and lag <= threshold.lag_records
+        return Verdict(threshold=threshold, found=lag, held=held)
+    assert threshold.operation is not None, "the scenario checks that it is there"
+    operation = measured.operations.get(threshold.operation)
+    intervals = [] if operation is None else operation.intervals
+    if threshold.errors_share is not None:
+        return _of_errors(threshold, intervals)
+    return _of_latency(threshold, intervals)
+
+
+def _of_throughput(threshold: Threshold, measured: Measured) -> Verdict:
+    assert threshold.throughput_share is not None, "it was asked for"
+    if measured.meant <= 0:
+        return Verdict(threshold=threshold, found=None, held=False)
+    share = measured.acknowledged / measured.meant
+    return Verdict(threshold=threshold, found=share, held=share >= threshold.throughput_share)
+
+
+def _of_errors(threshold: Threshold, intervals: Sequence[Interval]) -> Verdict:
+    assert threshold.errors_share is not None, "it was asked for"
+    failures = sum(one.failures for one in intervals)
+    total = failures + sum(one.requests for one in intervals)
+    if total == 0:
+        return Verdict(threshold=threshold, found=None, held=False)
+    share = failures / total
+    return Verdict(threshold=threshold, found=share, held=share <= threshold.errors_share)
+
+
+def _of_latency(threshold: Threshold, intervals: Sequence[Interval]) -> Verdict:
+    assert threshold.percentile is not None, "it comes with max_ms"
+    assert threshold.max_ms is not None, "it was asked for"
+    latencies = added_up(one.latencies for one in intervals if one.requests)
+    if latencies.get_total_count() == 0:
+        return Verdict(threshold=threshold, found=None, held=False)
+    found_us = latencies.get_value_at_percentile(_PERCENTILES[threshold.percentile])
+    found_ms = found_us / _US_A_MS
+    return Verdict(threshold=threshold, found=found_ms, held=found_ms <= threshold.max_ms)

@@ -1,0 +1,76 @@
+"""Thresholds: what is found for each, from which seconds, and whether it held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.loadtest.histograms import added_up
+from raylog.loadtest.results import Interval, Operation
+from raylog.loadtest.scenario import Threshold
+from raylog.loadtest.verdicts import Measured, judge, step_held
+
+
+def second(number: int, latencies_ms: list[int], failures: int = 0) -> Interval:
+    latencies = added_up([])
+    for one in latencies_ms:
+        latencies.record_value(one * 1000)
+    return Interval(
+        second=number,
+        requests=len(latencies_ms),
+        failures=failures,
+        bytes=100 * len(latencies_ms),
+        latencies=latencies.encode().decode(),
+    )
+
+
+def measured(lag: int | None = None, meant: float = 200) -> Measured:
+    intervals = [
+        second(1, [10] * 97 + [70, 70, 90], failures=1),
+        second(2, [10] * 99, failures=1),
+    ]
+    produce = Operation(name="produce", intended=400, errors={}, intervals=intervals)
+    return Measured({"produce": produce}, 2, 180, meant, lag)
+
+
+@pytest.mark.parametrize(
+    ("limit", "found", "held"),
+    [
+        ({"operation": "produce", "percentile": "p99_ms", "max_ms": 71}, 70, True),
+        ({"operation": "produce", "percentile": "p99_ms", "max_ms": 69}, 70, False),
+        ({"operation": "produce", "percentile": "p50_ms", "max_ms": 11}, 10, True),
+        ({"operation": "produce", "percentile": "max_ms", "max_ms": 89}, 90, False),
+        ({"operation": "produce", "errors_share": 0.01}, 2 / 201, True),
+        ({"operation": "produce", "errors_share": 0.0}, 2 / 201, False),
+        ({"operation": "join", "errors_share": 1.0}, None, False),
+        ({"operation": "join", "percentile": "p50_ms", "max_ms": 1}, None, False),
+        ({"lag_records": 6}, 7, False),
+        ({"lag_records": 7}, 7, True),
+        ({"throughput_share": 0.9}, 0.9, True),
+        ({"throughput_share": 0.91}, 0.9, False),
+    ],
+)
+def test_a_threshold(limit: dict[str, Any], found: float | None, held: bool) -> None:
+    (verdict,) = judge([Threshold.model_validate(limit)], measured(lag=7))
+    assert verdict.held is held
+    assert verdict.found == (None if found is None else pytest.approx(found, rel=2e-3))
+
+
+def test_a_lag_that_nobody_told_does_not_hold() -> None:
+    (verdict,) = judge([Threshold(lag_records=10)], measured())
+    assert (verdict.found, verdict.held) == (None, False)
+
+
+def test_a_step_that_did_not_keep_up_did_not_hold() -> None:
+    assert not step_held([], measured())
+    in_time = measured(meant=188)
+    assert step_held([], in_time)
+    assert not step_held([Threshold(throughput_share=1.0)], in_time)
+    assert in_time.acknowledged_per_s == 90
+
+
+def test_nothing_was_meant() -> None:
+    (verdict,) = judge([Threshold(throughput_share=0.1)], measured(meant=0))
+    assert (verdict.found, verdict.held) == (None, False)
+    assert step_held([], measured(meant=0)), "nobody writes"
