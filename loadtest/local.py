@@ -71,6 +71,10 @@ class Local:
         """The name that a group of the scenario has in this run."""
         return f"{name}-{self.run}"
 
+    def transactional_id(self, entry: int, seat: int) -> str:
+        """That of a user of an entry."""
+        return f"{self.run}-{entry}-{seat}"
+
     def new_sender(self) -> int:
         """A number for a sender that no other has, in any process."""
         number = self.worker * SENDERS_PER_WORKER + self._senders

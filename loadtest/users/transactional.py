@@ -40,7 +40,7 @@ class TransactionalUser(LoadUser[TransactionalUsers]):
 
     def begin(self) -> None:
         """A producer of its own; what another left open under its name is aborted."""
-        name = f"{self.local.run}-{self.number}-{self.seat}"
+        name = self.local.transactional_id(self.number, self.seat)
         settings = self.local.client_settings({"transactional.id": name, **self.entry.client})
         _, own = client_and_producer(settings, {}, None)
         self._producer = Producer(settings)

@@ -1,0 +1,130 @@
+"""What brokers of a Raylog tell of themselves meanwhile, at their `/metrics`.
+
+Every gauge is one value of a broker, over all its processes. Where a broker does not answer there
+is a gap.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import math
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from raylog.loadtest.results import Gauge
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+_TIMEOUT_S = 3.0
+_PERCENTILE = 0.99
+_MS = 1000
+_CPU = "raylog_process_cpu_seconds_total"
+_BUCKET = "raylog_request_seconds_bucket"
+_APIS = ("Produce", "Fetch")
+_SUMS = {
+    "raylog_process_resident_memory_bytes": ("memory", "bytes"),
+    "raylog_process_open_fds": ("open files", ""),
+    "raylog_connections": ("connections", ""),
+    "raylog_under_replicated_partitions": ("under-replicated partitions", ""),
+}
+Key = tuple[str, tuple[tuple[str, str], ...], str]
+"""Name, labels and unit of a gauge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What one broker told at one time."""
+
+    at_s: float
+    sums: Mapping[str, float]
+    """By name, over all its processes."""
+    cpu_s: float
+    buckets: Mapping[str, Mapping[float, float]]
+    """Requests so far by API and upper bound (s)."""
+
+
+def read_scrape(text: str, at_s: float) -> Scrape:
+    """Read what `/metrics` answers; ValueError if it is something else."""
+    sums: dict[str, float] = defaultdict(float)
+    cpu_s = 0.0
+    buckets: dict[str, dict[float, float]] = {api: defaultdict(float) for api in _APIS}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name in _SUMS:
+                sums[sample.name] += sample.value
+            elif sample.name == _CPU:
+                cpu_s += sample.value
+            elif sample.name == _BUCKET and sample.labels.get("api") in buckets:
+                buckets[sample.labels["api"]][float(sample.labels["le"])] += sample.value
+    return Scrape(at_s, dict(sums), cpu_s, {api: dict(one) for api, one in buckets.items()})
+
+
+def _asked(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http only
+        text: bytes = answer.read()
+    return text.decode()
+
+
+def percentile(before: Mapping[float, float], after: Mapping[float, float]) -> float | None:
+    """The 99th percentile (s) of the requests between two scrapes, as Prometheus estimates it."""
+    counts = {bound: count - before.get(bound, 0.0) for bound, count in sorted(after.items())}
+    total = max(counts.values(), default=0.0)
+    if total <= 0:
+        return None
+    wanted, low, below = _PERCENTILE * total, 0.0, 0.0
+    for bound, count in counts.items():
+        if count >= wanted:
+            if math.isinf(bound):
+                return low
+            return low + (bound - low) * (wanted - below) / max(count - below, 1e-9)
+        low, below = bound, count
+    return low
+
+
+@dataclass(slots=True)
+class BrokerMetrics:
+    """Scrapes brokers, and keeps what charts show."""
+
+    urls: Sequence[str]
+    _last: dict[str, Scrape] = field(default_factory=dict)
+    _points: dict[Key, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def look(self, at_s: float) -> None:
+        """Ask every broker. Blocks for a few seconds at most where one does not answer."""
+        for url in self.urls:
+            try:
+                self.take(url, read_scrape(_asked(url), at_s))
+            except (OSError, http.client.HTTPException, ValueError) as failure:
+                log.info("%s does not tell: %s", url, failure)
+
+    def take(self, url: str, scrape: Scrape) -> None:
+        """Keep what a broker told."""
+        before, self._last[url] = self._last.get(url), scrape
+        labels = (("broker", url.removeprefix("http://").removesuffix("/metrics")),)
+        for name, (called, unit) in _SUMS.items():
+            if name in scrape.sums:
+                self._add((called, labels, unit), scrape.at_s, scrape.sums[name])
+        if before is None or scrape.at_s <= before.at_s:
+            return
+        used_s = max(0.0, scrape.cpu_s - before.cpu_s)  # processes that ended took theirs along
+        self._add(("CPU", labels, "cores"), scrape.at_s, used_s / (scrape.at_s - before.at_s))
+        for api, buckets in scrape.buckets.items():
+            found_s = percentile(before.buckets.get(api, {}), buckets)
+            if found_s is not None:
+                key = ("request p99", (*labels, ("api", api)), "ms")
+                self._add(key, scrape.at_s, found_s * _MS)
+
+    def gauges(self) -> Iterable[Gauge]:
+        """All values over time."""
+        return [
+            Gauge(name=name, labels=dict(labels), unit=unit, points=points)
+            for (name, labels, unit), points in sorted(self._points.items())
+        ]
+
+    def _add(self, key: Key, at_s: float, value: float) -> None:
+        self._points.setdefault(key, []).append((round(at_s, 1), round(value, 3)))

@@ -1,0 +1,130 @@
+"""The result of a run, made of what its processes reported."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import raylog
+from raylog.client import Admin, ClientError, Resource, ResourceType
+from raylog.loadtest.generator import limited
+from raylog.loadtest.leading import Leader
+from raylog.loadtest.ledger import Fate, merged
+from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
+from raylog.loadtest.scenario import Stairs
+from raylog.loadtest.shapes import UNJUDGED
+from raylog.loadtest.verdicts import judge
+from raylog.wire.errors import KafkaError
+
+_OURS = "gateway.actors"
+"""A setting that brokers of Raylog have, and no others."""
+
+
+def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gauge]) -> Result:
+    """The result of a run that has ended."""
+    job, gathered = leader.job, leader.gathered
+    generators = [gathered.generators[worker] for worker in sorted(gathered.generators)]
+    failure = leader.stopped
+    if leader.failure is not None:
+        failure = str(leader.failure) or type(leader.failure).__name__
+    return Result(
+        run=job.run,
+        started=leader.started_at,
+        duration_s=round(leader.ended_s, 3),
+        scenario=job.scenario,
+        target=target,
+        machine=machine(),
+        raylog=version(),
+        operations=list(gathered.operations().values()),
+        generators=generators,
+        gauges=list(gauges),
+        marks=sorted(leader.marks, key=lambda mark: mark.at_s),
+        audit=audit,
+        verdicts=_verdicts(leader),
+        limited_by_generator=limited(generators),
+        capacity=leader.course.capacity,
+        notes=leader.notes,
+        failure=failure,
+    )
+
+
+def _verdicts(leader: Leader) -> list[Verdict]:
+    """On the run after its warm-up; of stairs on the last step that held, or on the first."""
+    scenario, course = leader.job.scenario, leader.course
+    from_s, to_s = scenario.warmup_s, leader.ended_s
+    if isinstance(scenario.shape, Stairs):
+        hold_s = scenario.shape.hold_s
+        from_s, to_s = from_s + UNJUDGED * hold_s, min(to_s, from_s + hold_s)
+        if course.held is not None:
+            from_s, to_s = course.held.judged_from_s, course.held.ends_s
+    return judge(scenario.thresholds, leader.measured(from_s, to_s))
+
+
+def unread(ledgers: Iterable[bytes], findings: list[Finding]) -> Audit:
+    """What producers know of a run whose records were not read back."""
+    runs = merged(ledgers).values()
+
+    def count(fate: Fate) -> int:
+        return sum(int(rows[rows[:, -1] == fate, -2].sum()) for rows in runs)
+
+    return Audit(
+        acknowledged=count(Fate.ACKNOWLEDGED),
+        unanswered=count(Fate.UNANSWERED),
+        found=0,
+        findings=findings,
+    )
+
+
+def target_of(admin: Admin, bootstrap: str, told: str) -> Target:
+    """What is loaded; `told` is what is known of it already."""
+    brokers = admin.describe_cluster().brokers
+    kind = told or _kind(admin, brokers[0].broker_id)
+    return Target(bootstrap=bootstrap, kind=kind, brokers=len(brokers))
+
+
+def _kind(admin: Admin, broker_id: int) -> str:
+    """No broker says what it is, but some settings and features tell."""
+    try:
+        names = {one.name for one in admin.describe_configs(_broker(broker_id))}
+        if _OURS in names:
+            return "Raylog"
+        level = admin.describe_features().finalized.get("metadata.version")
+    except (KafkaError, ClientError):
+        return "a Kafka of unknown build"
+    return (
+        "a Kafka of unknown build" if level is None else f"Apache Kafka, metadata.version {level}"
+    )
+
+
+def _broker(broker_id: int) -> Resource:
+    return Resource(ResourceType.BROKER, str(broker_id))
+
+
+def machine() -> str:
+    """This machine, for whoever compares results."""
+    return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, {_processor()}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def version() -> str:
+    """Of Raylog; with the commit where it runs from a checkout."""
+    here = Path(__file__).resolve().parent.parent
+    if not (here / ".git").exists():
+        return raylog.__version__
+    asked = ["git", "-C", str(here), "rev-parse", "--short", "HEAD"]
+    try:
+        commit = subprocess.run(asked, capture_output=True, text=True, check=True)  # noqa: S603 - fixed
+    except (OSError, subprocess.CalledProcessError):
+        return raylog.__version__
+    return f"{raylog.__version__}, commit {commit.stdout.strip()}"

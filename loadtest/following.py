@@ -1,0 +1,146 @@
+"""A process that makes load: it gets its part of the run from the leading one, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from locust.env import Environment
+from locust.rpc.protocol import Message
+from pydantic import TypeAdapter
+
+from raylog.loadtest import messages
+from raylog.loadtest.clocks import clock_id
+from raylog.loadtest.local import Local
+from raylog.loadtest.results import Finding, Operation
+from raylog.loadtest.scenario import Scenario
+
+_US_PER_S = 1_000_000
+REPORT_S = 1.0
+_GENERATOR_EVERY = 10
+"""Reports between two with the seconds of this process, which grow with the run."""
+operations_json = TypeAdapter(list[Operation])
+findings_json = TypeAdapter(list[Finding])
+
+
+class Follower:
+    """The part of a run in one process."""
+
+    def __init__(
+        self, environment: Environment, scenario: Scenario, began: Callable[[Local], None]
+    ) -> None:
+        """`began` is called with what the users of this process share, before they start."""
+        self._environment = environment
+        self._scenario = scenario
+        self._began = began
+        self._reports = 0
+        self._reporting: gevent.Greenlet | None = None
+        self._local: Local | None = None
+
+    def attach(self) -> None:
+        """Listen to the leading process. The runner is there by now."""
+        listeners = {
+            messages.ASK_TIME: self._tell_time,
+            messages.OFFSET: self._set_offset,
+            messages.PREPARE: self._prepare,
+            messages.BEGIN: self._begin,
+            messages.FACTOR: self._set_factor,
+            messages.HURRY: self._hurry,
+            messages.STOP: self._stop,
+        }
+        for name, listener in listeners.items():
+            self._runner.register_message(name, listener)
+        events = self._environment.events
+        events.test_stop.add_listener(self._finish)  # type: ignore[no-untyped-call]  # Locust
+
+    @property
+    def _runner(self) -> Any:
+        return self._environment.runner
+
+    @property
+    def local(self) -> Local:
+        """What the users of this process share."""
+        assert self._local is not None, "the leading process has told what to do"
+        return self._local
+
+    # ---- messages ------------------------------------------------------------------------
+
+    def _tell_time(self, msg: Message, **_: object) -> None:
+        clock = self.local.clock
+        own_us = clock.now_us() + clock.offset_us
+        answer = {"asked_us": msg.data["asked_us"], "own_us": own_us, "clock_id": clock_id()}
+        self._runner.send_message(messages.TIME, answer)
+
+    def _set_offset(self, msg: Message, **_: object) -> None:
+        self.local.clock.offset_us = msg.data["offset_us"]
+        self.local.clock_uncertainty_us = msg.data["uncertainty_us"]
+
+    def _prepare(self, msg: Message, **_: object) -> None:
+        given = msg.data
+        if given["scenario"] != self._scenario.model_dump_json():
+            text = f"it has another scenario, {self._scenario.name}: give all processes the same"
+            self._runner.send_message(messages.TROUBLE, {"text": text})
+            return
+        local = Local(
+            self._scenario,
+            given["run"],
+            given["bootstrap"],
+            worker=given["worker"],
+            workers=given["workers"],
+            security=given["security"],
+        )
+        local.factor = 0.0
+        local.recorder.locust = self._environment.stats
+        self._local, self._reports = local, 0
+        self._began(local)
+
+    def _begin(self, msg: Message, **_: object) -> None:
+        local = self.local
+        local.started_us = msg.data["started_us"]
+        self._reporting = gevent.spawn(self._report_on, msg.data["factor"])
+
+    def _set_factor(self, msg: Message, **_: object) -> None:
+        self.local.factor = msg.data["factor"]
+
+    def _hurry(self, msg: Message, **_: object) -> None:
+        self._environment.stop_timeout = msg.data["stop_s"]
+
+    def _stop(self, **_: object) -> None:
+        """Locust's own message would have this process wait for the time that users have to end."""
+        self._runner.stop()
+
+    # ---- reports -------------------------------------------------------------------------
+
+    def _report_on(self, factor: float) -> None:
+        """Have users begin in time, and report each second."""
+        local = self.local
+        gevent.sleep(max(0, local.started_us - local.clock.now_us()) / _US_PER_S)
+        local.factor = factor
+        while True:
+            gevent.sleep(REPORT_S)
+            self.local.generator.sample()
+            self._reports += 1
+            self._report(is_last=False)
+
+    def _report(self, *, is_last: bool) -> None:
+        """Hand over what happened since the last report."""
+        local = self.local
+        generator = None
+        if is_last or self._reports % _GENERATOR_EVERY == 1:
+            generator = local.generator_result().model_dump_json()
+        report = {
+            "operations": operations_json.dump_json(local.recorder.take()),
+            "ledger": local.ledger.take(),
+            "findings": findings_json.dump_json(local.findings.take()),
+            "generator": generator,
+            "is_last": is_last,
+        }
+        self._runner.send_message(messages.REPORT, report)
+
+    def _finish(self, **_: object) -> None:
+        """Users have stopped: hand over the rest, before Locust says that they have."""
+        if self._reporting is not None:
+            self._reporting.kill()
+            self._reporting = None
+            self._report(is_last=True)

@@ -1,0 +1,28 @@
+"""Messages between the process that leads a run and those that make the load, over Locust's.
+
+| message | to | what it holds |
+|---|---|---|
+| ASK_TIME | a worker | `asked_us`, by the leader's clock |
+| TIME | the leader | `asked_us` as asked, `own_us` by the worker's own clock, `clock_id` |
+| OFFSET | a worker | `offset_us` and `uncertainty_us` of its clock |
+| PREPARE | a worker | its part of the run: what `Local` takes |
+| BEGIN | all workers | `started_us`, by the leader's clock, and the first `factor` |
+| FACTOR | all workers | the share of the rates from now on |
+| HURRY | all workers | `stop_s`, which users get to end |
+| STOP | all workers | nothing: stop users, and report the last |
+| REPORT | the leader | what happened since the last report: JSON of results, and a ledger |
+| TROUBLE | the leader | why a worker cannot do its part |
+"""
+
+from __future__ import annotations
+
+ASK_TIME = "raylog-ask-time"
+TIME = "raylog-time"
+OFFSET = "raylog-offset"
+PREPARE = "raylog-prepare"
+BEGIN = "raylog-begin"
+FACTOR = "raylog-factor"
+HURRY = "raylog-hurry"
+STOP = "raylog-stop"
+REPORT = "raylog-report"
+TROUBLE = "raylog-trouble"

@@ -1,0 +1,244 @@
+"""One run from its topics to its result, in a process that Locust leads the load from."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import Any
+
+import gevent
+from locust import User
+from locust.env import Environment
+from locust.runners import WorkerRunner
+
+from raylog.client import Admin, ClientError, TopicPartition
+from raylog.loadtest import topics
+from raylog.loadtest.audit import AuditFailed, RunAudit
+from raylog.loadtest.broker_metrics import EVERY_S as METRICS_EVERY_S
+from raylog.loadtest.broker_metrics import BrokerMetrics
+from raylog.loadtest.dispatching import EvenDispatcher
+from raylog.loadtest.finishing import result_of, target_of, unread
+from raylog.loadtest.following import Follower
+from raylog.loadtest.jobs import Job
+from raylog.loadtest.lags import LagWatch
+from raylog.loadtest.leading import Broken, Leader, Outlet
+from raylog.loadtest.local import Local
+from raylog.loadtest.results import Audit, Result, Target
+from raylog.loadtest.scenario import GroupUsers, ProducerUsers, Scenario, TransactionalUsers
+from raylog.loadtest.users import user_classes
+from raylog.loadtest.users.base import STOP_TIMEOUT_S
+from raylog.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+WRITERS = (ProducerUsers, TransactionalUsers)
+_ERRORS = (AuditFailed, ClientError, KafkaError, OSError)
+LAG_EVERY_S = 2.0
+GROUPS_S = 8.0
+"""How long groups may take to be empty."""
+SETTLE_EVERY_S = 5.0
+"""How often an audit that follows the log compares, and forgets what was right."""
+_STOP_S = STOP_TIMEOUT_S + 5.0
+"""How long Locust waits for users before it ends them."""
+_BROKEN_STOP_S = 5.0
+"""The same, where a process is lost, which will not answer."""
+
+
+def users_of(scenario: Scenario) -> list[type[User]]:
+    """The classes of a scenario's users; what they share is set when the run is known."""
+    return user_classes(Local(scenario, "none", ""))
+
+
+def new_environment(scenario: Scenario) -> Environment:
+    """Locust's environment of a process of a run."""
+    environment = Environment(user_classes=users_of(scenario))
+    set_up(environment)
+    return environment
+
+
+def set_up(environment: Environment) -> None:
+    """Have Locust start and stop users as a run needs it."""
+    environment.dispatcher_class = EvenDispatcher  # type: ignore[assignment]  # it has all that Locust calls
+    environment.stop_timeout = _STOP_S
+
+
+def follow(environment: Environment, scenario: Scenario) -> None:
+    """Have a process do its part of whatever run it is told of. The runner is there by now."""
+
+    def began(local: Local) -> None:
+        for one in environment.user_classes:
+            one.local = local  # type: ignore[attr-defined]  # they are all LoadUsers
+
+    Follower(environment, scenario, began).attach()
+
+
+class Run:
+    """Leads one run in this process."""
+
+    def __init__(
+        self, environment: Environment, job: Job, outlet: Outlet, *, ends_locust: bool = False
+    ) -> None:
+        self._environment = environment
+        self._job = job
+        self.leader = Leader(environment, job, outlet, ends_locust=ends_locust)
+        self.leader.before_users = self._prepare
+        self._settings: dict[str, Any] = {**job.security, "bootstrap.servers": job.bootstrap}
+        self._target: Target | None = None
+        self._lags: LagWatch | None = None
+        self._metrics = BrokerMetrics(job.metrics)
+        self._audit: RunAudit | None = None
+        self._beside: list[gevent.Greenlet] = []
+        """What goes on beside the load, until the run is over."""
+        self._has_topics = False
+
+    def attach(self) -> None:
+        """Have Locust make the run; a process without workers makes the load as well."""
+        if not isinstance(self._environment.runner, WorkerRunner):
+            self.leader.attach()
+        if not self.leader.is_distributed:
+            follow(self._environment, self._job.scenario)
+
+    # ---- before --------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        names = self.leader.names
+        with Admin(self._settings) as admin:
+            self._target = target_of(admin, self._job.bootstrap, self._job.target)
+            self._has_topics = True
+            topics.make(admin, names, self._target.brokers)
+        if topics.groups(names):
+            self._lags = LagWatch(_read_by_groups(names))
+            self.leader.lag = self._lags.total
+            self._beside.append(gevent.spawn(self._watch))
+        if self._metrics.urls:
+            self._beside.append(gevent.spawn(self._scrape))
+        if self._job.scenario.audit == "during":
+            self._beside.append(gevent.spawn(self._follow_log))
+
+    def _watch(self) -> None:
+        """Look at the lag now and then, until the run is over."""
+        assert self._lags is not None, "there are groups"
+        with Admin(self._settings) as admin:
+            while not self.leader.over.is_set():
+                self.leader.over.wait(LAG_EVERY_S)
+                if self.leader.started_us is not None:
+                    self._lags.look(admin, self.leader.at_s)
+
+    def _scrape(self) -> None:
+        """Ask brokers for their metrics now and then, until the run is over."""
+        leader = self.leader
+        while not leader.over.is_set():
+            if leader.started_us is not None:
+                self._metrics.look(leader.at_s)
+            leader.over.wait(METRICS_EVERY_S)
+
+    # ---- meanwhile -----------------------------------------------------------------------
+
+    def hurry(self, why: str, stop_s: float) -> None:
+        """End the run at once; users have little time to wait for answers."""
+        self._environment.stop_timeout = stop_s
+        self.leader.hurry(stop_s)
+        self.leader.stop(why)
+
+    def struck(self, text: str, *, failed: bool) -> None:
+        """A fault was done, or could not be: then the run does not answer what it asks."""
+        self.leader.struck(text)
+        if failed:
+            self.leader.fail(Broken(text))
+
+    # ---- after ---------------------------------------------------------------------------
+
+    def finish(self) -> Result:
+        """The load is over: compare, judge, tidy up. Raises why the run never began."""
+        leader = self.leader
+        leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
+        gevent.joinall(self._beside, timeout=_STOP_S, raise_error=True)
+        try:
+            if leader.started_us is None or self._target is None:
+                raise leader.failure or Broken(f"{leader.stopped}: the run had not begun")
+            leader.mark_unfinished()
+            self._look_last()
+            audit = self._audited()
+        finally:
+            self._tidy_up()
+        lags = [] if self._lags is None else self._lags.gauges()
+        return result_of(leader, self._target, audit, [*lags, *self._metrics.gauges()])
+
+    def _look_last(self) -> None:
+        """Members have committed what they had read."""
+        if self._lags is not None and self.leader.stopped is None:
+            with Admin(self._settings) as admin:
+                self._lags.look(admin, self.leader.at_s)
+
+    # ---- audit ---------------------------------------------------------------------------
+
+    def _new_audit(self) -> RunAudit:
+        names = self.leader.names
+        written = sorted(
+            {names.topic(one.topic) for one in self._job.scenario.users if isinstance(one, WRITERS)}
+        )
+        return RunAudit(self._settings, self._job.run, written)
+
+    def _follow_log(self) -> None:
+        """Read the log while it grows, until the run is over."""
+        audit = self._audit = self._new_audit()
+        settled_s = 0.0
+        while not self.leader.over.is_set():
+            self._hand_over(audit)
+            try:
+                audit.step()
+            except _ERRORS as failure:
+                log.warning("the audit reads on after: %s", failure)
+                gevent.sleep(1.0)
+            if self.leader.at_s >= settled_s + SETTLE_EVERY_S:
+                settled_s = self.leader.at_s
+                audit.settle()
+
+    def _hand_over(self, audit: RunAudit) -> None:
+        """Give an audit the ledgers that came since."""
+        ledgers, self.leader.gathered.ledgers = self.leader.gathered.ledgers, []
+        for one in ledgers:
+            audit.add(one)
+
+    def _audited(self) -> Audit:
+        """Compare what was acknowledged with what is in the log; not where nobody waits for it."""
+        leader = self.leader
+        findings = leader.gathered.findings.result()
+        if self._audit is None:
+            if leader.stopped is not None:
+                leader.notes.append("records were not read back: the run was ended early")
+                return unread(leader.gathered.ledgers, findings)
+            self._audit = self._new_audit()
+        with closing(self._audit) as audit:
+            self._hand_over(audit)
+            if leader.stopped is not None:
+                leader.notes.append("not all records were read back: the run was ended early")
+                return audit.result(findings)
+            try:
+                audit.finish(leader.incomplete)
+            except _ERRORS as failure:
+                leader.fail(Broken(f"records could not be read back: {failure}"))
+            return audit.result(findings)
+
+    def _tidy_up(self) -> None:
+        if not self._has_topics or self._job.keep_topics:
+            return
+        try:
+            with Admin(self._settings) as admin:
+                left = topics.remove(
+                    admin, self.leader.names, 0.0 if self.leader.stopped else GROUPS_S
+                )
+        except (ClientError, KafkaError) as failure:
+            left = [str(failure)]
+        self.leader.notes += [f"not removed: {one}" for one in left]
+
+
+def _read_by_groups(names: Local) -> dict[str, list[TopicPartition]]:
+    """The partitions that each group reads."""
+    read: dict[str, list[TopicPartition]] = {}
+    for users in names.scenario.users:
+        if isinstance(users, GroupUsers):
+            partitions = names.scenario.topics[users.topic].partitions
+            keys = [TopicPartition(names.topic(users.topic), one) for one in range(partitions)]
+            group = names.group(users.group)
+            read[group] = sorted({*read.get(group, ()), *keys})
+    return read

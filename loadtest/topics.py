@@ -1,0 +1,70 @@
+"""Topics and groups of a run: made before users start, removed when it has ended."""
+
+from __future__ import annotations
+
+import time
+
+from raylog.client import Admin, NewTopic
+from raylog.loadtest.local import Local
+from raylog.loadtest.scenario import GroupUsers
+from raylog.wire.errors import GroupIdNotFound, KafkaError, NonEmptyGroup, UnknownTopicOrPartition
+
+REPLICATION = 3
+_LOOK_S = 0.2
+
+
+def make(admin: Admin, local: Local, brokers: int) -> None:
+    """Make the topics of a run; raises KafkaError."""
+    admin.create_topics(
+        [
+            NewTopic(
+                local.topic(name),
+                one.partitions,
+                one.replication or min(REPLICATION, brokers),
+                configs=dict(one.settings),
+            )
+            for name, one in local.scenario.topics.items()
+        ]
+    )
+
+
+def groups(local: Local) -> list[str]:
+    """The groups of a run, by the names that they have in it."""
+    users = local.scenario.users
+    return sorted({local.group(one.group) for one in users if isinstance(one, GroupUsers)})
+
+
+def remove(admin: Admin, local: Local, wait_s: float) -> list[str]:
+    """Remove the topics and groups of a run; returns what could not be removed, and why.
+
+    A group is waited for as long as its members leave or its first rebalance takes.
+    """
+    left = []
+    for name in local.scenario.topics:
+        try:
+            admin.delete_topics([local.topic(name)])
+        except UnknownTopicOrPartition:
+            continue
+        except KafkaError as refused:
+            left.append(f"topic {local.topic(name)}: {refused.code.name}")
+    deadline = time.monotonic() + wait_s
+    for group in groups(local):
+        try:
+            _remove_group(admin, group, deadline)
+        except GroupIdNotFound:
+            continue
+        except KafkaError as refused:
+            left.append(f"group {group}: {refused.code.name}")
+    return left
+
+
+def _remove_group(admin: Admin, group: str, deadline: float) -> None:
+    while True:
+        try:
+            admin.delete_groups([group])
+        except NonEmptyGroup:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return

@@ -1,0 +1,103 @@
+"""What brokers tell of themselves: read, and made into values over time."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from raylog.loadtest.broker_metrics import BrokerMetrics, percentile, read_scrape
+
+TEXT = """\
+# TYPE raylog_process_cpu_seconds counter
+raylog_process_cpu_seconds_total{{broker="0",role="replica",process="a"}} {cpu}
+raylog_process_cpu_seconds_total{{broker="0",role="gateway",process="b"}} 1.5
+# TYPE raylog_process_resident_memory_bytes gauge
+raylog_process_resident_memory_bytes{{broker="0",role="replica",process="a"}} 100
+raylog_process_resident_memory_bytes{{broker="0",role="gateway",process="b"}} 50
+# TYPE raylog_request_seconds histogram
+raylog_request_seconds_bucket{{broker="0",api="Produce",le="0.001"}} {quick}
+raylog_request_seconds_bucket{{broker="0",api="Produce",le="0.01"}} {all}
+raylog_request_seconds_bucket{{broker="0",api="Produce",le="+Inf"}} {all}
+raylog_request_seconds_bucket{{broker="0",api="Metadata",le="+Inf"}} 7
+"""
+URL = "http://127.0.0.1:9/metrics"
+
+
+def text(cpu: float, quick: int, total: int) -> str:
+    return TEXT.format(cpu=cpu, quick=quick, all=total)
+
+
+def test_values_are_added_up_over_processes_and_taken_between_scrapes() -> None:
+    metrics = BrokerMetrics([URL])
+    metrics.take(URL, read_scrape(text(2.0, 100, 100), 5.0))
+    metrics.take(URL, read_scrape(text(4.5, 150, 200), 10.0))
+    found = {one.name: one for one in metrics.gauges()}
+    assert found["memory"].points == [(5.0, 150.0), (10.0, 150.0)]
+    assert found["CPU"].points == [(10.0, 0.5)]
+    assert found["CPU"].labels == {"broker": "127.0.0.1:9"}
+    assert found["request p99"].labels == {"broker": "127.0.0.1:9", "api": "Produce"}
+    assert found["request p99"].points == [(10.0, pytest.approx(9.82))]
+    assert "connections" not in found, "nobody told"
+
+
+def test_a_process_that_was_replaced_has_used_nothing() -> None:
+    metrics = BrokerMetrics([URL])
+    metrics.take(URL, read_scrape(text(9.0, 0, 0), 5.0))
+    metrics.take(URL, read_scrape(text(0.5, 0, 0), 10.0))
+    assert {one.name: one.points for one in metrics.gauges()}["CPU"] == [(10.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({}, {}, None),
+        ({0.1: 5, float("inf"): 5}, {0.1: 5, float("inf"): 5}, None),
+        ({}, {0.1: 100, float("inf"): 100}, 0.099),
+        ({}, {0.1: 50, float("inf"): 100}, 0.1),
+    ],
+)
+def test_percentiles(
+    before: dict[float, float], after: dict[float, float], found: float | None
+) -> None:
+    assert percentile(before, after) == (None if found is None else pytest.approx(found))
+
+
+def test_what_is_no_metrics_leaves_a_gap() -> None:
+    with broker(b"raylog_connections{") as url:
+        metrics = BrokerMetrics([url, URL])
+        metrics.look(1.0)
+    assert metrics.gauges() == []
+
+
+def test_brokers_are_asked_over_http() -> None:
+    with broker(text(1.0, 1, 1).encode()) as url:
+        metrics = BrokerMetrics([url])
+        metrics.look(1.0)
+    assert [one.name for one in metrics.gauges()] == ["memory"]
+
+
+@contextmanager
+def broker(answer: bytes) -> Iterator[str]:
+    """Answers every request so."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            thread.join()
