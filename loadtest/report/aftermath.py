@@ -22,6 +22,8 @@ _OPERATIONS_MAX = 3
 def aftermaths(result: Result) -> list[str]:
     """A sentence for each fault: what the most frequent operations saw of it."""
     faults = sorted((one for one in result.marks if one.kind == "fault"), key=lambda one: one.at_s)
+    if not faults:
+        return []
     frequent = sorted(
         result.operations, key=lambda one: -sum(each.requests for each in one.intervals)
     )[:_OPERATIONS_MAX]
