@@ -14,6 +14,7 @@ from raylog.cli import (
     down,
     groups,
     health,
+    loadtest,
     logs,
     metadata,
     pipeline,
@@ -78,6 +79,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(loadtest.app, name="loadtest")
 app.command(name="rebalance")(rebalance.rebalance)
 app.command(name="sim")(acting(sim.sim))
 take_client_settings(app)

@@ -54,6 +54,11 @@ def take_client_settings(app: typer.Typer) -> None:
             take_client_settings(group.typer_instance)
 
 
+def client_settings() -> dict[str, str]:
+    """What the options of the command say that is running."""
+    return {name: str(value) for name, value in _settings.get().items() if name != _SERVERS}
+
+
 def connect(bootstrap: str | Sequence[str], **usual: object) -> BlockingClient:
     """A client with the command's settings; they override the `usual` ones."""
     from raylog.client import BlockingClient

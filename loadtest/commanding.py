@@ -1,0 +1,234 @@
+"""`raylog loadtest`: which cluster is meant, what runs are made, and what is written about them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from raylog.cli.cluster_record import ClusterRecord
+from raylog.cli.failures import CommandFailed
+from raylog.client import parse_bootstrap
+from raylog.loadtest.conducting import Shown, conduct
+from raylog.loadtest.embedded import embedded_broker
+from raylog.loadtest.faults import Names, Striker
+from raylog.loadtest.jobs import Job, Said
+from raylog.loadtest.local import Local
+from raylog.loadtest.report import write_html, write_json
+from raylog.loadtest.results import Result
+from raylog.loadtest.scenario import BadScenario, GroupUsers, Scenario, TransactionalUsers
+from raylog.loadtest.workers import LocalWorkers, RayWorkers, Workers
+
+WEB = ("127.0.0.1", 8089)
+_RUN_BYTES = 4
+Show = Callable[[Shown], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for."""
+
+    scenario: Scenario
+    bootstrap: str | None
+    data: Path
+    address: str | None
+    processes: int = 0
+    on_ray: int = 0
+    compare: str | None = None
+    rounds: int = 1
+    out: Path | None = None
+    web: bool = False
+    keep_topics: bool = False
+    security: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Brokers to be loaded."""
+
+    bootstrap: str
+    kind: str = ""
+    """What they are, where that is known."""
+    record: ClusterRecord | None = None
+    """Of a cluster that `raylog up` started on this machine: faults can be done to it."""
+    metrics: Sequence[str] = ()
+    """Where its brokers tell of themselves."""
+
+
+def run(asked: Asked, show: Show) -> list[Result]:
+    """Make the runs and write their reports; raises RunFailed and CommandFailed.
+
+    With another cluster to compare, runs on both take turns. One that was interrupted is the last.
+    """
+    results: list[Result] = []
+    with _cluster(asked, show) as cluster, ExitStack() as stack:
+        _check_faults(asked.scenario, [cluster] if asked.compare is None else [cluster, None])
+        if asked.on_ray or asked.scenario.faults:
+            stack.enter_context(_on_ray_of(asked, cluster))
+        metrics = [] if cluster.record is None else _metrics(asked.data)
+        clusters = [replace(cluster, metrics=metrics)]
+        if asked.compare is not None:
+            clusters.append(_Cluster(asked.compare))
+        turns = [one for _ in range(asked.rounds) for one in clusters]
+        for number, one in enumerate(turns):
+            if len(turns) > 1:
+                show(Said(text=f"run {number + 1} of {len(turns)}: {one.bootstrap}"))
+            results.append(_run(asked, one, len(results) if len(turns) > 1 else None, show))
+            if results[-1].failure is not None:
+                break
+    if asked.out is not None:
+        write_html(results, asked.out / "report.html")
+    return results
+
+
+def _run(asked: Asked, cluster: _Cluster, number: int | None, show: Show) -> Result:
+    """One run; `number` tells several apart in the folder of reports."""
+    workers = _workers(asked)
+    name = secrets.token_hex(_RUN_BYTES)
+    suffix = "" if number is None else f"-{number + 1}"
+    page = None
+    if asked.out is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        page = str(asked.out / f"locust{suffix}.html")
+    job = Job(
+        scenario=asked.scenario,
+        run=name,
+        bootstrap=cluster.bootstrap,
+        security=dict(asked.security),
+        target=cluster.kind,
+        workers=0 if workers is None else workers.count,
+        bind="127.0.0.1" if workers is None else workers.bind,
+        web=WEB if asked.web else None,
+        locust_html=page,
+        keep_topics=asked.keep_topics,
+        metrics=list(cluster.metrics),
+    )
+    if asked.web:
+        show(Said(text=f"Locust's page: http://{WEB[0]}:{WEB[1]}"))
+    striker = None
+    if asked.scenario.faults:
+        assert cluster.record is not None, "a cluster that is not ours was refused"
+        striker = Striker(
+            cluster.record, asked.data, asked.scenario, _names(job), dict(asked.security)
+        )
+    result = conduct(job, workers, striker, show)
+    if asked.out is not None:
+        write_json(result, asked.out / f"result{suffix}.json")
+    return result
+
+
+def _workers(asked: Asked) -> Workers | None:
+    if asked.on_ray:
+        return RayWorkers(asked.on_ray)
+    return LocalWorkers(asked.processes) if asked.processes else None
+
+
+def _names(job: Job) -> Names:
+    """What faults have to know of a run."""
+    local = Local(job.scenario, job.run, job.bootstrap)
+    users = job.scenario.users
+    transactional = [
+        number for number, one in enumerate(users) if isinstance(one, TransactionalUsers)
+    ]
+    return Names(
+        {name: local.topic(name) for name in job.scenario.topics},
+        {one.group: local.group(one.group) for one in users if isinstance(one, GroupUsers)},
+        local.transactional_id(transactional[0], 0) if transactional else None,
+    )
+
+
+# ---- which cluster -----------------------------------------------------------------------
+
+
+@contextmanager
+def _cluster(asked: Asked, show: Show) -> Iterator[_Cluster]:
+    """The cluster that is asked for, or a broker of our own."""
+    from raylog.cli.cluster_record import read_record
+
+    record = read_record(asked.data.absolute() / "run")
+    if asked.bootstrap is not None:
+        yield _Cluster(asked.bootstrap, record=_if_same(record, asked.bootstrap))
+    elif asked.address is not None:
+        yield _cluster_on_ray(asked.address, asked.data)
+    elif record is not None:
+        yield _Cluster(",".join(record.bootstrap), "Raylog", record)
+    else:
+        if asked.scenario.faults or asked.on_ray:
+            raise CommandFailed(
+                f"no cluster is running on {asked.data}",
+                f"Start one with: raylog up --data {asked.data} (or name one: --bootstrap, --data, "
+                "--address)",
+            )
+        show(
+            Said(
+                text=f"no cluster is running on {asked.data}, and none was named: an embedded "
+                "broker is loaded, in a process of this command, with its data in a temporary "
+                "folder"
+            )
+        )
+        with embedded_broker() as bootstrap:
+            yield _Cluster(bootstrap, "Raylog, embedded")
+
+
+def _if_same(record: ClusterRecord | None, bootstrap: str) -> ClusterRecord | None:
+    """The record of the cluster that the bootstrap servers are brokers of."""
+    if record is None:
+        return None
+    asked = set(parse_bootstrap(bootstrap))
+    return record if asked <= set(parse_bootstrap(",".join(record.bootstrap))) else None
+
+
+def _metrics(data: Path) -> list[str]:
+    """Where the brokers on a data directory tell their metrics; empty where nobody says so."""
+    asked = [sys.executable, "-m", "raylog.cli", "status", "--data", str(data), "--json"]
+    done = subprocess.run(asked, capture_output=True, check=False)  # noqa: S603 - our own command
+    try:
+        rows = json.loads(done.stdout).get("http", [])
+    except ValueError:
+        return []
+    return [row["metrics"] for row in rows]
+
+
+def _cluster_on_ray(address: str, data: Path) -> _Cluster:
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+
+    with on_ray(address):
+        record = record_of(address, the_cluster(address, data))
+    if not record.bootstrap:
+        raise CommandFailed(f"no broker of cluster {record.cluster_id} answers")
+    return _Cluster(",".join(record.bootstrap), "Raylog")
+
+
+def _check_faults(scenario: Scenario, clusters: list[_Cluster | None]) -> None:
+    """Faults are done only to what `raylog up` started on this machine."""
+    if scenario.faults and any(one is None or one.record is None for one in clusters):
+        kinds = ", ".join(sorted({one.kind for one in scenario.faults}))
+        raise BadScenario(
+            f"{scenario.name}: faults ({kinds}) are done only to a cluster that `raylog up` "
+            "started on this machine: name it with --data DIR, or leave them out with "
+            "--set faults=[]"
+        )
+
+
+@contextmanager
+def _on_ray_of(asked: Asked, cluster: _Cluster) -> Iterator[None]:
+    """Be a driver of the Ray that the load is made on, or that the brokers run on."""
+    from raylog.cli.local_cluster import connected
+    from raylog.cli.ray_cluster import on_ray
+
+    if asked.on_ray and asked.address is not None:
+        with on_ray(asked.address):
+            yield
+    elif cluster.record is not None:
+        with connected(cluster.record):
+            yield
+    else:
+        raise CommandFailed(
+            "which Ray cluster is to make the load?",
+            "Name it: --address HOST:PORT, or auto",
+        )

@@ -1,0 +1,206 @@
+"""A run as the command line makes it: processes are started, watched, and asked for a result."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from raylog.loadtest.faults import FaultFailed, Striker
+from raylog.loadtest.jobs import (
+    BreakOff,
+    Ended,
+    Failed,
+    Job,
+    Listening,
+    Order,
+    Progress,
+    Said,
+    Stop,
+    StrikeDue,
+    Struck,
+    Told,
+    WorkerJob,
+    told,
+)
+from raylog.loadtest.results import Result
+from raylog.loadtest.scenario import Fault
+from raylog.loadtest.workers import Workers, end, ended_by, forget, launched
+
+INTERRUPTED = "interrupted"
+LOOK_S = 0.2
+INTERRUPTED_S = 15.0
+"""How long a run that was interrupted may take for its result."""
+Shown = Progress | Said
+
+
+class RunFailed(Exception):
+    """There is no result; the message says why."""
+
+
+class RunUnreachable(RunFailed):
+    """No broker could be reached."""
+
+
+@dataclass(slots=True)
+class _Faults:
+    """Does faults in a thread, one after the other."""
+
+    striker: Striker | None
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "faults"))
+    _waiting: list[Future[Struck]] = field(default_factory=list)
+
+    def begin(self, fault: Fault) -> None:
+        self._waiting.append(self._pool.submit(self._strike, fault))
+
+    def _strike(self, fault: Fault) -> Struck:
+        assert self.striker is not None, "a scenario with faults has who does them"
+        try:
+            text, failed = self.striker.strike(fault), False
+        except FaultFailed as failure:
+            text, failed = f"{fault.kind} could not be done: {failure}", True
+        return Struck(text=text, failed=failed)
+
+    def done(self) -> Iterator[Struck]:
+        """Those that are over since the last call; raises what they raise."""
+        while self._waiting and self._waiting[0].done():
+            yield self._waiting.pop(0).result()
+
+    def hurry(self) -> None:
+        """Have what lasts end: a paused broker goes on."""
+        if self.striker is not None:
+            self.striker.end()
+
+    def end(self) -> None:
+        """Wait for the one that goes on; the others are not begun."""
+        self.hurry()
+        self._pool.shutdown(cancel_futures=True)
+
+
+class _Lead:
+    """The process that leads the run: its pipes."""
+
+    def __init__(self, job: Job) -> None:
+        self._process = launched(job.model_dump_json(), stdout=subprocess.PIPE)
+        self.lines: queue.Queue[Told | None] = queue.Queue()
+        """What it tells; None at its end."""
+        self._reader = threading.Thread(target=self._read, name="run", daemon=True)
+        self._reader.start()
+
+    def tell(self, order: Order) -> None:
+        """Tell it what to do; one that has ended does not listen."""
+        assert self._process.stdin is not None, "it is a pipe"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(order.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+
+    def end(self) -> int:
+        """End it; returns its exit code."""
+        end(self._process)
+        self._reader.join()
+        forget(self._process)
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None, "it is a pipe"
+        for line in self._process.stdout:
+            self.lines.put(told.validate_json(line))
+        self.lines.put(None)
+
+
+def conduct(
+    job: Job, workers: Workers | None, striker: Striker | None, show: Callable[[Shown], None]
+) -> Result:
+    """Make a run. Raises RunFailed.
+
+    Ctrl-C and SIGTERM end it early, with a result that says so; a second one is raised. Call it in
+    the main thread.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray has one of its own
+    faults = _Faults(striker)
+    lead = _Lead(job)
+    try:
+        return _Conductor(job, lead, workers, faults, show).result()
+    except BaseException:
+        lead.kill()
+        raise
+    finally:
+        faults.end()
+        lead.end()
+        if workers is not None:
+            workers.end()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(slots=True)
+class _Conductor:
+    job: Job
+    lead: _Lead
+    workers: Workers | None
+    faults: _Faults
+    show: Callable[[Shown], None]
+    _interrupted_s: float | None = None
+    _is_broken: bool = False
+    _has_workers: bool = False
+
+    def result(self) -> Result:
+        while True:
+            try:
+                found = self._next()
+            except KeyboardInterrupt:
+                if self._interrupted_s is not None:
+                    raise
+                self._interrupted_s = time.monotonic()
+                self.faults.hurry()
+                self.lead.tell(Stop(why=INTERRUPTED))
+                continue
+            if found is not None:
+                return found
+
+    def _next(self) -> Result | None:
+        self._look_around()
+        try:
+            what = self.lead.lines.get(timeout=LOOK_S)
+        except queue.Empty:
+            return None
+        match what:
+            case None:
+                raise RunFailed(f"the process that leads the run {ended_by(self.lead.end())}")
+            case Listening(port=port):
+                self._start_workers(port)
+            case StrikeDue(fault=fault):
+                self.faults.begin(fault)
+            case Failed(message=message, unreachable=unreachable):
+                raise RunUnreachable(message) if unreachable else RunFailed(message)
+            case Ended(result=result):
+                return result
+            case Progress() | Said():
+                self.show(what)
+        return None
+
+    def _look_around(self) -> None:
+        for struck in self.faults.done():
+            self.lead.tell(struck)
+        lost = self.workers.lost() if self.workers is not None and self._has_workers else None
+        if lost is not None and not self._is_broken:
+            self._is_broken = True
+            self.lead.tell(BreakOff(why=lost))
+        began_s = self._interrupted_s
+        if began_s is not None and time.monotonic() > began_s + INTERRUPTED_S:
+            raise RunFailed(f"interrupted, and no result came within {INTERRUPTED_S:g} s")
+
+    def _start_workers(self, port: int) -> None:
+        assert self.workers is not None, "only a run with workers listens"
+        self.workers.start(WorkerJob(scenario=self.job.scenario, host=self.workers.bind, port=port))
+        self._has_workers = True

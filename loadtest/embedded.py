@@ -1,0 +1,47 @@
+"""A broker for a run without a cluster: `python -m raylog.loadtest.embedded`.
+
+It is a process of its own, which prints its bootstrap servers and ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raylog.loadtest.workers import end, forget
+
+
+@contextmanager
+def embedded_broker() -> Iterator[str]:
+    """Run one; gives its bootstrap servers. Raises OSError if it does not start."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raylog.loadtest.embedded"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None, "it is a pipe"
+        bootstrap = process.stdout.readline().decode().strip()
+        if not bootstrap:
+            raise OSError("the embedded broker did not start: its words are above")
+        yield bootstrap
+    finally:
+        end(process)
+        forget(process)
+
+
+def main() -> None:
+    """Be that process."""
+    from raylog.testing import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        sys.stdout.write(f"{broker.bootstrap}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

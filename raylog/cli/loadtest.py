@@ -1,0 +1,289 @@
+"""`raylog loadtest`: load a cluster as a scenario says, and see what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from raylog.cli.connecting import client_settings
+from raylog.cli.failures import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_UNREACHABLE,
+    EXIT_USAGE,
+    CommandFailed,
+)
+from raylog.cli.options import DEFAULT_DATA, Address, Data, Json
+from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.progress import Progress
+from raylog.extras import check
+
+if TYPE_CHECKING:
+    from raylog.loadtest.conducting import Shown
+    from raylog.loadtest.jobs import Progress as ProgressTold
+    from raylog.loadtest.results import Result
+
+_RUN = "run"
+
+
+class _RunByDefault(TyperGroup):
+    """`raylog loadtest steady` is `raylog loadtest run steady`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before what is no command. The context is click's, or typer's copy of it."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="Load a Kafka cluster as a scenario says, and report what it did. "
+    "`raylog loadtest SCENARIO` runs one.",
+)
+
+
+@app.command(name=_RUN)
+def run(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCENARIO", help="A TOML file, or the name of one that --list shows."
+        ),
+    ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="List the scenarios that come with Raylog.")
+    ] = False,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            envvar="RAYLOG_BOOTSTRAP",
+            metavar="HOST:PORT",
+            help="Brokers of any Kafka, separated by commas; without it the cluster of --address "
+            "or --data, or else a broker in a process of this command.",
+        ),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    address: Address = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes", min=0, metavar="N", help="Make the load in N processes of this machine."
+        ),
+    ] = 0,
+    on_ray: Annotated[
+        int,
+        typer.Option(
+            "--on-ray",
+            min=0,
+            metavar="N",
+            help="Make the load in N processes on the nodes of the Ray cluster at --address, or of "
+            "the one that --data's brokers run on.",
+        ),
+    ] = 0,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change a field: users.0.rate=20000. Repeatable."
+        ),
+    ] = None,
+    scale: Annotated[
+        float, typer.Option("--scale", min=0.0001, metavar="X", help="Multiply all rates.")
+    ] = 1.0,
+    duration_s: Annotated[
+        float | None,
+        typer.Option(
+            "--duration",
+            min=0.001,
+            metavar="SECONDS",
+            help="Run for so long; all times of the scenario change in proportion.",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="HOST:PORT",
+            help="Run the same on the brokers of another cluster, in turn.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds", min=1, metavar="N", help="With --compare: so many runs on each cluster."
+        ),
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            file_okay=False,
+            help="Write report.html, result.json and Locust's own locust.html there.",
+        ),
+    ] = None,
+    web: Annotated[
+        bool,
+        typer.Option("--web/--headless", help="Show Locust's page while it runs, on port 8089."),
+    ] = False,
+    keep_topics: Annotated[
+        bool, typer.Option("--keep-topics", help="Leave the topics of the run there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a scenario.
+
+    Exit code 0: every threshold held, and the log has what was acknowledged.
+    1: not so. 2: the scenario makes no sense. 3: no broker could be reached.
+    130: interrupted.
+
+    raylog loadtest steady --out report
+
+    raylog loadtest capacity --bootstrap kafka:9092 --processes 4
+    """
+    if show_list:
+        _list(as_json=as_json)
+        return
+    if scenario is None:
+        raise typer.BadParameter("expected a scenario; --list shows those that come with Raylog")
+    if processes and on_ray:
+        raise typer.BadParameter("expected --processes or --on-ray, found both")
+    if rounds > 1 and compare is None:
+        raise typer.BadParameter("--rounds goes with --compare")
+    check("loadtest", "raylog loadtest")
+    from raylog.loadtest import commanding
+    from raylog.loadtest.shipped import found
+
+    with _failures():
+        asked = commanding.Asked(
+            scenario=found(scenario, changes=changes or (), scale=scale, duration_s=duration_s),
+            bootstrap=bootstrap,
+            data=data,
+            address=address,
+            processes=processes,
+            on_ray=on_ray,
+            compare=compare,
+            rounds=rounds,
+            out=out,
+            web=web,
+            keep_topics=keep_topics,
+            security=client_settings(),
+        )
+        with Progress() as progress:
+            results = commanding.run(asked, _shower(progress))
+    _show(results, out, as_json=as_json)
+    raise typer.Exit(_exit_code(results))
+
+
+@app.command(name="diff")
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A.json", help="The result of a run.")],
+    second: Annotated[Path, typer.Argument(metavar="B.json", help="The result of another.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare runs of different scenarios, too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare two runs of one scenario: what differs by more than they vary.
+
+    raylog loadtest diff before/result.json after/result.json
+    """
+    check("loadtest", "raylog loadtest")
+    from dataclasses import asdict
+
+    from raylog.loadtest.report import diff as differences
+    from raylog.loadtest.report import print_diff, read_json
+
+    with _failures():
+        found = differences(read_json(first), read_json(second), force=force)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_diff(found)
+
+
+def _list(*, as_json: bool) -> None:
+    from raylog.loadtest.shipped import all_shipped
+
+    scenarios = all_shipped()
+    if as_json:
+        print_json([{"name": one.name, "question": one.question} for one in scenarios])
+    else:
+        rows = [(one.name, one.question, f"{one.duration_s:g} s") for one in scenarios]
+        print_table(None, ["scenario", "question", "takes#"], rows)
+
+
+def _shower(progress: Progress) -> Callable[[Shown], None]:
+    """Tells how a run goes: what happens always, and how fast it is only on a terminal."""
+    from raylog.loadtest.jobs import Said
+
+    is_terminal = sys.stderr.isatty()
+
+    def show(what: Shown) -> None:
+        if isinstance(what, Said):
+            print_done(what.text) if is_terminal else progress.tell(what.text)
+        elif is_terminal:
+            progress.tell(_line(what))
+
+    return show
+
+
+def _line(how: ProgressTold) -> str:
+    """How the last seconds were."""
+    p99 = "" if how.p99_ms is None else f", p99 {how.p99_ms:,.1f} ms"
+    lag = "" if how.lag is None else f", lag {how.lag:,}"
+    return (
+        f"{how.at_s:.0f} of {how.of_s:.0f} s: {how.operation} {how.per_s:,.0f}/s{p99}, "
+        f"{how.errors:,} errors{lag}"
+    )
+
+
+def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
+    from raylog.loadtest.report import print_result
+
+    if as_json:
+        found = [json.loads(one.model_dump_json()) for one in results]
+        print_json(found[0] if len(found) == 1 else found)
+    else:
+        for one in results:
+            print_result(one)
+    if out is not None:
+        print_done(f"report: {out / 'report.html'}")
+
+
+def _exit_code(results: list[Result]) -> int:
+    from raylog.loadtest.conducting import INTERRUPTED
+
+    if results[-1].failure == INTERRUPTED:
+        return EXIT_INTERRUPTED
+    return 0 if all(one.passed for one in results) else EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _failures() -> Iterator[None]:
+    """Failures of load tests as those of commands."""
+    from raylog.loadtest.conducting import RunFailed, RunUnreachable
+    from raylog.loadtest.report import BadResult, DifferentScenarios
+    from raylog.loadtest.scenario import BadScenario
+
+    try:
+        yield
+    except (BadScenario, BadResult, DifferentScenarios) as failure:
+        raise CommandFailed(str(failure), exit_code=EXIT_USAGE) from failure
+    except RunUnreachable as failure:
+        raise CommandFailed(str(failure), exit_code=EXIT_UNREACHABLE) from failure
+    except RunFailed as failure:
+        raise CommandFailed(str(failure)) from failure
+    except KeyboardInterrupt:
+        raise CommandFailed("interrupted", exit_code=EXIT_INTERRUPTED) from None

@@ -1,0 +1,209 @@
+"""`raylog loadtest` against a broker: every shipped scenario, briefly; and what may go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raylog.client import Admin
+from raylog.loadtest.report import read_json
+from raylog.loadtest.results import Result
+from raylog.loadtest.shipped import names
+from tests.conformance.conftest import EXTERNAL, Target
+
+COMMAND = [sys.executable, "-m", "raylog.cli", "loadtest"]
+LOCUSTFILE = Path(__file__).parents[2] / "loadtest" / "locustfile.py"
+MINE = """
+name = "mine"
+question = "Does it work?"
+duration_s = 4
+warmup_s = 1
+
+[topics.orders]
+
+[[users]]
+kind = "producer"
+topic = "orders"
+count = 3
+rate = 300
+
+[[users]]
+kind = "consumer"
+topic = "orders"
+count = 2
+"""
+
+
+@pytest.fixture
+def target(targets: Callable[[str], Target]) -> Target:
+    return targets("external" if EXTERNAL else "raylog-1")
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    return path
+
+
+def load(*arguments: object, expected: int = 0) -> str:
+    """What the command prints to standard output."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done.stdout
+
+
+def result(*arguments: object, expected: int = 0) -> Result:
+    """The result of a run."""
+    return Result.model_validate_json(load(*arguments, "--json", expected=expected))
+
+
+def requests(found: Result, operation: str) -> int:
+    (one,) = [one for one in found.operations if one.name == operation]
+    return sum(each.requests for each in one.intervals)
+
+
+def topics_left(target: Target, found: Result) -> list[str]:
+    with Admin(target.bootstrap) as admin:
+        return [name for name in admin.metadata().topics if name.endswith(found.run)]
+
+
+def groups_left(target: Target, found: Result) -> list[str]:
+    with Admin(target.bootstrap) as admin:
+        return [one.group_id for one in admin.list_groups() if one.group_id.endswith(found.run)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_shipped_scenarios(target: Target, name: str) -> None:
+    """Thresholds are left out: nothing is said about the speed of a machine that tests share."""
+    found = result(
+        *(name, "--bootstrap", target.bootstrap, "--duration", 3, "--scale", 0.3),
+        *("--set", "faults=[]", "--set", "thresholds=[]"),
+    )
+    assert found.passed
+    assert found.failure is None
+    assert found.audit.acknowledged > 0
+    assert found.audit.found >= found.audit.acknowledged
+    assert found.duration_s == pytest.approx(3, abs=0.2)
+    assert not topics_left(target, found)
+    assert not groups_left(target, found)
+
+
+def test_a_run_over_several_processes(target: Target, mine: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = result(mine, "--bootstrap", target.bootstrap, "--processes", 2, "--out", out)
+    assert [one.worker for one in found.generators] == [0, 1]
+    assert len({one.pid for one in found.generators}) == 2
+    assert requests(found, "produce") == found.audit.acknowledged == found.audit.found
+    assert requests(found, "produce") == pytest.approx(1_200, rel=0.1)
+    assert read_json(out / "result.json") == found
+    assert "<html" in (out / "report.html").read_text()
+    assert "<html" in (out / "locust.html").read_text()
+
+
+def test_thresholds_decide_the_exit_code(target: Target, mine: Path) -> None:
+    limit = "{operation = 'produce', percentile = 'p99_ms', max_ms = 0.001}"
+    found = result(
+        *(mine, "--bootstrap", target.bootstrap, "--set", f"thresholds=[{limit}]"), expected=1
+    )
+    (verdict,) = found.verdicts
+    assert not verdict.held
+    assert not found.audit.findings
+
+
+def test_a_run_that_is_interrupted_has_a_result(target: Target, mine: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, str(mine), "-b", target.bootstrap, "--duration", "60", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "has begun" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    process.stderr.close()
+    found = read_json(tmp_path / "result.json")
+    assert found.failure == "interrupted"
+    assert found.duration_s < 20
+    assert not topics_left(target, found)
+
+
+def test_a_worker_that_dies_fails_the_run(target: Target, mine: Path, tmp_path: Path) -> None:
+    endless = [*COMMAND, mine, "-b", target.bootstrap, "--duration", "60", "--out", tmp_path]
+    process = subprocess.Popen(
+        [*endless, "--processes", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "has begun" in line:
+            break
+    victim = workers_of(process.pid)[-1]
+    os.kill(victim, signal.SIGKILL)
+    assert process.wait(60) == 1
+    process.stderr.close()
+    found = read_json(tmp_path / "result.json")
+    assert found.failure == f"process {victim}, which made load, was ended by signal 9"
+    assert not found.audit.findings, "what the lost process had sent is not known"
+    assert not topics_left(target, found)
+
+
+def workers_of(pid: int) -> list[int]:
+    """Processes that a command has started, oldest first."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    children = [int(one) for one in text.split()]
+    assert len(children) >= 3, "one that leads the run, and two workers"
+    return children
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(target: Target, mine: Path) -> None:
+    command = [*COMMAND, str(mine), "-b", target.bootstrap, "--json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    found = [Result.model_validate_json(one.communicate(timeout=120)[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    assert len({one.run for one in found}) == 2
+    assert all(one.audit.found == one.audit.acknowledged > 0 for one in found)
+
+
+def test_clusters_are_compared_in_turn(target: Target, mine: Path, tmp_path: Path) -> None:
+    told = load(
+        *(mine, "--bootstrap", target.bootstrap, "--compare", target.bootstrap, "--rounds", 2),
+        *("--duration", 2, "--json", "--out", tmp_path),
+    )
+    assert [one["target"]["bootstrap"] for one in json.loads(told)] == [target.bootstrap] * 4
+    found = [read_json(tmp_path / f"result-{number}.json") for number in (1, 2, 3, 4)]
+    assert all(one.passed for one in found)
+    differences = json.loads(
+        load("diff", tmp_path / "result-1.json", tmp_path / "result-2.json", "--json")
+    )
+    assert {"changes", "notes"} <= set(differences)
+
+
+def test_locusts_own_command(target: Target, mine: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "-H", target.bootstrap]
+    done = subprocess.run(
+        [*command, "--headless", "--processes", "2"],
+        env={**os.environ, "RAYLOG_SCENARIO": str(mine), "RAYLOG_OUT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = read_json(tmp_path / "result.json")
+    assert found.passed
+    assert len(found.generators) == 2
+    assert requests(found, "produce") == found.audit.acknowledged > 0
+    assert requests(found, "end-to-end") > 0
