@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -149,8 +149,11 @@ malformed: $(STAMP) ## FRAMES=100000 malformed frames at a live gateway, then RE
 checker: $(STAMP) ## the history checker on a million operations: time and memory
 	$(PY) -m tests.checker.large
 
-loadtest: $(STAMP) ## Locust against HOST=127.0.0.1:9092
-	$(VENV)/bin/locust -f loadtest/locustfile.py --headless -u 12 -r 4 -t 30s -H $(or $(HOST),127.0.0.1:9092)
+loadtest: $(STAMP) ## a scenario on HOST=127.0.0.1:9092, or on an embedded broker: SCENARIO=steady; raylog loadtest --list
+	$(VENV)/bin/raylog loadtest $(or $(SCENARIO),steady) $(if $(HOST),--bootstrap $(HOST)) --out build/loadtest
+
+loadtest-agreement: $(STAMP) ## whether 4 processes and 3 Ray nodes measure what one process does, ROUNDS=5; on an idle machine, 20 minutes
+	$(PY) -m bench.load_agreement --rounds $(or $(ROUNDS),5)
 
 bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and Maven)
 	$(PY) -m bench

@@ -1,0 +1,195 @@
+"""The documents' page of scenarios: `python -m raylog.loadtest.scenario_page`, of the models."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from raylog.loadtest import scenario
+from raylog.loadtest.shipped import all_shipped
+
+PAGES = (
+    ("Scenario", "The top of the file.", (scenario.Scenario,)),
+    ("Topics", "`[topics.NAME]`.", (scenario.Topic,)),
+    (
+        "Users",
+        "`[[users]]`, with a `kind`. The rate of an entry is that of all its users together; "
+        "requests are due at that rate, whatever the answers take, and latency counts from then.",
+        (
+            scenario.ProducerUsers,
+            scenario.TransactionalUsers,
+            scenario.ConsumerUsers,
+            scenario.GroupUsers,
+            scenario.CatchUpUsers,
+            scenario.AdminUsers,
+            scenario.ConnectionUsers,
+        ),
+    ),
+    ("Sizes", "`size` of users that write.", (scenario.FixedSize, scenario.LognormalSize)),
+    (
+        "Keys",
+        "`keys` of users that write.",
+        (scenario.NoKeys, scenario.UniformKeys, scenario.ZipfKeys, scenario.HotPartition),
+    ),
+    (
+        "Shapes",
+        "`[shape]`, with a `kind`: which share of all rates is due at which time.",
+        (
+            scenario.Steady,
+            scenario.Ramp,
+            scenario.Stairs,
+            scenario.Spike,
+            scenario.Daily,
+            scenario.Sawtooth,
+        ),
+    ),
+    (
+        "Faults",
+        "`[[faults]]`. They are done only to a cluster that `raylog up` started on this machine; "
+        "what is killed comes back by itself.",
+        (scenario.Fault,),
+    ),
+    (
+        "Thresholds",
+        "`[[thresholds]]`. The warm-up is not judged. Of stairs the last step that held is judged.",
+        (scenario.Threshold,),
+    ),
+)
+_FAULTS = """\
+| fault | what is done |
+|---|---|
+| `kill-leader` | SIGKILL to all processes of the broker that leads partition 0 of the topic |
+| `kill-coordinator` | SIGKILL to the coordinator of the first group, or of the transactions |
+| `kill-controller` | SIGKILL to the controller |
+| `pause-broker` | SIGSTOP to all processes of the leader of partition 0, SIGCONT after `lasts_s` |
+| `roll` | `raylog brokers restart --all` |
+"""
+HEAD = """\
+# Scenarios
+
+A scenario is a TOML file that says what is loaded, how, and what must hold. Times are in seconds,
+sizes in bytes. Unknown fields are refused, and errors name the field. `--set users.0.rate=20000`
+changes a field for one run, `--scale 0.5` all rates, `--duration 30` the duration, with all times
+of the scenario in proportion. Lost, doubled, reordered and torn records fail every run; no
+threshold is needed for that.
+
+```toml
+name = "mine"
+question = "Is p99 below 50 ms at 5,000 records/s?"
+duration_s = 60
+
+[topics.orders]
+partitions = 6
+
+[[users]]
+kind = "producer"
+topic = "orders"
+count = 4
+rate = 5000
+
+[[thresholds]]
+operation = "produce"
+percentile = "p99_ms"
+max_ms = 50
+```
+
+Requests are counted by operation:
+
+| operation | what is timed |
+|---|---|
+| `produce` | a record, from its intended time to its acknowledgement |
+| `end-to-end` | a record, from its intended time until a consumer or a member of a group has it |
+| `transaction`, `abort` | from the intended time of a transaction's last record to its end |
+| `join`, `rebalance`, `commit` | of members of groups |
+| `catch-up`, `catch-up-poll` | a reading of the whole topic; a poll of it |
+| `create-topic`, `describe-topic`, `delete-topic` | of `admin` users |
+| `list-offsets`, `list-groups` | of `admin` users |
+| `connect` | a connection and a request for metadata |
+
+This page is made of the models: `python -m raylog.loadtest.scenario_page`.
+"""
+
+
+def markdown() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_shipped(), *_fields()])
+
+
+def _shipped() -> Iterator[str]:
+    yield "## Scenarios that come with Raylog\n"
+    yield "Rates fit a laptop with two cores; `--scale` is for other machines.\n"
+    yield "| scenario | question | takes |"
+    yield "|---|---|---|"
+    for one in all_shipped():
+        yield f"| `{one.name}` | {one.question} | {one.duration_s:g} s |"
+    yield ""
+
+
+def _fields() -> Iterator[str]:
+    for title, about, models in PAGES:
+        yield f"## {title}\n\n{about}\n"
+        if title == "Faults":
+            yield _FAULTS
+        for model in models:
+            yield from _model(model, is_alone=len(models) == 1)
+
+
+def _model(model: type[BaseModel], *, is_alone: bool) -> Iterator[str]:
+    if not is_alone:
+        yield f"### {_kind(model)}\n"
+    yield f"{inspect.cleandoc(model.__doc__ or '')}\n"
+    fields = {
+        name: field
+        for name, field in model.model_fields.items()
+        if not _names_the_kind(name, field)
+    }
+    if not fields:
+        return
+    yield "| field | default | meaning |"
+    yield "|---|---|---|"
+    for name, field in fields.items():
+        yield f"| `{name}` | {_default(field)} | {_meaning(field)} |"
+    yield ""
+
+
+def _names_the_kind(name: str, field: FieldInfo) -> bool:
+    return name in ("kind", "distribution") and len(get_args(field.annotation)) == 1
+
+
+def _kind(model: type[BaseModel]) -> str:
+    field = next(
+        field for name, field in model.model_fields.items() if name in ("kind", "distribution")
+    )
+    return f"`{get_args(field.annotation)[0]}`"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    if isinstance(field.default, BaseModel):
+        kind = getattr(field.default, "kind", None) or getattr(field.default, "distribution", "")
+        return f"`{kind}`"
+    if field.default is None or field.default in ({}, []):
+        return ""
+    return f"`{field.default}`"
+
+
+def _meaning(field: FieldInfo) -> str:
+    text = " ".join((field.description or "").split())
+    choices = _choices(field)
+    return f"{text} {choices}".strip() if choices else text
+
+
+def _choices(field: FieldInfo) -> str:
+    if get_origin(field.annotation) is not Literal:
+        return ""
+    return f"One of {', '.join(f'`{one}`' for one in get_args(field.annotation))}."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
