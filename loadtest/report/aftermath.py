@@ -22,14 +22,12 @@ _OPERATIONS_MAX = 3
 def aftermaths(result: Result) -> list[str]:
     """A sentence for each fault: what the most frequent operations saw of it."""
     faults = sorted((one for one in result.marks if one.kind == "fault"), key=lambda one: one.at_s)
-    if not faults:
-        return []
     frequent = sorted(
         result.operations, key=lambda one: -sum(each.requests for each in one.intervals)
     )[:_OPERATIONS_MAX]
-    ends = [fault.at_s for fault in faults[1:]] + [result.duration_s]
     told = []
-    for fault, end in zip(faults, ends, strict=True):
+    for place, fault in enumerate(faults):
+        end = faults[place + 1].at_s if place + 1 < len(faults) else result.duration_s
         seen = [_aftermath(fault, end, operation, result) for operation in frequent]
         if any(seen):
             told.append(f"At {fault.at_s:.0f} s: {fault.text}. {' '.join(filter(None, seen))}")

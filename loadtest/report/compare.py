@@ -1,12 +1,13 @@
 """Two runs of one scenario: what differs by more than the spread within the runs.
 
-Both runs are cut at the same times into blocks of at least 5 s, at most 20, without the warm-up and
-the seconds in which a generator was the limit. A figure's ratio is that of the whole runs. Its
-spread comes from drawing as many blocks as there are, with replacement, 1,000 times, the same for
-both runs (a paired bootstrap of blocks): the middle 99 % of these ratios. A block as a whole is
-drawn because seconds that follow each other are alike; the same for both because load and faults
-are the same at the same time. What a single stall decides, such as p99.9 or the maximum, has a wide
-spread, for good reason: whether it comes again is not known from one run.
+Both runs are cut at the same times into 5 to 10 blocks of at least 5 s, without the warm-up and the
+seconds in which a generator was the limit. A figure's ratio is that of the whole runs. Its spread
+comes from drawing as many blocks as there are, with replacement, 1,000 times, the same for both
+runs (a paired bootstrap of blocks): the middle 99 % of these ratios, made wider as Student's t is
+wider than the normal distribution, because there are few blocks. Whole blocks are drawn because
+seconds that follow each other are alike; the same for both because load and faults are the same at
+the same time. What a single stall decides, such as p99.9, has a wide spread, for good reason:
+whether it comes again is not known from one run.
 
 All this tells nothing of what differs from run to run (another leader, a cold cache): repeat runs,
 in turn, to see it.
@@ -14,6 +15,7 @@ in turn, to see it.
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -26,7 +28,7 @@ from raylog.loadtest.report.latencies import edge_ms, merged, on_grid
 from raylog.loadtest.report.series import judged_intervals, totals
 from raylog.loadtest.results import Interval, Operation, Result
 
-BLOCKS_MAX = 20
+BLOCKS_MAX = 10
 BLOCKS_MIN = 5
 BLOCK_S_MIN = 5
 DRAWS = 1000
@@ -35,6 +37,10 @@ RELEVANT = 0.02
 """A ratio nearer to 1 is "same", however certain it is."""
 SAME = 0.05
 """Where the whole spread is nearer to 1, figures are the same."""
+_T = {5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 9: 3.355, 10: 3.250}
+"""Of Student's t with one degree of freedom less than blocks: beyond it lie 0.5 % on each side."""
+_NORMAL = 2.576
+"""The same of the normal distribution."""
 _GRID = 100
 """Cells a decade: 2.3 % wide."""
 _FIGURES = {"p50 ms": 50.0, "p90 ms": 90.0, "p99 ms": 99.0, "p99.9 ms": 99.9}
@@ -146,13 +152,13 @@ def _changes(
     rates = [
         (_drawn(blocks_a.requests, often), _drawn(blocks_b.requests, often)) for often in draws
     ]
-    changes = [_change(in_a.name, _RATE, total_a.rate, total_b.rate, _spread(rates))]
+    changes = [_change(in_a.name, _RATE, total_a.rate, total_b.rate, _spread(rates, len(spans)))]
     found_a = [_percentiles(blocks_a, often) for often in draws]
     found_b = [_percentiles(blocks_b, often) for often in draws]
     for place, figure in enumerate(_FIGURES):
         pairs = [(x[place], y[place]) for x, y in zip(found_a, found_b, strict=True)]
         whole_a, whole_b = total_a.percentiles_ms[place], total_b.percentiles_ms[place]
-        changes.append(_change(in_a.name, figure, whole_a, whole_b, _spread(pairs)))
+        changes.append(_change(in_a.name, figure, whole_a, whole_b, _spread(pairs, len(spans))))
     return changes
 
 
@@ -209,12 +215,19 @@ def _at(blocks: _Blocks, often: Sequence[int], wanted: float) -> float:
     return low + (high - low) * inside
 
 
-def _spread(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float] | None:
-    ratios = sorted(b / a for a, b in pairs if a and b is not None)
+def _spread(
+    pairs: Sequence[tuple[float | None, float | None]], blocks: int
+) -> tuple[float, float] | None:
+    ratios = sorted(b / a for a, b in pairs if a and b)
     if not ratios or len(ratios) < len(pairs):
         return None
     left_out = int(len(ratios) * (1 - CONFIDENCE) / 2)
-    return ratios[left_out], ratios[-1 - left_out]
+    middle = ratios[len(ratios) // 2]
+    wider = _T[blocks] / _NORMAL * math.sqrt(blocks / (blocks - 1))
+    return (
+        middle * (ratios[left_out] / middle) ** wider,
+        middle * (ratios[-1 - left_out] / middle) ** wider,
+    )
 
 
 def _change(

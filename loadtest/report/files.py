@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import get_args
@@ -22,8 +23,8 @@ class BadResult(ValueError):
 
 
 def write_json(result: Result, path: Path) -> None:
-    """Write the file, without passwords. It is there whole or not at all."""
-    write_whole(path, without_secrets(result).model_dump_json())
+    """Write the file, without passwords, and without values of gauges that are no numbers."""
+    write_whole(path, cleaned(result).model_dump_json())
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -33,16 +34,20 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(unfinished, path)
 
 
-def without_secrets(result: Result) -> Result:
-    """The same, with other words in place of passwords: reports are passed on."""
+def cleaned(result: Result) -> Result:
+    """The same without passwords, for it is passed on, and without what JSON cannot hold."""
     users = [
         each.model_copy(
             update={"client": {name: _shown(name, each.client[name]) for name in each.client}}
         )
         for each in result.scenario.users
     ]
+    gauges = [
+        each.model_copy(update={"points": [one for one in each.points if math.isfinite(one[1])]})
+        for each in result.gauges
+    ]
     scenario = result.scenario.model_copy(update={"users": users})
-    return result.model_copy(update={"scenario": scenario})
+    return result.model_copy(update={"scenario": scenario, "gauges": gauges})
 
 
 def _shown(name: str, value: str | float) -> str | float:

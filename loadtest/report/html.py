@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs
 
 from raylog.loadtest.report import rounds, sections, words
 from raylog.loadtest.report.charts import Chart, run_charts, shared_layout
-from raylog.loadtest.report.files import without_secrets, write_whole
+from raylog.loadtest.report.files import cleaned, write_whole
 from raylog.loadtest.report.markup import Html, el, joined
 from raylog.loadtest.report.series import totals
 from raylog.loadtest.results import Result
@@ -28,7 +28,7 @@ from raylog.loadtest.results import Result
 def write_html(results: Sequence[Result], path: Path) -> None:
     """Write the report. Several results of one scenario are compared, by their targets."""
     assert results, "a report needs a run"
-    shown = [without_secrets(one) for one in results]
+    shown = [cleaned(one) for one in results]
     write_whole(path, _page(shown))
 
 

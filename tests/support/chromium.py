@@ -5,11 +5,12 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -32,9 +33,9 @@ _FLAGS = (
 class Page:
     """One page, and every request that it made."""
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
-        self._read = os.fdopen(read_fd, "rb")
-        self._write = os.fdopen(write_fd, "wb")
+    def __init__(self, read: BinaryIO, write: BinaryIO) -> None:
+        self._read = read
+        self._write = write
         self._unread = b""
         self._number = 0
         self._session: str | None = None
@@ -62,7 +63,8 @@ class Page:
             self.events.append(found)
 
     def open(self, path: Path) -> None:
-        """Load a file and wait for its load event."""
+        """Load a file and wait until it is there; events before are forgotten."""
+        self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
         while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
             self.events.append(self._next())
@@ -128,11 +130,6 @@ class Page:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def close(self) -> None:
-        """Close the pipes."""
-        self._read.close()
-        self._write.close()
-
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Page]:
@@ -140,26 +137,20 @@ def chromium(profile: Path) -> Iterator[Page]:
     assert CHROMIUM is not None, "tests are marked with needs_chromium"
     to_browser, write_fd = os.pipe()
     read_fd, from_browser = os.pipe()
-    os.set_inheritable(to_browser, True)
-    os.set_inheritable(from_browser, True)
     # The browser wants the pipes at descriptors 3 and 4.
-    moved = f"exec 3<&{to_browser} 4>&{from_browser}; exec \"$@\""
+    moved = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
     process = subprocess.Popen(
         ["/bin/bash", "-c", moved, "bash", CHROMIUM, *_FLAGS, f"--user-data-dir={profile}"],
         pass_fds=(to_browser, from_browser),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     os.close(to_browser)
     os.close(from_browser)
-    page = None
-    try:
-        page = Page(read_fd, write_fd)
-        yield page
-        page._session = None
-        page.call("Browser.close")
-    finally:
-        if page is not None:
-            page.close()
-        process.kill() if process.poll() is None and page is None else None
-        process.wait(30)
+    with os.fdopen(read_fd, "rb") as read, os.fdopen(write_fd, "wb") as write:
+        try:
+            yield Page(read, write)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # with its helpers
+            process.wait()

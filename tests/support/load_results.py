@@ -124,7 +124,7 @@ def result(
     made = scenario(duration_s=float(seconds))
     chance = random.Random(seed)
     thresholds = made.thresholds
-    found = {
+    found: dict[str, Any] = {
         "run": f"run-{seed}",
         "started": "2026-11-24T17:00:00Z",
         "duration_s": float(seconds),
@@ -214,18 +214,14 @@ def failed(**changed: Any) -> Result:
             examples=["orders-0@4711 and orders-0@4723: sender 1, sequence 9"],
         ),
     ]
-    return result(
-        **(
-            {
-                "findings": findings,
-                "verdicts": [Verdict(threshold=slow, found=83.2, held=False)],
-                "errors": {
-                    "NOT_ENOUGH_REPLICAS: expected 2 in-sync replicas, found 1": 310,
-                    "timed out after 30 s": 7,
-                },
-                "limited_by_generator": [(20.0, 26.0)],
-                "notes": ["The lag of group billing was read from the broker once a second."],
-            }
-            | changed
-        )
-    )
+    found: dict[str, Any] = {
+        "findings": findings,
+        "verdicts": [Verdict(threshold=slow, found=83.2, held=False)],
+        "errors": {
+            "NOT_ENOUGH_REPLICAS: expected 2 in-sync replicas, found 1": 310,
+            "timed out after 30 s": 7,
+        },
+        "limited_by_generator": [(20.0, 26.0)],
+        "notes": ["The lag of group billing was read from the broker once a second."],
+    }
+    return result(**(found | changed))

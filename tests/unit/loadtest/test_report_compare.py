@@ -1,0 +1,127 @@
+"""Two runs beside each other: what is told apart, what is not, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from raylog.loadtest.report import Change, Difference, DifferentScenarios, diff
+from raylog.loadtest.results import Operation, Result
+from tests.support import load_results
+
+SECONDS = 65
+
+
+def _run(*operations: Operation, **changed: Any) -> Result:
+    return load_results.result(
+        20, duration_s=float(SECONDS), operations=list(operations), **changed
+    )
+
+
+def _produce(seed: int, **changed: Any) -> Operation:
+    return load_results.operation("produce", SECONDS, seed=seed, **changed)
+
+
+def _found(difference: Difference, figure: str) -> Change:
+    (change,) = (each for each in difference.changes if each.figure == figure)
+    return change
+
+
+def test_a_run_is_the_same_as_itself() -> None:
+    run = _run(_produce(1))
+    difference = diff(run, run)
+    assert {each.says for each in difference.changes} == {"same"}
+    assert {each.ratio for each in difference.changes} == {1.0}
+    assert difference.notes == []
+
+
+def test_what_is_a_third_slower_is_worse_and_the_other_way_round_better() -> None:
+    quick, slow = _run(_produce(1)), _run(_produce(2, median_us=2_700))
+    for figure in ("p50 ms", "p90 ms", "p99 ms"):
+        change = _found(diff(quick, slow), figure)
+        assert change.says == "worse"
+        assert change.low is not None
+        assert change.high is not None
+        assert change.low < 1.35 < change.high
+        assert _found(diff(slow, quick), figure).says == "better"
+    assert _found(diff(quick, slow), "requests/s").says == "same"
+
+
+def test_less_throughput_is_worse() -> None:
+    a, b = _run(_produce(1)), _run(_produce(2, rate=16_000))
+    change = _found(diff(a, b), "requests/s")
+    assert change.says == "worse"
+    assert change.ratio == pytest.approx(0.8)
+    assert _found(diff(b, a), "requests/s").says == "better"
+
+
+def test_noise_alone_says_nothing() -> None:
+    runs = [_run(_produce(seed, noise=0.3)) for seed in range(8)]
+    said = [
+        each.says for a, b in zip(runs[::2], runs[1::2], strict=True) for each in diff(a, b).changes
+    ]
+    assert said.count("better") + said.count("worse") <= 1
+
+
+def test_one_stall_does_not_prove_that_the_tail_is_worse() -> None:
+    calm, stalled = _run(_produce(1)), _run(_produce(2, stall=(30, 3.0)))
+    change = _found(diff(calm, stalled), "p99.9 ms")
+    assert change.ratio is not None
+    assert change.ratio > 100
+    assert change.says == "unclear"
+
+
+def test_different_scenarios_are_refused_unless_forced() -> None:
+    a = _run(_produce(1))
+    b = _run(_produce(2), scenario=load_results.scenario(name="other", warmup_s=6.0))
+    with pytest.raises(DifferentScenarios, match="differ in name, duration_s, warmup_s"):
+        diff(a, b)
+    forced = diff(a, b, force=True)
+    assert forced.notes[0] == "the scenarios differ in name, duration_s, warmup_s"
+    assert forced.changes
+
+
+def test_short_runs_have_ratios_without_a_verdict() -> None:
+    run = load_results.result(20)
+    difference = diff(run, run)
+    assert {each.says for each in difference.changes} == {"unclear"}
+    assert {each.low for each in difference.changes} == {None}
+    assert difference.notes == [
+        "expected 25 s that can be judged in both runs, found fewer: no spread can be told"
+    ]
+
+
+def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:
+    a = _run(_produce(1))
+    b = _run(_produce(1), limited_by_generator=[(5.0, 50.0)])
+    difference = diff(a, b)
+    assert {each.low for each in difference.changes} == {None}
+    assert difference.notes[0].startswith(
+        "B: The generator, not the broker, was the limit for 45 s"
+    )
+
+
+def test_what_makes_a_comparison_unfair_is_told() -> None:
+    a = _run(_produce(1))
+    b = load_results.failed(
+        seconds=20,
+        duration_s=float(SECONDS),
+        operations=[
+            _produce(1, errors={"gone": 7}, stall=(10, 1.0)),
+            load_results.operation("join", 9),
+        ],
+        machine="a laptop",
+        limited_by_generator=[],
+    )
+    notes = diff(a, b).notes
+    assert notes[0].startswith("B failed: 3 records lost")
+    assert "the machine differs: AMD EPYC, 2 cores, 24 GiB, Linux 6.18 and a laptop" in notes
+    assert "produce: 0 failures in A, 7 in B" in notes
+    assert "join is only in B" in notes
+
+
+def test_an_operation_without_any_answer_has_no_ratio() -> None:
+    silent = Operation(name="produce", intended=1, errors={}, intervals=[])
+    difference = diff(_run(silent), _run(_produce(1)))
+    assert {(each.ratio, each.low, each.says) for each in difference.changes} == {
+        (None, None, "unclear")
+    }

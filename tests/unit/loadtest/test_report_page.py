@@ -1,0 +1,72 @@
+"""The report in a browser: it draws its charts, and asks the network for nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from raylog.loadtest.report import write_html
+from tests.support import load_results
+from tests.support.chromium import Page, chromium, needs_chromium
+
+DRAWN = """new Promise((done) => {
+  const look = () => waiting.length > 0 ? setTimeout(look, 10) : done([
+    document.querySelectorAll(".chart").length,
+    document.querySelectorAll(".chart.js-plotly-plot").length,
+    document.querySelectorAll(".chart .heatmaplayer image, .chart .hm image").length,
+    document.documentElement.scrollWidth,
+  ]);
+  look();
+})"""
+"""Places of charts, those that were drawn, heat maps, and the width of the page."""
+HOSTILE = "<img src='http://127.0.0.1:9/x'><a href='javascript:alert(1)'>x</a>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Page:  # type: ignore[misc]
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [390, 1200])
+def test_charts_are_drawn_without_the_network(browser: Page, tmp_path: Path, width: int) -> None:
+    result = load_results.failed(seconds=70, errors={HOSTILE: 3}, notes=[HOSTILE])
+    path = tmp_path / "run.html"
+    write_html([result], path)
+    browser.size(width, 800, mobile=width < 600)
+    browser.open(path)
+    places, drawn, heat_maps, page_width = browser.evaluate(DRAWN)
+    assert drawn == places > 10
+    assert heat_maps == 3
+    assert page_width <= width
+    assert [each for each in browser.requests if not each.startswith("data:")] == [path.as_uri()]
+    assert browser.complaints == []
+
+
+@needs_chromium
+def test_a_dark_page_has_dark_charts_that_print_light(browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    write_html([load_results.result(10)], path)
+    browser.media(scheme="dark")
+    browser.open(path)
+    browser.evaluate(DRAWN)
+    ground = "getComputedStyle(document.querySelector('.main-svg')).backgroundColor"
+    dark = browser.evaluate(ground)
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    printed = browser.evaluate(ground)
+    assert (dark, printed) == ("rgb(20, 24, 28)", "rgb(255, 255, 255)")
+
+
+@needs_chromium
+def test_runs_of_a_comparison_are_drawn_when_they_are_opened(browser: Page, tmp_path: Path) -> None:
+    path = tmp_path / "compared.html"
+    write_html([load_results.result(10, seed=seed) for seed in (1, 2)], path)
+    browser.open(path)
+    _, before, _, _ = browser.evaluate(DRAWN)
+    browser.evaluate(
+        "new Promise((done) => { const run = document.querySelector('details.run');"
+        " run.addEventListener('toggle', () => setTimeout(done, 0)); run.open = true; })"
+    )
+    _, after, _, _ = browser.evaluate(DRAWN)
+    assert 0 < before < after
+    assert browser.complaints == []

@@ -1,0 +1,132 @@
+"""What a run says in words."""
+
+import pytest
+
+from raylog.loadtest.report import words
+from raylog.loadtest.results import Audit, Finding, Mark, Verdict
+from raylog.loadtest.scenario import Threshold
+from tests.support import load_results
+
+
+def test_a_run_that_passed_says_what_held() -> None:
+    (reason,) = words.reasons(load_results.result(10))
+    assert reason.startswith("All 3 thresholds held, and each of the 200,000 acknowledged records")
+
+
+def test_without_thresholds_and_audit_little_is_said() -> None:
+    nothing = Audit(acknowledged=0, unanswered=0, found=0, findings=[])
+    run = load_results.result(10, verdicts=[], audit=nothing)
+    assert words.reasons(run) == ["No threshold was set. No record was audited."]
+
+
+def test_the_gravest_is_said_first() -> None:
+    run = load_results.failed(seconds=10, failure="a process that made load died")
+    assert words.reasons(run) == [
+        "a process that made load died",
+        "3 records lost: acknowledged, and not in the log",
+        "1 record doubled: in the log more than once",
+        "p99 of produce at most 50 ms: found 83.2 ms",
+    ]
+
+
+def test_every_kind_of_finding_has_words() -> None:
+    kinds = Finding.model_fields["kind"].annotation
+    assert set(words.FINDINGS) == set(kinds.__args__)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "found", "told"),
+    [
+        (
+            Threshold(operation="commit", percentile="p99.9_ms", max_ms=2000.0),
+            2400.0,
+            "p99.9 of commit at most 2,000 ms: found 2,400 ms",
+        ),
+        (
+            Threshold(operation="produce", errors_share=0.001),
+            0.0000001,
+            "failures of produce at most 0.1 %: found below 0.001 %",
+        ),
+        (
+            Threshold(lag_records=1000),
+            1200.0,
+            "lag of all groups at the end at most 1,000 records: found 1,200 records",
+        ),
+        (
+            Threshold(throughput_share=0.99),
+            0.98995,
+            "acknowledged of the intended records at least 99 %: found 98.995 %",
+        ),
+        (
+            Threshold(lag_records=0),
+            None,
+            "lag of all groups at the end at most 0 records: found nothing was measured",
+        ),
+    ],
+)
+def test_thresholds_in_words(threshold: Threshold, found: float | None, told: str) -> None:
+    assert words.verdict_text(Verdict(threshold=threshold, found=found, held=False)) == told
+
+
+def test_a_fault_is_answered_with_what_it_did_and_how_long() -> None:
+    run = load_results.result(100, errors={"timed out": 4})
+    (answer,) = words.answers(run)
+    assert answer.startswith(
+        "At 60 s: broker 1, leader of orders-0, was killed. produce took up to 3,"
+    )
+    assert "4 requests failed, and was back to normal after 3 s" in answer
+    assert "commit went on as before." in answer
+
+
+def test_a_fault_that_is_not_over_at_the_end_says_so() -> None:
+    run = load_results.result(70, stall=(60, 10.0))
+    assert "was not back to normal before the time was over" in words.answers(run)[0]
+
+
+def test_a_fault_in_the_warm_up_says_nothing() -> None:
+    mark = Mark(at_s=2.0, kind="fault", text="gone")
+    assert words.answers(load_results.result(10, stall=None, marks=[mark])) == []
+
+
+def test_stairs_are_answered_with_their_capacity() -> None:
+    stairs = load_results.scenario(shape={"kind": "stairs"})
+    held = load_results.result(10, scenario=stairs, marks=[], capacity=48_000.0)
+    assert words.answers(held) == ["The last step at which everything held was 48,000 records/s."]
+    none = load_results.result(10, scenario=stairs, marks=[])
+    assert words.answers(none) == ["No step held: already the first was too much."]
+
+
+def test_a_generator_that_was_the_limit_is_told() -> None:
+    assert words.generator_limit(load_results.result(10)) is None
+    long = load_results.result(10, limited_by_generator=[(1.0, 3.0), (5.0, 6.0)])
+    assert words.generator_limit(long) == (
+        "The generator, not the broker, was the limit for 3 s of 10 s: use more processes or "
+        "machines before you judge the broker by this run."
+    )
+
+
+def test_the_cost_of_the_generator_is_requests_over_its_cpu() -> None:
+    run = load_results.result(10, operations=[load_results.operation("produce", 10)])
+    cpu_s = sum(sum(each.cpu_share) for each in run.generators)
+    assert words.cost(run).requests_per_cpu_s == pytest.approx(200_000 / cpu_s)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.01234, "0.0123"),
+        (1.234, "1.23"),
+        (99.94, "99.9"),
+        (1234.5, "1,234"),
+        (1e9, "1,000,000,000"),
+    ],
+)
+def test_numbers(value: float | None, told: str) -> None:
+    assert words.number(value) == told
+
+
+@pytest.mark.parametrize(("value", "told"), [(45.0, "45 s"), (0.5, "0.5 s"), (125.0, "2 min 5 s")])
+def test_seconds(value: float, told: str) -> None:
+    assert words.seconds(value) == told
