@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from raylog.actors.plain_logs import plain
 from raylog.loadtest.report.latencies import edge_ms
 from raylog.loadtest.report.series import GRID, NAMES, Point, points, width_s
-from raylog.loadtest.results import Gauge, Mark, Result
+from raylog.loadtest.results import Gauge, Generator, Mark, Result
+from raylog.loadtest.scenario import ProducerUsers, Scenario, TransactionalUsers
+from raylog.loadtest.shapes import factor_at
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 """Okabe and Ito's: told apart by colour-blind readers, and in print by the dashes below."""
@@ -45,41 +47,45 @@ class Chart:
     height: int = 300
 
 
-def run_charts(result: Result, intended: Callable[[float], float] | None = None) -> list[Chart]:
-    """All charts of a run. `intended` tells how many records/s were meant at a time."""
+def run_charts(result: Result) -> list[Chart]:
+    """All charts of a run."""
     width = width_s(result.duration_s)
     series = {
         operation.name: points(operation, result.duration_s, width)
         for operation in result.operations
     }
-    charts = [*_throughput(series, width, intended), _failures(series, width)]
+    charts = [*_throughput(series, width, result.scenario), _failures(series, width)]
     for name, found in series.items():
         if any(point.requests for point in found):
             charts += [_percentiles(name, found), _heat(name, found, width)]
     lags = [one for one in result.gauges if _is_lag(one)]
     charts += _gauges(lags, width, GAUGES_MAX)
-    charts.append(_generators(result, width))
+    charts += _generators(result, width)
     metrics = [one for one in result.gauges if not _is_lag(one)]
     charts += _gauges(metrics, width, GAUGES_MAX)
     return charts
 
 
-def _throughput(
-    series: dict[str, list[Point]], width: int, intended: Callable[[float], float] | None
-) -> list[Chart]:
+def _throughput(series: dict[str, list[Point]], width: int, scenario: Scenario) -> list[Chart]:
     """Operations that are much rarer than others have a chart of their own."""
     sums = {name: sum(each.requests for each in found) for name, found in series.items()}
     rare = {name for name, sum_ in sums.items() if sum_ < _RARE * max(sums.values())}
     frequent = _rates(series, width, [name for name in series if name not in rare])
-    if intended is not None:
+    writing = sum(
+        users.rate
+        for users in scenario.users
+        if isinstance(users, ProducerUsers | TransactionalUsers)
+    )
+    if writing:
         times = [each.at_s for each in next(iter(series.values()), [])]
-        meant = line(0, "records, intended", [(at, intended(at + width / 2)) for at in times])
+        rates = [(at, writing * factor_at(scenario, at + width / 2)) for at in times]
+        meant = line(0, "records to be sent", rates)
         meant["line"] = {"color": "#7f7f7f", "width": 4, "dash": "dot"}
         frequent.insert(0, meant)
     charts = [per_second("Throughput", frequent, _THROUGHPUT)]
     if rare:
-        rates = _rates(series, width, [name for name in series if name in rare])
-        charts.append(per_second("Throughput of rarer operations", rates))
+        others = _rates(series, width, [name for name in series if name in rare])
+        charts.append(per_second("Throughput of rarer operations", others))
     return charts
 
 
@@ -177,24 +183,31 @@ def _is_lag(gauge: Gauge) -> bool:
     return "lag" in gauge.name.lower()
 
 
-def _generators(result: Result, width: int) -> Chart:
-    data = [
-        line(
-            number,
-            f"{generator.host}, process {generator.worker}",
-            _thinned(list(enumerate(generator.cpu_share)), width),
-        )
-        for number, generator in enumerate(result.generators[:_LINES_MAX])
-    ]
+def _generators(result: Result, width: int) -> list[Chart]:
+    shown = result.generators[:_LINES_MAX]
     left_out = len(result.generators) - _LINES_MAX
-    return Chart(
-        "Load on the generator, cores",
-        "What each process took that made the load. Near 1 it is the limit."
-        + (f" {left_out} processes are left out." if left_out > 0 else ""),
-        data,
-        {"yaxis": {"rangemode": "tozero"}},
-        height=220,
-    )
+    note = f" {left_out} processes are left out." if left_out > 0 else ""
+    return [
+        Chart(
+            "Load on the generator, cores",
+            f"What each process took that made the load. Near 1 it is the limit.{note}",
+            [_of_generator(one, one.cpu_share, number, width) for number, one in enumerate(shown)],
+            {"yaxis": {"rangemode": "tozero"}},
+            height=220,
+        ),
+        Chart(
+            "Lateness of the generator, ms",
+            f"How late it woke up users at most. Latencies count this time.{note}",
+            [_of_generator(one, one.late_ms, number, width) for number, one in enumerate(shown)],
+            {"yaxis": {"rangemode": "tozero"}},
+            height=220,
+        ),
+    ]
+
+
+def _of_generator(one: Generator, values: Sequence[float], number: int, width: int) -> Trace:
+    name = f"{one.host}, process {one.worker}"
+    return line(number, name, _thinned(list(enumerate(values)), width))
 
 
 def _gauges(gauges: Iterable[Gauge], width: int, most: int) -> list[Chart]:

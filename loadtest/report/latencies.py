@@ -8,22 +8,15 @@ from functools import lru_cache
 
 from hdrh.histogram import HdrHistogram
 
+from raylog.loadtest.histograms import LATENCY_US_MAX, new_histogram, value_of
 from raylog.loadtest.report.files import BadResult
 
-LOWEST_US = 1
-HIGHEST_US = 3_600_000_000
-_DIGITS = 3
 _US_IN_MS = 1000
-
-
-def empty() -> HdrHistogram:
-    """A histogram as results have them."""
-    return HdrHistogram(LOWEST_US, HIGHEST_US, _DIGITS)
 
 
 def merged(encoded: Iterable[str]) -> HdrHistogram:
     """All of them together, exactly; BadResult if one is not what results keep."""
-    total = empty()
+    total = new_histogram()
     for text in encoded:
         if text:
             _add(total, text)
@@ -37,8 +30,8 @@ def _add(total: HdrHistogram, text: str) -> None:
         raise BadResult(f"latencies are no HdrHistogram: {failure}") from failure
     if found.counts_len != total.counts_len:
         raise BadResult(
-            f"expected latencies from {LOWEST_US} to {HIGHEST_US:,} µs with {_DIGITS} digits, "
-            f"found {found.lowest_trackable_value} to {found.highest_trackable_value:,} with "
+            f"expected latencies up to {LATENCY_US_MAX:,} µs with {total.significant_figures} "
+            f"digits, found up to {found.highest_trackable_value:,} with "
             f"{found.significant_figures}"
         )
     total.add(found)
@@ -70,9 +63,4 @@ def edge_ms(cell: int, steps: int) -> float:
 
 @lru_cache(maxsize=8)
 def _cells(length: int, steps: int) -> list[int]:
-    values = empty()
-    assert values.counts_len == length, "all histograms have one form"
-    return [
-        int(math.log10(max(values.get_value_from_index(index), 1)) * steps)
-        for index in range(length)
-    ]
+    return [int(math.log10(max(value_of(index), 1)) * steps) for index in range(length)]

@@ -146,6 +146,7 @@ def result(
                 cores=2,
                 pid=100 + worker,
                 cpu_share=[chance.uniform(0.4, 0.6) for _ in range(seconds)],
+                late_ms=[chance.uniform(1, 5) for _ in range(seconds)],
                 lateness=encoded([chance.lognormvariate(6, 1) for _ in range(1000)]),
                 clock_offset_us=12 * worker,
                 clock_uncertainty_us=40,
