@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raylog.loadtest.report.latencies import merged, percentiles_ms
-from raylog.loadtest.report.series import judged_intervals
+from raylog.loadtest.report.series import by_frequency, judged_intervals
 from raylog.loadtest.results import Interval, Mark, Operation, Result
 
 _BEFORE_S = 30
 """How much of the time before a fault says what is usual."""
 _CALM_S = 5
 """For how long all must be as usual before the fault is over."""
+_USUAL_SHARE = 0.9
+"""Of the seconds before, those whose p99 is at most what is usual."""
 _USUAL_FACTOR = 2.0
-"""A second is as usual if its p99 is at most this multiple of the worst second before."""
+"""A second is as usual if its p99 is at most this multiple of that."""
 _STEADY_SHARE = 0.9
 """Of the seconds before, those that need requests; rarer operations say nothing."""
 _OPERATIONS_MAX = 3
@@ -22,9 +24,7 @@ _OPERATIONS_MAX = 3
 def aftermaths(result: Result) -> list[str]:
     """A sentence for each fault: what the most frequent operations saw of it."""
     faults = sorted((one for one in result.marks if one.kind == "fault"), key=lambda one: one.at_s)
-    frequent = sorted(
-        result.operations, key=lambda one: -sum(each.requests for each in one.intervals)
-    )[:_OPERATIONS_MAX]
+    frequent = by_frequency(result)[:_OPERATIONS_MAX]
     told = []
     for place, fault in enumerate(faults):
         end = faults[place + 1].at_s if place + 1 < len(faults) else result.duration_s
@@ -42,7 +42,8 @@ def _aftermath(fault: Mark, end_s: float, operation: Operation, result: Result) 
     span = first - max(first - _BEFORE_S, result.scenario.warmup_s)
     if not after or len(before) < max(span * _STEADY_SHARE, 1):
         return None
-    usual = max(_p99(one) or 0.0 for one in before)
+    sorted_ms = sorted(_p99(one) or 0.0 for one in before)
+    usual = sorted_ms[int(_USUAL_SHARE * (len(before) - 1))]
     over = _calm_from(after, usual)
     hit = [one for one in after if over is None or one.second < over]
     if not hit:
@@ -56,7 +57,7 @@ def _aftermath(fault: Mark, end_s: float, operation: Operation, result: Result) 
         if over is None
         else f"was back to normal after {over - first} s"
     )
-    return f"{operation.name} {took}{failed}, and {lasted} (normal p99: up to {usual:,.1f} ms)."
+    return f"{operation.name} {took}{failed}, and {lasted} (p99 before: {usual:,.1f} ms)."
 
 
 def _calm_from(after: Sequence[Interval], usual_ms: float) -> int | None:

@@ -14,7 +14,14 @@ from typing import Any
 
 from raylog.actors.plain_logs import plain
 from raylog.loadtest.report.latencies import edge_ms
-from raylog.loadtest.report.series import GRID, NAMES, Point, points, width_s
+from raylog.loadtest.report.series import (
+    GRID,
+    NAMES,
+    Point,
+    by_frequency,
+    points,
+    width_s,
+)
 from raylog.loadtest.results import Gauge, Generator, Mark, Result
 from raylog.loadtest.scenario import ProducerUsers, Scenario, TransactionalUsers
 from raylog.loadtest.shapes import factor_at
@@ -26,6 +33,9 @@ GAUGES_MAX = 24
 _LINES_MAX = 12
 _NAME_MAX = 80
 _RARE = 0.02
+"""Operations that are rarer than this share of the most frequent one."""
+_DENSE = 10
+"""Requests a point; with fewer a heat map says no more than percentiles."""
 _MEANINGS = {"produce": "produce (acknowledged)", "end-to-end": "end-to-end (received)"}
 _THROUGHPUT = (
     "Requests that succeeded, at the time at which they were meant to be made. Those of produce "
@@ -52,12 +62,15 @@ def run_charts(result: Result) -> list[Chart]:
     width = width_s(result.duration_s)
     series = {
         operation.name: points(operation, result.duration_s, width)
-        for operation in result.operations
+        for operation in by_frequency(result)
     }
     charts = [*_throughput(series, width, result.scenario), _failures(series, width)]
     for name, found in series.items():
-        if any(point.requests for point in found):
-            charts += [_percentiles(name, found), _heat(name, found, width)]
+        filled = [point.requests for point in found if point.requests]
+        if filled:
+            charts.append(_percentiles(name, found))
+        if sum(filled) >= _DENSE * len(filled) > 0:
+            charts.append(_heat(name, found, width))
     lags = [one for one in result.gauges if _is_lag(one)]
     charts += _gauges(lags, width, GAUGES_MAX)
     charts += _generators(result, width)
@@ -146,7 +159,7 @@ def _heat(name: str, found: Sequence[Point], width: int) -> Chart:
     return Chart(
         f"All latencies of {name}, ms",
         f"Each cell is {_span(width)} and a span of latencies; the darker (on a dark page: the "
-        "brighter), the more requests: see the scale at the right.",
+        "brighter), the more requests.",
         [
             {
                 "type": "heatmap",
@@ -172,7 +185,7 @@ def _scale(counts: Sequence[Sequence[int | None]]) -> dict[str, Any]:
     decades = [10**power for power in range(math.floor(math.log10(largest)) + 1)]
     ticks = decades if len(decades) > 1 else range(1, largest + 1)
     return {
-        "tickvals": [math.log10(tick) for tick in ticks],
+        "tickvals": [_log(tick) for tick in ticks],
         "ticktext": [f"{tick:,}" for tick in ticks],
         "thickness": 8,
         "xpad": 4,
@@ -254,7 +267,8 @@ def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) ->
     """A line; its number decides colour and dashes. Values are (s, value)."""
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines+markers" if _has_gaps(found) else "lines",
+        "marker": {"size": 4},
         "name": _label(name),
         "x": [_short(at) for at, _ in found],
         "y": [None if value is None else _short(value) for _, value in found],
@@ -264,6 +278,11 @@ def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) ->
             "width": 1.8,
         },
     }
+
+
+def _has_gaps(found: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether points stand alone, which a line alone would not show."""
+    return any(value is None for _, value in found)
 
 
 def _short(value: float) -> float:

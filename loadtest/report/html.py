@@ -21,7 +21,7 @@ from raylog.loadtest.report import rounds, sections, words
 from raylog.loadtest.report.charts import Chart, run_charts, shared_layout
 from raylog.loadtest.report.files import cleaned, write_whole
 from raylog.loadtest.report.markup import Html, el, joined
-from raylog.loadtest.report.series import totals
+from raylog.loadtest.report.series import by_frequency, totals
 from raylog.loadtest.results import Result
 
 
@@ -72,7 +72,7 @@ def _data(groups: Sequence[dict[str, Any]]) -> str:
 
 
 def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
-    found = [totals(operation, result) for operation in result.operations]
+    found = [totals(operation, result) for operation in by_frequency(result)]
     return joined(
         [
             sections.verdict(result),
@@ -114,17 +114,7 @@ def _legend(result: Result) -> str:
 def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[Html]:
     return [
         el("p", el("i", results[0].scenario.question)),
-        el(
-            "ul",
-            [
-                el(
-                    "li",
-                    el("b", "✔ passed" if one.passed else "✘ failed", class_=_passed(one)),
-                    f" {words.target_name(one)}, {one.started}: {' '.join(words.reasons(one))}",
-                )
-                for one in results
-            ],
-        ),
+        el("ul", [_outcome(one) for one in results]),
         el("h2", "Side by side"),
         rounds.side_by_side(results),
         _figures(rounds.overlays(results), shared_layout(results[0]), groups),
@@ -132,7 +122,7 @@ def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[H
         *(
             el(
                 "details",
-                el("summary", f"{number}. {words.target_name(one)}, {one.started}"),
+                el("summary", f"{number}. {words.target_name(one)}, {words.moment(one.started)}"),
                 _run(one, groups),
                 class_="run",
             )
@@ -141,8 +131,15 @@ def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[H
     ]
 
 
-def _passed(result: Result) -> str:
-    return "passed" if result.passed else "failed"
+def _outcome(result: Result) -> Html:
+    says = "✔ passed" if result.passed else "✘ failed"
+    told = f" {words.target_name(result)}, {words.moment(result.started)}: "
+    return el(
+        "li",
+        el("b", says, class_="passed" if result.passed else "failed"),
+        told,
+        " ".join(words.reasons(result)),
+    )
 
 
 def _figures(charts: Sequence[Chart], shared: dict[str, Any], groups: list[dict[str, Any]]) -> Html:

@@ -34,7 +34,7 @@ def what_was_run(result: Result) -> Html:
     scenario, target = result.scenario, result.target
     brokers = "1 broker" if target.brokers == 1 else f"{target.brokers} brokers"
     time = (
-        f"{result.started}, {words.seconds(result.duration_s)}, of which the first "
+        f"{words.moment(result.started)}, {words.seconds(result.duration_s)}, of which the first "
         f"{words.seconds(scenario.warmup_s)} are not judged"
     )
     found = [

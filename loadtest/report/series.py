@@ -64,6 +64,11 @@ def width_s(duration_s: float) -> int:
     return math.ceil(duration_s / POINTS_MAX)
 
 
+def by_frequency(result: Result) -> list[Operation]:
+    """The operations, the most frequent first."""
+    return sorted(result.operations, key=lambda one: -sum(each.requests for each in one.intervals))
+
+
 def points(operation: Operation, duration_s: float, width: int) -> list[Point]:
     """The run from its start to its end; seconds without requests count as 0."""
     groups: list[list[Interval]] = [[] for _ in range(math.ceil(duration_s / width))]

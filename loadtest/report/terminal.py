@@ -8,7 +8,7 @@ from raylog.actors.plain_logs import plain
 from raylog.cli.output import console, table
 from raylog.loadtest.report import words
 from raylog.loadtest.report.compare import Change, Difference
-from raylog.loadtest.report.series import Totals, totals
+from raylog.loadtest.report.series import Totals, by_frequency, totals
 from raylog.loadtest.results import Result
 
 WIDTH = 80
@@ -34,7 +34,7 @@ def print_result(result: Result) -> None:
     out.print(verdict, style=style)
     _print_lines(words.reasons(result), indent="  ")
     _print_lines(words.answers(result))
-    found = [totals(operation, result) for operation in result.operations]
+    found = [totals(operation, result) for operation in by_frequency(result)]
     out.print(table(None, _COLUMNS, [_row(each) for each in found]))
     _print_lines(_errors(result), indent="  ")
     _print_lines(_examples(result), indent="  ")

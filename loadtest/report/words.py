@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from raylog.loadtest.report.aftermath import aftermaths
 from raylog.loadtest.report.latencies import merged, percentiles_ms
@@ -168,9 +168,12 @@ def seconds(value: float) -> str:
     return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
-def targets(results: Sequence[Result]) -> list[str]:
-    """The targets in the order in which they first appear."""
-    return list(dict.fromkeys(target_name(one) for one in results))
+def moment(iso: str) -> str:
+    """A time of ISO 8601 to the second; anything else as it is."""
+    try:
+        return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return iso
 
 
 def target_name(result: Result) -> str:

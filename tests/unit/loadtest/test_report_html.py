@@ -87,7 +87,7 @@ def test_charts_are_what_plotly_knows(tmp_path: Path) -> None:
     for chart in group["charts"]:
         figure = go.Figure(data=chart["data"], layout=group["shared"] | chart["layout"])
         kinds += [trace.type for trace in figure.data]
-    assert kinds.count("heatmap") == 3
+    assert kinds.count("heatmap") == 2
     assert kinds.count("bar") == 1
     assert kinds.count("scatter") > 15
 

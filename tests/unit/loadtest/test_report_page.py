@@ -37,7 +37,7 @@ def test_charts_are_drawn_without_the_network(browser: Page, tmp_path: Path, wid
     browser.open(path)
     places, drawn, heat_maps, page_width = browser.evaluate(DRAWN)
     assert drawn == places > 10
-    assert heat_maps == 3
+    assert heat_maps == 2
     assert page_width <= width
     assert [each for each in browser.requests if not each.startswith("data:")] == [path.as_uri()]
     assert browser.complaints == []

@@ -130,3 +130,8 @@ def test_numbers(value: float | None, told: str) -> None:
 @pytest.mark.parametrize(("value", "told"), [(45.0, "45 s"), (0.5, "0.5 s"), (125.0, "2 min 5 s")])
 def test_seconds(value: float, told: str) -> None:
     assert words.seconds(value) == told
+
+
+def test_moments_are_told_to_the_second() -> None:
+    assert words.moment("2026-11-24T17:32:54.433311+01:00") == "2026-11-24 16:32:54 UTC"
+    assert words.moment("yesterday") == "yesterday"
