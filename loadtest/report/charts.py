@@ -67,7 +67,7 @@ def run_charts(result: Result) -> list[Chart]:
     charts = [*_throughput(series, width, result.scenario), _failures(series, width)]
     for name, found in series.items():
         filled = [point.requests for point in found if point.requests]
-        if filled:
+        if len(filled) > 1:
             charts.append(_percentiles(name, found))
         if sum(filled) >= _DENSE * len(filled) > 0:
             charts.append(_heat(name, found, width))

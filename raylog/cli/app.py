@@ -24,6 +24,7 @@ from raylog.cli import (
     rebalance,
     secret,
     sim,
+    sizing,
     status,
     topics,
     transactions,
@@ -82,6 +83,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(loadtest.app, name="loadtest")
 app.command(name="rebalance")(rebalance.rebalance)
 app.command(name="sim")(acting(sim.sim))
+app.command(name="sizing")(sizing.sizing)
 take_client_settings(app)
 
 

@@ -13,12 +13,16 @@ from typer.core import TyperCommand, TyperGroup
 from raylog.cli.app import app
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/load-tests/*.md")]
+)
 DOCUMENTS.remove(ROOT / "docs" / "RELIABILITY.md")  # tells of commands that there were, too
 FILES = sorted(one for one in (ROOT / "deploy").rglob("*") if one.is_file())
 _CODE = re.compile(r"`(raylog [^`]+)`|^\$ (.*\braylog .*)$", re.MULTILINE)
 _COMMAND = re.compile(r"(?<![\w./@-])raylog ([a-z](?:[^`|;&<>#()'\",\n]|,(?!\s))*)")
 """One command, up to where a shell would end it; quoted arguments are not looked at."""
+DEFAULTS = {"loadtest": "run"}
+"""Groups, and the command that a word stands for which is none of theirs."""
 COMMANDS = sorted(
     {
         (path.name, command.strip())
@@ -45,6 +49,8 @@ def test_commands_that_are_shown_exist_with_their_options() -> None:
 def _faults(root: object, name: str, shown: str) -> list[str]:
     found, words = root, shown.split()
     while isinstance(found, TyperGroup) and words and not words[0].startswith("-"):
+        if words[0] not in found.commands and found.name in DEFAULTS:
+            words = [DEFAULTS[found.name], *words]
         if words[0] not in found.commands:
             return [f"{name}: raylog {shown}: there is no command {words[0]}"]
         found, words = found.commands[words[0]], words[1:]

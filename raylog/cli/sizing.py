@@ -1,0 +1,138 @@
+"""`raylog sizing`: brokers, cores, disks and network for a load, from measured figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from raylog.cli.options import Json
+from raylog.cli.output import console, print_json, table
+from raylog.cli.sizing_plan import (
+    CPU_MARGIN,
+    DISK_MARGIN,
+    FIGURES,
+    NETWORK_MARGIN,
+    Load,
+    Machine,
+    Plan,
+    plan,
+)
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LARGEST = 1_000_000_000
+
+
+def sizing(
+    mb_s: Annotated[
+        float,
+        typer.Option(
+            "--mb-s", min=0.001, max=_LARGEST, help="MB/s of values written, at the peak."
+        ),
+    ],
+    partitions: Annotated[
+        int, typer.Option("--partitions", min=1, max=_LARGEST, help="Partitions of all topics.")
+    ] = 100,
+    connections: Annotated[
+        int, typer.Option("--connections", min=0, max=_LARGEST, help="Connections of clients.")
+    ] = 100,
+    replication: Annotated[
+        int, typer.Option("--replication", min=1, max=100, help="Copies of each partition.")
+    ] = 3,
+    retention: Annotated[
+        str, typer.Option("--retention", metavar="7d", help="How long records are kept: 12h, 7d.")
+    ] = "7d",
+    readers: Annotated[
+        float,
+        typer.Option("--readers", min=0, max=_LARGEST, help="How often each record is read."),
+    ] = 1.0,
+    batch_kib: Annotated[
+        float,
+        typer.Option(
+            "--batch-kib", min=0.1, max=16_384, help="KiB of a producer's batch for a partition."
+        ),
+    ] = 16.0,
+    mean_share: Annotated[
+        float,
+        typer.Option(
+            "--mean-share", min=0.001, max=1, help="What is written on average, of the peak."
+        ),
+    ] = 1.0,
+    cores: Annotated[
+        int, typer.Option("--cores", min=1, max=1024, help="Cores of a broker's machine.")
+    ] = 4,
+    disk_gb: Annotated[
+        float | None,
+        typer.Option(
+            "--disk-gb",
+            min=1,
+            max=_LARGEST,
+            help="GB of a broker's disks. Default: what is needed.",
+        ),
+    ] = None,
+    network_gbit_s: Annotated[
+        float,
+        typer.Option("--network-gbit", min=0.01, max=10_000, help="Gbit/s of a broker's network."),
+    ] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Reckon how many brokers a load needs, from measured figures.
+
+    raylog sizing --mb-s 50 --partitions 2000 --connections 500 --retention 7d
+
+    One broker may be lost. docs/sizing.md tells of the figures and the margins.
+    """
+    load = Load(
+        mb_s=mb_s,
+        partitions=partitions,
+        connections=connections,
+        replication=replication,
+        retention_s=_seconds(retention),
+        readers=readers,
+        batch_kib=batch_kib,
+        mean_share=mean_share,
+    )
+    machine = Machine(cores=cores, disk_gb=disk_gb, network_gbit_s=network_gbit_s)
+    found = plan(load, machine)
+    if as_json:
+        figures = {name: asdict(figure) for name, figure in FIGURES.items()}
+        asked = {"load": asdict(load), "machine": asdict(machine)}
+        print_json(asdict(found) | asked | {"figures": figures})
+    else:
+        _show(found, load)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(
+            f"expected 90m, 12h or 7d, found {text!r}", param_hint="--retention"
+        )
+    return float(int(found[1]) * _UNITS_S[found[2]])
+
+
+def _show(found: Plan, load: Load) -> None:
+    why = {
+        "replication": f"{load.replication} copies",
+        "cores": "the cores",
+        "disk": "the disks",
+        "network": "the network",
+    }[found.decided_by]
+    rows = [
+        ("brokers", f"{found.brokers}", f"decided by {why}; one may be lost"),
+        ("cores", f"{found.cores:,.1f}", f"of all together; × {CPU_MARGIN:g}"),
+        ("disk", f"{found.disk_gb:,.0f} GB", f"each, when one is lost; × {DISK_MARGIN:g}"),
+        ("disk, written", f"{found.disk_mb_s:,.0f} MB/s", "each, when one is lost"),
+        (
+            "network",
+            f"{found.network_gbit_s:,.2f} Gbit/s",
+            f"each, when one is lost; × {NETWORK_MARGIN:g}",
+        ),
+        ("memory", f"{found.memory_mib:,.0f} MiB", "each, beside the page cache"),
+    ]
+    console().print(table(None, ["", "needed#", ""], rows))
+    for note in found.notes:
+        console().print(note, markup=False)
+    console().print("Measured on two cores of one kind of machine: load-test your own.")
