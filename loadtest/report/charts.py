@@ -10,6 +10,8 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from raylog.actors.plain_logs import plain
@@ -32,6 +34,8 @@ _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GAUGES_MAX = 24
 _LINES_MAX = 12
 _NAME_MAX = 80
+_GAP = 2.5
+"""So many times as long as usual between two values of a metric is a gap."""
 _RARE = 0.02
 """Operations that are rarer than this share of the most frequent one."""
 _DENSE = 10
@@ -241,7 +245,7 @@ def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
         f"{name}, {unit}" if unit else name,
         f"The {_LINES_MAX} largest; {left_out} more are left out." if left_out > 0 else "",
         [
-            line(number, _labels(gauge), _thinned(gauge.points, width))
+            line(number, _labels(gauge), _broken(_thinned(gauge.points, width)))
             for number, gauge in enumerate(found[:_LINES_MAX])
         ],
         {"yaxis": {"rangemode": "tozero"}},
@@ -257,6 +261,18 @@ def _thinned(found: Sequence[tuple[float, float]], width: int) -> list[tuple[flo
         if place not in largest or value > largest[place][1]:
             largest[place] = (at, value)
     return list(largest.values())
+
+
+def _broken(found: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:
+    """A line with gaps: where nothing was told for a while, nothing is drawn."""
+    steps = [after[0] - before[0] for before, after in pairwise(found)]
+    usual = median(steps) if steps else 0.0
+    drawn: list[tuple[float, float | None]] = list(found[:1])
+    for step, point in zip(steps, found[1:], strict=True):
+        if step > _GAP * usual:
+            drawn.append((point[0] - step / 2, None))
+        drawn.append(point)
+    return drawn
 
 
 def _labels(gauge: Gauge) -> str:

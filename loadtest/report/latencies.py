@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from raylog.loadtest.histograms import LATENCY_US_MAX, new_histogram, value_of
+from raylog.loadtest.histograms import LATENCY_US_MAX, Numbers, new_histogram, values_of
 from raylog.loadtest.report.files import BadResult
 
 _US_IN_MS = 1000
@@ -47,13 +48,12 @@ def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[flo
 
 def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:
     """How many lie in each cell of a grid with `steps` cells a decade; cell 0 begins at 1 µs."""
-    cells = _cells(histogram.counts_len, steps)
-    found: dict[int, int] = {}
-    for index, count in enumerate(histogram.counts[: histogram.counts_len]):
-        if count:
-            cell = cells[index]
-            found[cell] = found.get(cell, 0) + count
-    return found
+    counts: Numbers = np.frombuffer(histogram.counts, np.int64)
+    (filled,) = np.nonzero(counts)
+    cells, places = np.unique(_cells(len(counts), steps)[filled], return_inverse=True)
+    sums = np.zeros(len(cells), np.int64)
+    np.add.at(sums, places, counts[filled])
+    return dict(zip(cells.tolist(), sums.tolist(), strict=True))
 
 
 def edge_ms(cell: int, steps: int) -> float:
@@ -62,5 +62,8 @@ def edge_ms(cell: int, steps: int) -> float:
 
 
 @lru_cache(maxsize=8)
-def _cells(length: int, steps: int) -> list[int]:
-    return [int(math.log10(max(value_of(index), 1)) * steps) for index in range(length)]
+def _cells(length: int, steps: int) -> Numbers:
+    """The cell of each index of a histogram."""
+    values = np.maximum(values_of(np.arange(length)), 1)
+    cells: Numbers = (np.log10(values) * steps).astype(np.int64)
+    return cells

@@ -12,7 +12,7 @@ import pytest
 from raylog.loadtest.report import write_html
 from raylog.loadtest.report.charts import run_charts, shared_layout
 from raylog.loadtest.report.series import POINTS_MAX
-from raylog.loadtest.results import Finding, Mark, Operation, Result
+from raylog.loadtest.results import Finding, Gauge, Mark, Operation, Result
 from tests.support import load_results
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'\x1b[2J\u202e"
@@ -101,6 +101,20 @@ def test_every_chart_has_its_place_and_the_faults(tmp_path: Path) -> None:
     lines = [each for each in group["shared"]["shapes"] if each["type"] == "line"]
     assert [each["x0"] for each in lines] == [60.0, 62.4]
     assert [each["text"] for each in group["shared"]["annotations"]] == ["<b>1</b>", "<b>2</b>"]
+
+
+def test_a_broker_that_told_nothing_for_a_while_has_a_gap() -> None:
+    points = [(0.0, 1.0), (5.1, 1.0), (10.0, 1.0), (30.0, 2.0), (35.2, 2.0)]
+    gauge = Gauge(name="memory", labels={"broker": "1"}, unit="bytes", points=points)
+    (chart,) = (
+        one
+        for one in run_charts(load_results.result(40, gauges=[gauge]))
+        if one.title == "memory, bytes"
+    )
+    (trace,) = chart.data
+    assert trace["name"] == "broker 1"
+    assert trace["x"] == [0.0, 5.1, 10.0, 20.0, 30.0, 35.2]
+    assert trace["y"] == [1.0, 1.0, 1.0, None, 2.0, 2.0]
 
 
 def test_the_verdict_comes_first_and_in_words(tmp_path: Path) -> None:
