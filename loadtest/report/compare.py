@@ -25,7 +25,7 @@ from typing import Literal
 
 from raylog.loadtest.report import words
 from raylog.loadtest.report.latencies import edge_ms, merged, on_grid
-from raylog.loadtest.report.series import judged_intervals, totals
+from raylog.loadtest.report.series import by_frequency, judged_intervals, totals
 from raylog.loadtest.results import Interval, Operation, Result
 
 BLOCKS_MAX = 10
@@ -110,7 +110,7 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
     in_b = {operation.name: operation for operation in b.operations}
     changes = [
         change
-        for operation in a.operations
+        for operation in by_frequency(a)
         if (other := in_b.get(operation.name)) is not None
         for change in _changes(a, operation, b, other, spans)
     ]

@@ -117,7 +117,7 @@ def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[H
         el("ul", [_outcome(one) for one in results]),
         el("h2", "Side by side"),
         rounds.side_by_side(results),
-        _figures(rounds.overlays(results), shared_layout(results[0]), groups),
+        _figures(rounds.overlays(results), _shared_by_all(results), groups),
         el("h2", "Each run"),
         *(
             el(
@@ -129,6 +129,13 @@ def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[H
             for number, one in enumerate(results, start=1)
         ),
     ]
+
+
+def _shared_by_all(results: Sequence[Result]) -> dict[str, Any]:
+    """Faults of the first run, which are those of all; not what one generator could not do."""
+    longest = max(one.duration_s for one in results)
+    first = results[0].model_copy(update={"limited_by_generator": [], "duration_s": longest})
+    return shared_layout(first)
 
 
 def _outcome(result: Result) -> Html:

@@ -11,7 +11,7 @@ from raylog.loadtest.report import words
 from raylog.loadtest.report.charts import Chart, line, per_second
 from raylog.loadtest.report.compare import SAME, Change, Difference, diff
 from raylog.loadtest.report.markup import Html, el, joined, table
-from raylog.loadtest.report.series import NAMES, points, width_s
+from raylog.loadtest.report.series import NAMES, by_frequency, points, width_s
 from raylog.loadtest.results import Result
 
 _DASHES = ("solid", "dot", "dash", "longdash", "dashdot")
@@ -48,7 +48,7 @@ def side_by_side(results: Sequence[Result]) -> Html:
         [
             joined(
                 [
-                    el("h3", f"{other.name} compared with {first.name}"),
+                    el("h3", f"{other.name} (B) compared with {first.name} (A)"),
                     _pair(first, other),
                 ]
             )
@@ -63,7 +63,7 @@ def _pair(a: Target, b: Target) -> Html:
         [
             el("p", _method(len(rounds))),
             table(
-                ["operation", "figure", f"{a.name}#", f"{b.name}#", "ratio#", "spread#", "verdict"],
+                ["operation", "figure", "A#", "B#", "B / A#", "spread#", "B is"],
                 [_row(changes) for changes in _matched(rounds)],
             ),
             _notes(rounds),
@@ -72,13 +72,12 @@ def _pair(a: Target, b: Target) -> Html:
 
 
 def _method(rounds: int) -> str:
-    told = "A ratio is the second figure to the first; the verdict is on the second. "
     if rounds == 1:
-        return told + (
+        return (
             "There is one run of each: the spread of a ratio (99 %) comes from blocks of seconds "
             "within the two runs. Runs of the same may differ by more; several rounds show that."
         )
-    return told + (
+    return (
         f"There are {rounds} rounds: figures are medians over the rounds, with the smallest and "
         "the largest; a ratio is the median of the ratios within rounds, its spread the smallest "
         "and the largest of these."
@@ -135,14 +134,19 @@ def _several(found: Sequence[float | None]) -> str:
 
 
 def _notes(rounds: Sequence[Difference]) -> Html:
-    told = list(dict.fromkeys(note for one in rounds for note in one.notes))
+    """What is to be known of each round."""
+    told = [
+        note if len(rounds) == 1 else f"Round {number}: {note}"
+        for number, one in enumerate(rounds, start=1)
+        for note in one.notes
+    ]
     return el("ul", [el("li", note) for note in told]) if told else Html("")
 
 
 def overlays(results: Sequence[Result]) -> list[Chart]:
     """Throughput and latency of each operation, a colour for each target, a line for each run."""
     width = max(width_s(one.duration_s) for one in results)
-    names = list(dict.fromkeys(each.name for one in results for each in one.operations))
+    names = list(dict.fromkeys(each.name for one in results for each in by_frequency(one)))
     return [chart for name in names for chart in _overlays(name, results, width)]
 
 

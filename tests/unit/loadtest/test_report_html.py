@@ -161,7 +161,7 @@ def test_rounds_of_two_targets_are_compared_with_their_spread(tmp_path: Path) ->
     path = tmp_path / "compared.html"
     write_html(results, path)
     page = _page(path)
-    assert "Apache Kafka at Apache Kafka:9092 compared with Raylog at Raylog:9092" in page
+    assert "Apache Kafka at Apache Kafka:9092 (B) compared with Raylog at Raylog:9092 (A)" in page
     assert "There are 3 rounds" in page
     rows = re.findall(r"<tr><td.*?</tr>", page)
     (p50,) = (each for each in rows if "p50 ms" in each)
@@ -178,7 +178,7 @@ def test_repeated_runs_of_one_target_are_told_apart(tmp_path: Path) -> None:
     results = [load_results.result(40, seed=seed, stall=None) for seed in (1, 2)]
     path = tmp_path / "compared.html"
     write_html(results, path)
-    assert "run 2: run-2 compared with run 1: run-1" in _page(path)
+    assert "run 2: run-2 (B) compared with run 1: run-1 (A)" in _page(path)
 
 
 def test_a_run_without_anything_has_a_report(tmp_path: Path) -> None:
