@@ -22,9 +22,14 @@ class BadResult(ValueError):
     """A file that is not the JSON of a run, or one of a newer build; the message names both."""
 
 
+def as_json(result: Result) -> str:
+    """A result without passwords, and without values of gauges that are no numbers."""
+    return cleaned(result).model_dump_json()
+
+
 def write_json(result: Result, path: Path) -> None:
-    """Write the file, without passwords, and without values of gauges that are no numbers."""
-    write_whole(path, cleaned(result).model_dump_json())
+    """Write what `as_json` makes."""
+    write_whole(path, as_json(result))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -250,10 +250,11 @@ def _line(how: ProgressTold) -> str:
 
 
 def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
+    from raylog.loadtest.report import as_json as told
     from raylog.loadtest.report import print_result
 
     if as_json:
-        found = [json.loads(one.model_dump_json()) for one in results]
+        found = [json.loads(told(one)) for one in results]
         print_json(found[0] if len(found) == 1 else found)
     else:
         for one in results:
