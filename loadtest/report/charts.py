@@ -214,7 +214,7 @@ def _generators(result: Result, width: int) -> list[Chart]:
         ),
         Chart(
             "Lateness of the generator, ms",
-            f"How late it woke up users at most. Latencies count this time.{note}",
+            f"How late it woke up users, p99 of each second. Latencies count this time.{note}",
             [_of_generator(one, one.late_ms, number, width) for number, one in enumerate(shown)],
             {"yaxis": {"rangemode": "tozero"}},
             height=220,

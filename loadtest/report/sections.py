@@ -134,10 +134,11 @@ def audit(result: Result) -> Html:
     """What was acknowledged, beside what is in the log."""
     found = result.audit
     told = (
-        f"{found.acknowledged:,} records were acknowledged, {found.found:,} of the run's were "
-        f"found in the log. Of {found.unanswered:,} the producer does not know whether they were "
-        "written."
+        f"{found.acknowledged:,} records were acknowledged, {found.found:,} records of the run "
+        "were found in the log."
     )
+    if found.unanswered:
+        told += f" {found.unanswered:,} were never answered: they may be there or not."
     if not found.findings:
         return el("p", f"{told} Nothing is wrong.")
     return joined(
