@@ -48,9 +48,11 @@ def test_commands_that_are_shown_exist_with_their_options() -> None:
 
 def _faults(root: object, name: str, shown: str) -> list[str]:
     found, words = root, shown.split()
-    while isinstance(found, TyperGroup) and words and not words[0].startswith("-"):
+    while isinstance(found, TyperGroup) and words:
         if words[0] not in found.commands and found.name in DEFAULTS:
             words = [DEFAULTS[found.name], *words]
+        if words[0].startswith("-"):
+            break
         if words[0] not in found.commands:
             return [f"{name}: raylog {shown}: there is no command {words[0]}"]
         found, words = found.commands[words[0]], words[1:]
