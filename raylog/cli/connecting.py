@@ -54,8 +54,8 @@ def take_client_settings(app: typer.Typer) -> None:
             take_client_settings(group.typer_instance)
 
 
-def client_settings() -> dict[str, str]:
-    """What the options of the command say that is running."""
+def given_settings() -> dict[str, str]:
+    """What -X and --client-config of the command say that is running, by Kafka's names."""
     return {name: str(value) for name, value in _settings.get().items() if name != _SERVERS}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raylog.cli.connecting import client_settings
+from raylog.cli.connecting import given_settings
 from raylog.cli.failures import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -178,7 +178,7 @@ def run(
             out=out,
             web=web,
             keep_topics=keep_topics,
-            security=client_settings(),
+            security=given_settings(),
         )
         with Progress() as progress:
             results = commanding.run(asked, _shower(progress))
