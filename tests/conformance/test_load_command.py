@@ -140,9 +140,9 @@ def test_a_run_that_is_interrupted_has_a_result(target: Target, mine: Path, tmp_
 
 
 def test_a_worker_that_dies_fails_the_run(target: Target, mine: Path, tmp_path: Path) -> None:
-    endless = [*COMMAND, mine, "-b", target.bootstrap, "--duration", "60", "--out", tmp_path]
+    endless = [*COMMAND, str(mine), "-b", target.bootstrap, "--duration", "60"]
     process = subprocess.Popen(
-        [*endless, "--processes", "2"],
+        [*endless, "--processes", "2", "--out", str(tmp_path)],
         stderr=subprocess.PIPE,
         text=True,
     )

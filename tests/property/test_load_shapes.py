@@ -21,7 +21,9 @@ shapes = st.one_of(
     st.builds(dict, kind=st.just("daily"), low=shares, period_s=times),
     st.builds(dict, kind=st.just("sawtooth"), low=shares, period_s=times),
 )
-faults = st.builds(dict, kind=st.sampled_from(["roll", "kill-controller"]), at_s=times)
+faults: st.SearchStrategy[dict[str, object]] = st.builds(
+    dict, kind=st.sampled_from(["roll", "kill-controller"]), at_s=times
+)
 
 
 @st.composite
@@ -65,8 +67,8 @@ def test_a_course(scenario: Scenario, verdicts: list[bool], tick_s: float) -> No
     assert sum(isinstance(one, End) for one in seen) == 1
     assert [number for number, _ in judged] == list(range(len(judged)))
     assert all(held for _, held in judged[:-1]), "the first step that breaks is the last"
-    held = [number for number, held in judged if held]
-    assert course.capacity == (held[-1] + 1 if held else None)
+    steps_held = [number for number, held in judged if held]
+    assert course.capacity == (steps_held[-1] + 1 if steps_held else None)
     loads = [one.factor for one in seen if isinstance(one, SetLoad)]
     assert all(factor >= 0 for factor in loads)
     assert all(first != second for first, second in itertools.pairwise(loads))

@@ -117,15 +117,16 @@ def test_stairs_end_at_the_first_step_that_breaks() -> None:
         (72, Judge(Step(2, 3.0, 50.0, 70.0))),
         (72, End()),
     ]
+    held = course.held
+    assert held == Step(1, 2.0, 30.0, 50.0)
+    assert held.judged_from_s == 35
     assert course.capacity == 200
-    assert course.held == Step(1, 2.0, 30.0, 50.0)
-    assert course.held.judged_from_s == 35
 
 
 def test_stairs_whose_first_step_breaks_have_no_capacity() -> None:
     course = Course(scenario({"kind": "stairs", "start": 1, "step": 1, "hold_s": 20}))
     seen = play(course, 120, lambda _: False)
-    assert seen[-1] == (32, End("the first step, 1 of the rates, did not hold"))
+    assert seen[-1:] == [(32, End("the first step, 1 of the rates, did not hold"))]
     assert course.capacity is None
 
 
