@@ -12,7 +12,7 @@ from time import monotonic
 
 import numpy as np
 
-from raylog.client import EARLIEST, ConsumedRecords, Consumer, TopicPartition
+from raylog.client import EARLIEST, LATEST, Admin, ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.findings import Findings, seen_by_both
 from raylog.loadtest.ledger import read
 from raylog.loadtest.reading import examine
@@ -20,8 +20,10 @@ from raylog.loadtest.reconcile import PartitionAudit
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Audit, Finding
 
-STALLED_S = 60.0
-"""The audit gives up when it has read nothing for so long and is not at the end."""
+STALLED_S = 90.0
+"""The audit gives up when it has read nothing for so long and is not at the end.
+
+A transaction whose producer has died is open until it times out, after 60 s by default."""
 _POLL_MS = 500.0
 _POLL_RECORDS = 20_000
 _SETTLED_AT = 100_000
@@ -67,6 +69,7 @@ class RunAudit:
             for key in self._consumer.partitions_for(topic)
         }
         self._consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
+        self._admin = Admin(settings)
 
     def add(self, taken: bytes) -> None:
         """What `Ledger.take` of some process returned."""
@@ -125,11 +128,17 @@ class RunAudit:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        self._admin.close()
 
     def look_at_ends(self) -> None:
-        """Ask for the ends of all partitions: they never move back."""
-        for key, end in self._consumer.end_offsets(list(self._partitions)).items():
-            of = self._partitions[key]
+        """Ask for the ends of all partitions: they never move back.
+
+        These are high watermarks. What is readable may end before them for a while: a commit is
+        answered before its marker is in every partition.
+        """
+        ends = self._admin.list_offsets(dict.fromkeys(self._partitions, LATEST))
+        for key, found in ends.items():
+            of, end = self._partitions[key], found.offset
             if end < of.end:
                 self.findings.add("wrong-offset", f"{of.where}: the end was {of.end}, is {end}")
             of.end = max(of.end, end)
