@@ -51,7 +51,6 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
     def on_start(self) -> None:
         """The first reading begins when the scenario says so."""
         super().on_start()
-        self._begin_us = self.local.started_us + int(self.entry.starts_s * _US_PER_S)
         self._ends: dict[TopicPartition, int] = {}
 
     def begin(self) -> None:
@@ -63,8 +62,9 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
     def step(self) -> None:
         """Read on, or begin again."""
         now_us = self.local.clock.now_us()
-        if now_us < self._begin_us:
-            self.sleep(min((self._begin_us - now_us) / _US_PER_S, LOOK_S))
+        begin_us = self.local.started_us + int(self.entry.starts_s * _US_PER_S)
+        if now_us < begin_us:
+            self.sleep(min((begin_us - now_us) / _US_PER_S, LOOK_S))
             return
         if not self._ends and not self._begin_pass(now_us):
             return

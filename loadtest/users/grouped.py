@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from raylog.client import CommitFailed, RebalanceListener, TopicPartition
 from raylog.client.producer.reports import describe
 from raylog.loadtest.scenario import GroupUsers
+from raylog.loadtest.users.base import LOOK_S
 from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser
 from raylog.wire.errors import KafkaError, RebalanceInProgress
 
@@ -47,7 +48,7 @@ class GroupUser(ReadingUser[GroupUsers]):
 
     def step(self) -> None:
         """Read, process, commit; leave when it is time."""
-        count = self.take(self.consumer.poll(POLL_MS, POLL_RECORDS))
+        count = self.take(self.consumer.poll(POLL_MS, self._records_at_once))
         self._has_read = self._has_read or count > 0
         if count and self.entry.processing_ms:
             self.sleep(count * self.entry.processing_ms / 1_000)
@@ -59,6 +60,13 @@ class GroupUser(ReadingUser[GroupUsers]):
         if stays_s is not None and now_us - self._joined_us >= stays_s * _US_PER_S:
             self.end()
             self.begin()
+
+    @property
+    def _records_at_once(self) -> int:
+        """No more than are processed within half a second, so that a slow member can stop."""
+        if not self.entry.processing_ms:
+            return POLL_RECORDS
+        return min(POLL_RECORDS, max(1, int(1_000 * LOOK_S / self.entry.processing_ms)))
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions came, perhaps none."""
