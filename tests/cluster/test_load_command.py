@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import subprocess
 import sys
@@ -10,8 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from raylog.actors.runtime.processes import descendants
+from raylog.actors.runtime.ray_node import running_nodes
 from raylog.loadtest.report import read_json
 from raylog.loadtest.results import Result
 
@@ -113,26 +116,23 @@ def test_a_paused_broker_goes_on_when_the_run_is_interrupted(
         if "has begun" in line:
             break
     deadline = time.monotonic() + 30
-    while not (stopped := stopped_processes()):
+    while not (stopped := stopped_processes(data)):
         assert time.monotonic() < deadline, "a broker is paused"
     process.send_signal(signal.SIGTERM)
     assert process.wait(40) == 130
     process.stderr.close()
-    assert not set(stopped) & set(stopped_processes())
+    assert not set(stopped) & set(stopped_processes(data))
     assert read_json(tmp_path / "result.json").failure == "interrupted"
 
 
-def stopped_processes() -> list[int]:
-    """Processes of this user that SIGSTOP holds."""
+def stopped_processes(data: Path) -> list[int]:
+    """Processes of the cluster that SIGSTOP holds."""
+    nodes = [process for node in running_nodes(data / "run") for process in node.processes]
     found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state == "T" and os.stat(process).st_uid == os.getuid():
-                found.append(int(process.name))
+    for process in descendants(nodes):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+                found.append(process.pid)
     return found
 
 

@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -30,6 +31,17 @@ REPLICAS = 2
 """Processes that share the partitions."""
 
 
+class Held(NamedTuple):
+    """What processes held before partitions were made."""
+
+    pids: list[int]
+    holdings: Holdings
+
+    def now(self) -> Holdings:
+        """What they hold now; a spare that has started since is none of them."""
+        return holdings(self.pids)
+
+
 def pids(cluster: RayCluster) -> list[int]:
     """Controller, broker and all children, once none is being started."""
 
@@ -41,13 +53,13 @@ def pids(cluster: RayCluster) -> list[int]:
     return [cluster.pid(CONTROLLER), cluster.pid(BROKER), *children]
 
 
-def started(new_cluster: NewCluster) -> tuple[RayCluster, Holdings]:
-    """A broker whose replica processes all run and have served once, and what it holds."""
+def started(new_cluster: NewCluster) -> tuple[RayCluster, Held]:
+    """A broker whose replica processes all run and have served once, and what they hold."""
     cluster = new_cluster(settings={"replica.actors.max": str(REPLICAS)})
     cluster.start()
     create(cluster.bootstrap, "first", 2 * REPLICAS)
     write_and_read(cluster, [("first", at) for at in range(2 * REPLICAS)])
-    return cluster, holdings(pids(cluster))
+    return cluster, Held(processes := pids(cluster), holdings(processes))
 
 
 def create_all(cluster: RayCluster, topics: list[NewTopic]) -> float:
@@ -97,7 +109,8 @@ def write_and_read(cluster: RayCluster, partitions: Sequence[tuple[str, int]]) -
     consumer.close()
 
 
-def assert_affordable(before: Holdings, after: Holdings, partitions: int, note: Note) -> None:
+def assert_affordable(held: Held, partitions: int, note: Note) -> None:
+    before, after = held.holdings, held.now()
     each_bytes = (after.anonymous_bytes - before.anonymous_bytes) / partitions
     each_descriptors = (after.descriptors - before.descriptors) / partitions
     note("bytes_each", round(each_bytes))
@@ -108,7 +121,7 @@ def assert_affordable(before: Holdings, after: Holdings, partitions: int, note: 
 
 @pytest.mark.timeout(600)
 def test_many_topics(new_cluster: NewCluster, note: Note) -> None:
-    cluster, before = started(new_cluster)
+    cluster, held = started(new_cluster)
     names = [f"topic-{at}" for at in range(PARTITIONS)]
     note("created_s", create_all(cluster, [NewTopic(name, 1) for name in names]))
     topics, listed_s = listed(cluster)
@@ -116,7 +129,7 @@ def test_many_topics(new_cluster: NewCluster, note: Note) -> None:
     assert topics == dict.fromkeys(names, 1) | {"first": 2 * REPLICAS}
     assert listed_s < LISTED_S
     write_and_read(cluster, [(name, 0) for name in names])
-    assert_affordable(before, holdings(pids(cluster)), PARTITIONS, note)
+    assert_affordable(held, PARTITIONS, note)
 
     began = time.monotonic()
     for at in range(SINGLE_REQUESTS):
@@ -129,14 +142,14 @@ def test_many_topics(new_cluster: NewCluster, note: Note) -> None:
 
 
 def test_many_partitions(new_cluster: NewCluster, note: Note) -> None:
-    cluster, before = started(new_cluster)
+    cluster, held = started(new_cluster)
     note("created_s", create_all(cluster, [NewTopic("topic", PARTITIONS)]))
     topics, listed_s = listed(cluster)
     note("listed_s", listed_s)
     assert topics == {"topic": PARTITIONS, "first": 2 * REPLICAS}
     assert listed_s < LISTED_S
     write_and_read(cluster, [("topic", at) for at in range(PARTITIONS)])
-    assert_affordable(before, holdings(pids(cluster)), PARTITIONS, note)
+    assert_affordable(held, PARTITIONS, note)
 
 
 @contextmanager
