@@ -364,8 +364,14 @@ def validate_records(
             patience.left -= count
             if patience.left < 0:
                 return None
+        records = (  # times of more than 64 bits are refused by their records' names, too
+            Record(offset, base + delta, key, value, headers)
+            for offset, delta, key, value, headers in decode_records(
+                body, count, header.base_offset, 0
+            )
+        )
         refuse_records(
-            decode_records(body, count, header.base_offset, base),
+            records,
             needs_keys=needs_keys,
             earliest_ms=earliest_ms,
             latest_ms=latest_ms,

@@ -120,11 +120,17 @@ def test_thresholds_decide_the_exit_code(target: Target, mine: Path) -> None:
     assert not found.audit.findings
 
 
+def heeds_interrupts() -> None:
+    """What runs in the background of a shell ignores SIGINT, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_run_that_is_interrupted_has_a_result(target: Target, mine: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, str(mine), "-b", target.bootstrap, "--duration", "60", "--out", str(tmp_path)],
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heeds_interrupts,
     )
     assert process.stderr is not None
     for line in process.stderr:
