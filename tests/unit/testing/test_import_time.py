@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 9
+ROUNDS_MAX = 60
+"""Where it takes too long: neighbours on the same cores may have held up all rounds so far."""
 RATIO_MAX = 1.6
 """Of CPU time, the interpreter's start included in both."""
 STANDARD = "import asyncio, ssl"
@@ -42,10 +44,13 @@ def run(program: str) -> tuple[float, str]:
 def test_a_producer_is_made_in_little_more_than_asyncio_and_ssl_take() -> None:
     run(PRODUCER)  # what is compiled is kept
     took: dict[str, list[float]] = {STANDARD: [], PRODUCER: []}
-    for _ in range(ROUNDS):
+    standard, producer = 0.0, 1.0
+    for number in range(ROUNDS_MAX):
         for program, times in took.items():
             times.append(run(program)[0])
-    standard, producer = (min(times) for times in took.values())  # others only make it longer
+        standard, producer = (min(times) for times in took.values())  # others only make it longer
+        if number + 1 >= ROUNDS and producer <= RATIO_MAX * standard:
+            break
     assert producer <= RATIO_MAX * standard, f"{producer:.3f} s beside {standard:.3f} s"
 
 
