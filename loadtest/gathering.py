@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from raylog.loadtest.error_texts import count_error
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.histograms import added_up
 from raylog.loadtest.results import Finding, Generator, Interval, Operation
 
 _PARTS_MAX = 8
 """Histograms of one second that wait to be added up: each takes a few KiB."""
-OTHER_ERRORS = "other errors"
-_ERROR_TEXTS_MAX = 100
 
 
 @dataclass(slots=True)
@@ -48,8 +47,7 @@ class _Operation:
     def add(self, one: Operation) -> None:
         self.intended += one.intended
         for text, count in one.errors.items():
-            is_new = text not in self.errors and len(self.errors) >= _ERROR_TEXTS_MAX - 1
-            self.errors[OTHER_ERRORS if is_new else text] += count
+            count_error(self.errors, text, count)
         for interval in one.intervals:
             number = max(0, interval.second)  # a user that slept may begin a moment early
             self.seconds.setdefault(number, _Second()).add(interval)

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raylog.loadtest.error_texts import count_error
 from raylog.loadtest.histograms import Counts, Numbers, counts_index, encoded, sum_of
 from raylog.loadtest.results import Interval, Operation
 
 if TYPE_CHECKING:
     from locust.stats import RequestStats
 
-OTHER_ERRORS = "other errors"
-_ERROR_TEXTS_MAX = 100
 _ERROR_TEXT_LENGTH_MAX = 300
 _FOLDED_AT = 8_192
 """So many times wait at most to be folded."""
@@ -108,10 +107,7 @@ class Recorder:
     ) -> None:
         """Requests have failed; without a time, in this second."""
         found = self._of(operation)
-        error = error[:_ERROR_TEXT_LENGTH_MAX]
-        if error not in found.errors and len(found.errors) >= _ERROR_TEXTS_MAX - 1:
-            error = OTHER_ERRORS
-        found.errors[error] += count
+        count_error(found.errors, error[:_ERROR_TEXT_LENGTH_MAX], count)
         at_us = self._now_us() if intended_us is None else intended_us
         self._second(found, at_us).failures += count
 

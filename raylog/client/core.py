@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.client.backoff import Backoff
 from raylog.client.channel import Channel, Opening
 from raylog.client.cluster import ClusterView, TopicPartition
 from raylog.client.connection import Connection, Pending
+from raylog.client.deadlines import end_ms, until
 from raylog.client.errors import (
     ClientError,
     ConnectionLost,
@@ -36,9 +34,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-_NEVER_MS = float("inf")
-_ends: ContextVar[tuple[float, object]] = ContextVar("_ends", default=(_NEVER_MS, None))
-"""When an operation must end, on the clock of `Io`, and the task whose operation it is."""
 _IDLE_MS = 100.0
 """A connection that was used less long ago is taken without a look."""
 
@@ -51,23 +46,6 @@ class _Failed:
         self.failure = failure
         self.until_ms = 0.0
         """When to try again."""
-
-
-def _task() -> object:
-    """The task that runs; None outside of asyncio."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
-
-
-def _end_ms() -> float:
-    """When the operation that is under way must end: it waits no longer.
-
-    A task inherits the context of whoever starts it, but not its operation.
-    """
-    end_ms, task = _ends.get()
-    return end_ms if end_ms == _NEVER_MS or task is _task() else _NEVER_MS
 
 
 class Core:
@@ -122,7 +100,7 @@ class Core:
                 raise
             return node_id
 
-        with self._until(self.io.now_ms() + self.settings.operation_timeout_ms):
+        with until(self.io.now_ms() + self.settings.operation_timeout_ms):
             return await self.ask(await self.repeat(reached), request, expected)
 
     async def look(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -161,7 +139,7 @@ class Core:
 
     async def answer(self, pending: Pending[R]) -> R:
         """Wait for one answer."""
-        await self.wait_for(lambda: pending.done, min(pending.deadline_ms, _end_ms()))
+        await self.wait_for(lambda: pending.done, min(pending.deadline_ms, end_ms()))
         return self.finished(pending)
 
     def finished(self, pending: Pending[R]) -> R:
@@ -174,7 +152,7 @@ class Core:
         """Wait until all are done, each with an answer or a failure, or time is up."""
         deadline_ms = max((pending.deadline_ms for pending in pendings), default=0.0)
         await self.wait_for(
-            lambda: all(pending.done for pending in pendings), min(deadline_ms, _end_ms())
+            lambda: all(pending.done for pending in pendings), min(deadline_ms, end_ms())
         )
 
     async def wait_for(self, ready: Callable[[], bool], deadline_ms: float) -> bool:
@@ -410,11 +388,11 @@ class Core:
             retriable = is_retriable
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
-        deadline_ms = min(self.io.now_ms() + timeout_ms, _end_ms())
+        deadline_ms = min(self.io.now_ms() + timeout_ms, end_ms())
         backoff = self.backoff()
         while True:
             try:
-                with self._until(deadline_ms if timeout_ms > 0 else float("inf")):
+                with until(deadline_ms if timeout_ms > 0 else float("inf")):
                     return await attempt()
             except (KafkaError, ClientError) as error:
                 pause_ms = backoff.next_ms()
@@ -424,18 +402,9 @@ class Core:
                     raise
             await self.io.pause(pause_ms)
 
-    @contextmanager
-    def _until(self, deadline_ms: float) -> Iterator[None]:
-        """Let nothing that is awaited inside wait for longer."""
-        token = _ends.set((min(deadline_ms, _end_ms()), _task()))
-        try:
-            yield
-        finally:
-            _ends.reset(token)
-
     def _within_ms(self, most_ms: float) -> float:
         """So long, or until the operation must end."""
-        return max(0.0, min(most_ms, _end_ms() - self.io.now_ms()))
+        return max(0.0, min(most_ms, end_ms() - self.io.now_ms()))
 
     def backoff(self) -> Backoff:
         """The pauses between repeats of one operation."""
@@ -454,7 +423,7 @@ class Core:
                 lambda: node_id not in self._connecting,
                 self._within_ms(self.settings.connect_timeout_ms),
             )
-            if self.io.now_ms() >= _end_ms():
+            if self.io.now_ms() >= end_ms():
                 raise RequestTimedOut(f"broker {node_id} was not connected to in time")
         return self._channels[node_id]
 
@@ -524,7 +493,7 @@ class Core:
         try:
             channel = await self._open(*self._address(node_id))
         except (ClientError, KafkaError) as error:
-            if self.io.now_ms() >= _end_ms():
+            if self.io.now_ms() >= end_ms():
                 raise  # it had no time: that says nothing of the broker
             self._pause(node_id, self.io.now_ms(), error)
             raise

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from raylog.loadtest.error_texts import OTHER_ERRORS
 from raylog.loadtest.histograms import (
     LATENCY_US_MAX,
     added_up,
@@ -21,7 +22,7 @@ from raylog.loadtest.histograms import (
     sum_of,
     values_of,
 )
-from raylog.loadtest.recorder import OTHER_ERRORS, Recorder
+from raylog.loadtest.recorder import Recorder
 from raylog.loadtest.results import Interval, Operation
 
 START_US = 1_000_000_000
