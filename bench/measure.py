@@ -76,6 +76,18 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def open_files(mark: str) -> int:
+    """File descriptors that the marked processes have open."""
+    return sum(_open_files(pid) for pid in marked_processes(mark))
+
+
+def _open_files(pid: int) -> int:
+    try:
+        return len(os.listdir(_PROC / str(pid) / "fd"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0
+
+
 def _pss_bytes(pid: int) -> int:
     for line in _read(_PROC / str(pid) / "smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):

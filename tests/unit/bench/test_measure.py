@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.measure import cpu_seconds, environment, marked_processes, new_mark, usage
+from bench.measure import (
+    cpu_seconds,
+    environment,
+    marked_processes,
+    new_mark,
+    open_files,
+    usage,
+)
 from bench.peers import end, free_ports
 
 SCRIPT = "import os, sys; os.setsid(); print('ready', flush=True); sys.stdin.read()"
@@ -38,6 +45,7 @@ def test_a_marked_process_is_found_wherever_it_is(marked: tuple[str, int]) -> No
     found = usage(mark)
     assert found.processes == 1
     assert 0 < found.cpu_s < 60
+    assert open_files(mark) >= 3, "its standard streams"
     assert 1 << 20 < found.pss_bytes < 1 << 30
 
 
