@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import sys
+import time
 from asyncio import events
 from collections.abc import Mapping
 from types import ModuleType
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
+
+_TURN_S = 0.005
+"""How long a loop that has more to do goes on before other greenlets run."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -39,6 +43,7 @@ class YieldingSelector(selectors.BaseSelector):
         self._inner = inner
         self._other: asyncio.AbstractEventLoop | None = None
         """The program's own loop, if that was running when this one woke."""
+        self._woke_s = 0.0
 
     def register(
         self, fileobj: FileDescriptorLike, events: int, data: object = None
@@ -57,12 +62,19 @@ class YieldingSelector(selectors.BaseSelector):
         return self._inner.modify(fileobj, events, data)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Let other greenlets run until a socket is ready."""
+        """Let other greenlets run until a socket is ready.
+
+        A loop that has more to do, and so would not wait, goes on for a while: otherwise each of
+        its steps would wait for a step of every other loop of the process.
+        """
+        if timeout == 0 and time.monotonic() - self._woke_s < _TURN_S:
+            return []
         own = events._get_running_loop()
         events._set_running_loop(self._other)
         try:
             return self._inner.select(timeout)
         finally:
+            self._woke_s = time.monotonic()
             self._other = events._get_running_loop()
             events._set_running_loop(own)
 

@@ -1,8 +1,10 @@
 """Reading assigned partitions: positions, fetches, what to do about refusals.
 
 Fetch v4-18 in sessions (KIP-227); topics go by id from v13 on (KIP-516). One fetch is on its way
-per broker; the next leaves before the last one's records are decoded. Work is done for partitions
-that have changed, never for all: a consumer may have 10,000.
+per broker; the next leaves before the last one's records are decoded. While enough of a partition
+is here, its broker is not asked for the others: it would hold that fetch, and with it the
+partition's next records, until one of the others has some (KAFKA-17182). Work is done for
+partitions that have changed, never for all: a consumer may have 10,000.
 
 `step` takes answers and sends fetches. Either `poll` calls it (`Fetcher` alone, over any Io), or a
 task of `ConsumerCore` does, while another thread takes records: `lock` is held for each change.
@@ -233,7 +235,7 @@ class Fetcher(Buffered):
             await self.look_up()
             self._place()
         for source in list(self._sources.values()):
-            if source.pending is None and source.session.wanted:
+            if source.pending is None and source.session.wanted and not source.full:
                 await self._fetch(source)
 
     async def look_up_now(self, progress: Progress) -> None:
@@ -307,6 +309,10 @@ class Fetcher(Buffered):
             if source is None:
                 source = self._sources[home] = Source(home)
             source.session.want(progress.key, progress.topic_id)
+            if progress.is_full:
+                source.full[progress.key] = None
+            else:
+                source.full.pop(progress.key, None)
 
     def _see_topic(self, progress: Progress) -> None:
         """Note the topic's id. Another one means another topic, in which no position holds."""
@@ -324,7 +330,7 @@ class Fetcher(Buffered):
         if progress.not_before_ms > now_ms:
             self._again.set(progress.key, progress.not_before_ms)
             return False
-        if progress.is_paused or progress.is_full:
+        if progress.is_paused:
             return False
         if progress.fetch_offset is None:
             self.positions.want(progress)
@@ -354,7 +360,7 @@ class Fetcher(Buffered):
     def _leave_source(self, progress: Progress) -> None:
         source = self._sources.get(progress.home)
         if source is not None:
-            source.session.drop(progress.key)
+            source.drop(progress.key)
         progress.home = NOWHERE
 
     async def _fetch(self, source: Source) -> None:

@@ -24,11 +24,18 @@ class Source:
     """Of the fetch on its way."""
     by_name: bool = False
     """Whether the session has a topic without an id."""
+    full: dict[TopicPartition, None] = field(default_factory=dict)
+    """Partitions of which enough is here; nothing is fetched until some of it is handed out."""
 
     @property
     def is_done(self) -> bool:
         """Whether an answer or a failure is here."""
         return self.pending is not None and self.pending.done
+
+    def drop(self, key: TopicPartition) -> None:
+        """Fetch a partition here no more."""
+        self.session.drop(key)
+        self.full.pop(key, None)
 
     def request(
         self,

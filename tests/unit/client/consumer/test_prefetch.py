@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import pytest
 
@@ -28,7 +28,10 @@ KIB, MIB = 1024, 1024 * 1024
 class EndlessLogs:
     """Partitions without an end, of batches of one size: answers are as large as asked for."""
 
-    def __init__(self, partitions: int, batch_bytes: int, brokers: int) -> None:
+    def __init__(
+        self, partitions: int, batch_bytes: int, brokers: int, idle: Container[int] = ()
+    ) -> None:
+        """`idle`: partitions that have no records."""
         value = b"v" * (batch_bytes // RECORDS)
         self.batch = encode_batch([Record(0, 1000, None, value, ())] * RECORDS)
         self.cluster = FakeCluster(
@@ -37,6 +40,9 @@ class EndlessLogs:
         self.cluster.handlers[ApiKey.FETCH] = self.fetch
         self.asked: list[int] = []
         """The limit of each fetch."""
+        self.sessions: list[set[int]] = []
+        """The partitions of each fetch."""
+        self._idle = idle
         self._offsets: dict[int, dict[int, int]] = {}
         """By broker: what its session has, in the order in which it answers."""
 
@@ -53,6 +59,7 @@ class EndlessLogs:
         for topic in request.topics:
             for one in topic.partitions:
                 session[one.partition] = one.fetch_offset
+        self.sessions.append(set(session))
         answers = list(self._answers(session, request.max_bytes))
         for answer in answers:  # the others come first next time
             session[answer.partition_index] = session.pop(answer.partition_index)
@@ -62,6 +69,8 @@ class EndlessLogs:
     def _answers(self, session: dict[int, int], room: int) -> Iterator[PartitionData]:
         is_first = True
         for index, offset in session.items():
+            if index in self._idle:
+                continue
             if not is_first and room < len(self.batch):
                 return
             batch = bytearray(self.batch)
@@ -120,3 +129,32 @@ def test_records_fetched_ahead_stay_within_the_limit(
         taken += sum(len(group.records) for group in groups)
         assert reader.consumer.buffered_bytes <= limit
     assert taken >= 100 * RECORDS, "it goes on"
+
+
+def test_a_fetch_does_not_wait_for_idle_partitions_while_another_is_full() -> None:
+    """The broker would hold it, and what the full one has next, until the longest wait is over."""
+    logs = EndlessLogs(2, KIB, brokers=1, idle={1})
+    reader = Reader(logs, ConsumerSettings())
+    reader.fill()
+    for _ in range(3):
+        before = len(logs.sessions)
+        assert run_blocking(reader.consumer.poll(10, 10 * RECORDS))
+        reader.fill()
+        assert len(logs.sessions) > before, "it goes on as soon as there is room"
+    assert all(session == {0, 1} for session in logs.sessions)
+
+
+def test_a_full_partition_that_is_paused_holds_up_no_other() -> None:
+    """Nobody takes it, so the others are fetched without it."""
+    logs = EndlessLogs(2, KIB, brokers=1, idle={1})
+    reader = Reader(logs, ConsumerSettings())
+    reader.fill()
+    reader.consumer.pause([reader.keys[0]])
+    reader.turn()
+    reader.turn()
+    assert logs.sessions[-1] == {1}
+    reader.consumer.resume([reader.keys[0]])
+    assert run_blocking(reader.consumer.poll(10, 10 * RECORDS))
+    reader.turn()
+    reader.turn()
+    assert logs.sessions[-1] == {0, 1}
