@@ -232,8 +232,8 @@ class CommittedOffset(NamedTuple):
 
 
 def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Group partitions by topic."""
+    """Group partitions by topic, each partition once."""
     grouped: dict[str, list[TopicPartition]] = {}
-    for key in keys:
+    for key in dict.fromkeys(keys):
         grouped.setdefault(key.topic, []).append(key)
     return grouped

@@ -8,7 +8,7 @@ COORDINATOR_LOAD_IN_PROGRESS says that it is the right one, and not ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, TypeVar
@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from raylog.client.cluster import Node
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotConnected, NotKafka
+from raylog.client.matching import answers_to, named
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.find_coordinator import (
@@ -203,16 +204,13 @@ async def ask_coordinators(
         failures: list[Exception] = []
         for node_id, of_node in _by_node(await coordinators.find(sorted(answered.left))).items():
             try:
-                response = await ask(node_id, of_node)
+                told = answers(await ask(node_id, of_node))
+                failures += answered.take(answers_to(of_node, told, named("group")))
             except ClientError as error:
                 coordinators.forget(*of_node)
                 failures.append(error)
-            else:
-                failures += answered.take(answers(response))
         if failures:
             raise min(failures, key=may_repeat)  # what no repeat cures comes first
-        if answered.left:
-            raise NotKafka(f"expected answers about {sorted(answered.left)}, found none")
 
     await core.repeat(attempt, retriable=may_repeat)
     return answered.results
@@ -226,10 +224,10 @@ class _Answered(Generic[T]):
     left: set[str]
     results: dict[str, T | KafkaError] = field(default_factory=dict)
 
-    def take(self, answers: GroupAnswers[T]) -> list[KafkaError]:
+    def take(self, answers: Mapping[str, T | KafkaError]) -> list[KafkaError]:
         """Keep final answers; returns the refusals after which to ask again."""
         refusals = []
-        for group_id, answer in answers:
+        for group_id, answer in answers.items():
             if isinstance(answer, KafkaError) and answer.code in _RETRIABLE:
                 refusals.append(answer)
                 if answer.code in _MOVED:

@@ -14,6 +14,7 @@ from raylog.client.errors import (
     ClientError,
     ConnectionLost,
     NotConnected,
+    NotKafka,
     RequestTimedOut,
 )
 from raylog.client.security.tls import context_of
@@ -277,7 +278,11 @@ class Core:
             self._metadata_at_ms.clear()
         self.cluster.update(response, is_whole=names is None)
         now = self.io.now_ms()
-        self._metadata_at_ms.update((topic.name, now) for topic in response.topics if topic.name)
+        told = {topic.name for topic in response.topics if topic.name}
+        self._metadata_at_ms.update(dict.fromkeys(told, now))
+        for name in names or ():
+            if name not in told:
+                raise NotKafka(f"expected an answer about topic {name!r}, found none")
 
     def forget_idle(self, since_ms: float, used: Container[str]) -> list[str]:
         """Drop topics, those in use apart, that were not asked for since a time; returns them."""

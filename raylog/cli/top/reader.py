@@ -34,7 +34,7 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotConnected, NotSupported
 from raylog.client.offsets import LATEST, FoundOffset, find_offsets
 from raylog.client.streams import AsyncIo
-from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.errors import BrokerIdNotRegistered, ErrorCode, KafkaError
 from raylog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -302,7 +302,7 @@ class Reader:
         for broker in sorted(self.core.cluster.nodes):
             try:
                 found += await self._topics.describe_log_dirs([broker], partitions=())
-            except NotConnected:
+            except (NotConnected, BrokerIdNotRegistered):
                 continue  # its partitions tell that it is away
         self._tell(events.DisksSeen(found))
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, items_in, member_of, paired, split_principal
+from raylog.client.admin.answers import check, items_in, member_of, split_principal
 from raylog.client.core import Core
 from raylog.client.errors import InvalidSetting
+from raylog.client.matching import answers_in_order
 from raylog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from raylog.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -189,7 +190,7 @@ class AclAdmin:
             _check_binding(acl)
         request = CreateAclsRequest(creations=[_creation(acl) for acl in acls])
         response = await self._core.ask_controller(request, CreateAclsResponse)
-        for acl, result in paired(acls, response.results):
+        for acl, result in answers_in_order(acls, response.results):
             check(result.error_code, str(acl), result.error_message)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
@@ -203,7 +204,7 @@ class AclAdmin:
         request = DeleteAclsRequest(filters=[_deletion(which) for which in filters])
         response = await self._core.ask_controller(request, DeleteAclsResponse)
         deleted: dict[AclBinding, None] = {}
-        for which, result in paired(filters, response.filter_results):
+        for which, result in answers_in_order(filters, response.filter_results):
             check(result.error_code, str(which), result.error_message)
             for match in result.matching_acls:
                 acl = _matching(match)

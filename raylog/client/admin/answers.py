@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import TypeVar
 
-from raylog.client.errors import InvalidSetting, NotKafka
+from raylog.client.errors import InvalidSetting
 from raylog.wire.errors import ErrorCode, error_of
 
-A = TypeVar("A")
 R = TypeVar("R")
 E = TypeVar("E", bound=IntEnum)
 
@@ -26,13 +25,6 @@ def member_of(kind: type[E], number: int, otherwise: E) -> E:
         return kind(number)
     except ValueError:
         return otherwise
-
-
-def paired(asked: Sequence[A], answers: Sequence[R]) -> Iterable[tuple[A, R]]:
-    """What was asked, each with its answer: brokers answer in the order of the request."""
-    if len(asked) != len(answers):
-        raise NotKafka(f"expected {len(asked)} answers, found {len(answers)}")
-    return zip(asked, answers, strict=True)
 
 
 def items_in(given: Iterable[R], *kinds: type[R]) -> list[R]:

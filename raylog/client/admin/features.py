@@ -14,6 +14,7 @@ from raylog.client.admin.answers import check
 from raylog.client.channel import api_versions_request
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
+from raylog.client.matching import answers_to, named
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import ApiVersionsResponse
 from raylog.wire.messages.update_features import (
@@ -24,6 +25,9 @@ from raylog.wire.messages.update_features import (
 
 _KINDS_SINCE = 1
 """UpdateFeatures version with a dry run and kinds of downgrade."""
+_NO_RESULTS_SINCE = 2
+"""UpdateFeatures version with one error for all features."""
+_name = named("feature")
 
 
 class UpgradeType(IntEnum):
@@ -94,9 +98,11 @@ class FeatureAdmin:
             validate_only=validate_only,
         )
         response = await self._core.ask(node_id, request, UpdateFeaturesResponse, at_most=version)
-        for result in response.results:
-            check(result.error_code, f"feature {result.feature!r}", result.error_message)
         check(response.error_code, "features", response.error_message)
+        if version < _NO_RESULTS_SINCE:
+            told = ((result.feature, result) for result in response.results)
+            for feature, result in answers_to(levels, told, _name).items():
+                check(result.error_code, _name(feature), result.error_message)
 
 
 def _update(name: str, level: int, upgrade_type: UpgradeType, version: int) -> FeatureUpdateKey:

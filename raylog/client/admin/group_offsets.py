@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from raylog.client.cluster import CommittedOffset, TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
 from raylog.client.core import Core
+from raylog.client.matching import answers_to, distinct_answers
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.offset_fetch import (
@@ -71,9 +72,9 @@ async def _ask(
 
     def answers(response: OffsetFetchResponse) -> GroupAnswers[Committed]:
         for group in response.groups:
-            yield group.group_id, _committed(group.group_id, group.error_code, group.topics)
+            yield group.group_id, _committed(group.group_id, group.error_code, group.topics, keys)
         if not response.groups and len(group_ids) == 1:  # of a version for one group
-            yield group_ids[0], _committed(group_ids[0], response.error_code, response.topics)
+            yield group_ids[0], _committed(group_ids[0], response.error_code, response.topics, keys)
 
     return await ask_coordinators(
         core,
@@ -119,18 +120,27 @@ def _committed(
     group_id: str,
     code: int,
     topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
+    asked: Mapping[str, list[TopicPartition]] | None,
 ) -> Committed | KafkaError:
     """One group's answer."""
     if code != ErrorCode.NONE:
         return error_of(code, f"group {group_id!r}")
+    told = (
+        (TopicPartition(topic.name, answer.partition_index), answer)
+        for topic in topics
+        for answer in topic.partitions
+    )
+    answers = (
+        distinct_answers(told)
+        if asked is None
+        else answers_to((key for of_topic in asked.values() for key in of_topic), told)
+    )
     found = {}
-    for topic in topics:
-        for answer in topic.partitions:
-            key = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code != ErrorCode.NONE:
-                return error_of(answer.error_code, f"{key} of group {group_id!r}")
-            if answer.committed_offset != NO_OFFSET:
-                found[key] = CommittedOffset(
-                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
-                )
+    for key, answer in answers.items():
+        if answer.error_code != ErrorCode.NONE:
+            return error_of(answer.error_code, f"{key} of group {group_id!r}")
+        if answer.committed_offset != NO_OFFSET:
+            found[key] = CommittedOffset(
+                answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+            )
     return found

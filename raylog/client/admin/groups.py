@@ -25,6 +25,7 @@ from raylog.client.cluster import Node, TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
+from raylog.client.matching import answers_to
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, GroupIdNotFound, KafkaError, error_of
 from raylog.wire.messages.consumer_group_describe import (
@@ -37,6 +38,7 @@ from raylog.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
+    MemberResponse,
 )
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from raylog.wire.messages.offset_commit import (
@@ -160,12 +162,13 @@ class GroupAdmin:
         ]
 
         def answers(response: OffsetCommitResponse) -> GroupAnswers[None]:
-            failures = (
-                (answer.error_code, f"{topic.name}-{answer.partition_index} of {group_id!r}")
+            told = (
+                (TopicPartition(topic.name, answer.partition_index), answer.error_code)
                 for topic in response.topics
                 for answer in topic.partitions
             )
-            yield group_id, _first_failure(failures)
+            codes = answers_to(offsets, told)
+            yield group_id, _first_failure(_of_group(group_id, codes))
 
         found = await ask_coordinators(
             self._core,
@@ -182,24 +185,28 @@ class GroupAdmin:
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> None:
         """Forget committed offsets (KIP-496); raises GroupSubscribedToTopic, GroupIdNotFound."""
+        keys = list(partitions)
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic,
                 partitions=[
-                    OffsetDeleteRequestPartition(partition_index=key.partition) for key in keys
+                    OffsetDeleteRequestPartition(partition_index=key.partition) for key in of_topic
                 ],
             )
-            for topic, keys in by_topic(partitions).items()
+            for topic, of_topic in by_topic(keys).items()
         ]
 
         def answers(response: OffsetDeleteResponse) -> GroupAnswers[None]:
-            failures = [(response.error_code, f"group {group_id!r}")]
-            failures += (
-                (answer.error_code, f"{topic.name}-{answer.partition_index} of {group_id!r}")
-                for topic in response.topics
-                for answer in topic.partitions
-            )
-            yield group_id, _first_failure(failures)
+            failure = _first_failure([(response.error_code, f"group {group_id!r}")])
+            if failure is None:
+                told = (
+                    (TopicPartition(topic.name, answer.partition_index), answer.error_code)
+                    for topic in response.topics
+                    for answer in topic.partitions
+                )
+                codes = answers_to(keys, told)
+                failure = _first_failure(_of_group(group_id, codes))
+            yield group_id, failure
 
         found = await ask_coordinators(
             self._core,
@@ -269,12 +276,12 @@ class GroupAdmin:
             return LeaveGroupRequest(group_id=group_id, members=members)
 
         def answers(response: LeaveGroupResponse) -> GroupAnswers[None]:
-            failures = [(response.error_code, f"group {group_id!r}")]
-            failures += (
-                (one.error_code, f"member {one.group_instance_id or one.member_id!r}")
-                for one in response.members
-            )
-            yield group_id, _first_failure(failures)
+            failure = _first_failure([(response.error_code, f"group {group_id!r}")])
+            if failure is None:
+                told = ((_member(one), one.error_code) for one in response.members)
+                codes = answers_to(map(_member, members), told, _member_name)
+                failure = _first_failure((code, _member_name(one)) for one, code in codes.items())
+            yield group_id, failure
 
         found = await ask_coordinators(
             self._core,
@@ -374,6 +381,21 @@ def _commit(key: TopicPartition, offset: CommittedOffset | int) -> OffsetCommitR
         committed_leader_epoch=offset.leader_epoch,
         committed_metadata=offset.metadata,
     )
+
+
+def _of_group(group_id: str, codes: Mapping[TopicPartition, int]) -> Iterable[tuple[int, str]]:
+    """Codes, each with what it is about."""
+    return ((code, f"{key} of {group_id!r}") for key, code in codes.items())
+
+
+def _member(one: MemberIdentity | MemberResponse) -> tuple[str | None, str]:
+    """Whom LeaveGroup means: a static member by its instance id, another one by its member id."""
+    return one.group_instance_id, "" if one.group_instance_id else one.member_id
+
+
+def _member_name(member: tuple[str | None, str]) -> str:
+    instance_id, member_id = member
+    return f"member {instance_id or member_id!r}"
 
 
 def _first_failure(outcomes: Iterable[tuple[int, str]]) -> KafkaError | None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from raylog.client.admin.answers import check, items_in, paired
+from raylog.client.admin.answers import check, items_in
 from raylog.client.core import Core
 from raylog.client.errors import InvalidSetting, NotSupported
+from raylog.client.matching import answers_to, distinct_answers
 from raylog.wire.messages import alter_client_quotas, describe_client_quotas
 from raylog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -46,6 +47,7 @@ QuotaFilter = str | QuotaMatch
 
 _TYPES = {"user": "user", "client-id": "client_id", "ip": "ip"}
 """Kafka's types of entities, and our fields."""
+_ORDER = {kind: place for place, kind in enumerate(_TYPES)}
 _REMOVED = 0.0
 """The value of a quota that is removed: brokers ignore it."""
 
@@ -92,9 +94,11 @@ class QuotaAdmin:
 
         response = await self._core.look(attempt)
         check(response.error_code, "client quotas", response.error_message)
+        entries = response.entries or ()
+        distinct_answers((_named(entry.entity), None) for entry in entries)
         return {
             _entity(entry.entity): {quota.key: quota.value for quota in entry.values}
-            for entry in response.entries or ()
+            for entry in entries
         }
 
     async def alter_client_quotas(
@@ -115,10 +119,12 @@ class QuotaAdmin:
             validate_only=validate_only,
         )
         response = await self._core.ask_controller(request, AlterClientQuotasResponse)
-        for entry in response.entries:
-            named = ", ".join(f"{one.entity_type} {_shown(one)}" for one in entry.entity)
-            check(entry.error_code, f"quotas of {named or 'nobody'}", entry.error_message)
-        paired(request.entries, response.entries)
+        results = answers_to(
+            (_named(entry.entity) for entry in request.entries),
+            ((_named(entry.entity), entry) for entry in response.entries),
+        )
+        for name, entry in results.items():
+            check(entry.error_code, name, entry.error_message)
 
 
 def _component(kind: str, name: QuotaFilter) -> ComponentData:
@@ -177,5 +183,12 @@ def _entity(parts: Iterable[describe_client_quotas.EntityData]) -> QuotaEntity:
     return QuotaEntity(**named)
 
 
-def _shown(part: alter_client_quotas.EntityData) -> str:
-    return "default" if part.entity_name is None else repr(part.entity_name)
+def _named(
+    parts: Iterable[alter_client_quotas.EntityData | describe_client_quotas.EntityData],
+) -> str:
+    """Whose quotas they are; the same for any order of the parts."""
+    shown = (
+        f"{one.entity_type} {'default' if one.entity_name is None else repr(one.entity_name)}"
+        for one in sorted(parts, key=lambda one: _ORDER.get(one.entity_type, len(_ORDER)))
+    )
+    return f"quotas of {', '.join(shown) or 'nobody'}"

@@ -6,13 +6,15 @@ RequestTimedOut, whose outcome is unknown; each of them can be asked for again w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raylog.client.admin.answers import check, names_in
+from raylog.client.admin.brokers import reached_broker
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.core import Core
-from raylog.client.errors import NotSupported
+from raylog.client.errors import NotKafka, NotSupported
+from raylog.client.matching import answers_among, answers_to, distinct_answers, named
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.add_raft_voter import (
     AddRaftVoterRequest,
@@ -39,6 +41,7 @@ from raylog.wire.messages.describe_quorum import (
     RequestTopicData,
 )
 from raylog.wire.messages.describe_topic_partitions import (
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -62,6 +65,7 @@ from raylog.wire.messages.unregister_broker import (
 from raylog.wire.uuids import ZERO_UUID, from_base64, to_base64
 
 METADATA_LOG = "__cluster_metadata"
+_topic = named("topic")
 Outcomes = dict[TopicPartition, KafkaError | None]
 """The result for each partition: None if it was done, otherwise the broker's error."""
 
@@ -160,18 +164,24 @@ class ReplicaAdmin:
         request = DescribeTopicPartitionsRequest(
             topics=[TopicRequest(name=name) for name in names or ()]
         )
-        found: dict[TopicPartition, PartitionReplicas] = {}
+        topics: set[str] = set()
+        partitions: list[tuple[TopicPartition, PartitionReplicas]] = []
         while True:
             response = await self._core.ask(node_id, request, DescribeTopicPartitionsResponse)
             for topic in response.topics:
                 name = topic.name or ""
-                if topic.error_code != ErrorCode.NONE:
-                    raise error_of(topic.error_code, f"topic {name!r}")
+                check(topic.error_code, _topic(name))
+                topics.add(name)
                 for one in topic.partitions:
-                    found[TopicPartition(name, one.partition_index)] = _replicas(name, one)
+                    key = TopicPartition(name, one.partition_index)
+                    partitions.append((key, _replicas(name, one)))
+            _check_page(request.cursor, response.next_cursor)
             if response.next_cursor is None:
-                return found
+                break
             request.cursor = response.next_cursor
+        if names is not None:
+            answers_to(names, ((name, None) for name in topics), _topic)
+        return distinct_answers(partitions)
 
     async def _from_metadata(
         self, names: list[str] | None
@@ -195,25 +205,28 @@ class ReplicaAdmin:
         not have are lost. Partitions that need no election get ElectionNotNeeded, or are left out
         of the result for None.
         """
+        keys = None if partitions is None else list(partitions)
         request = ElectLeadersRequest(
             election_type=int(unclean),
             topic_partitions=None
-            if partitions is None
+            if keys is None
             else [
-                TopicPartitions(topic=topic, partitions=[key.partition for key in keys])
-                for topic, keys in by_topic(partitions).items()
+                TopicPartitions(topic=topic, partitions=[key.partition for key in of_topic])
+                for topic, of_topic in by_topic(keys).items()
             ],
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, ElectLeadersResponse)
         check(response.error_code, "election", None)
-        return {
-            TopicPartition(topic.topic, one.partition_id): _failure(
-                one.error_code, one.error_message
+        told = (
+            (
+                TopicPartition(topic.topic, one.partition_id),
+                _failure(one.error_code, one.error_message),
             )
             for topic in response.replica_election_results
             for one in topic.partition_result
-        }
+        )
+        return distinct_answers(told) if keys is None else answers_to(keys, told)
 
     async def alter_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None]
@@ -239,43 +252,50 @@ class ReplicaAdmin:
         )
         response = await self._core.ask_controller(request, AlterPartitionReassignmentsResponse)
         check(response.error_code, "reassignment", response.error_message)
-        return {
-            TopicPartition(topic.name, one.partition_index): _failure(
-                one.error_code, one.error_message
+        told = (
+            (
+                TopicPartition(topic.name, one.partition_index),
+                _failure(one.error_code, one.error_message),
             )
             for topic in response.responses
             for one in topic.partitions
-        }
+        )
+        return answers_to(moves, told)
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Which of these partitions (None: of all) are being moved."""
+        keys = None if partitions is None else list(partitions)
         topics = None
-        if partitions is not None:
+        if keys is not None:
             topics = [
                 ListPartitionReassignmentsTopics(
-                    name=topic, partition_indexes=[key.partition for key in keys]
+                    name=topic, partition_indexes=[key.partition for key in of_topic]
                 )
-                for topic, keys in by_topic(partitions).items()
+                for topic, of_topic in by_topic(keys).items()
             ]
         request = ListPartitionReassignmentsRequest(
             timeout_ms=self._core.settings.request_timeout_ms, topics=topics
         )
-        return await self._core.look(lambda: self._listed(request))
+        return await self._core.look(lambda: self._listed(request, keys))
 
     async def _listed(
-        self, request: ListPartitionReassignmentsRequest
+        self,
+        request: ListPartitionReassignmentsRequest,
+        keys: Collection[TopicPartition] | None,
     ) -> dict[TopicPartition, Reassignment]:
         response = await self._core.ask_controller(request, ListPartitionReassignmentsResponse)
         check(response.error_code, "reassignments", response.error_message)
-        return {
-            TopicPartition(topic.name, one.partition_index): Reassignment(
-                one.replicas, one.adding_replicas, one.removing_replicas
+        told = (
+            (
+                TopicPartition(topic.name, one.partition_index),
+                Reassignment(one.replicas, one.adding_replicas, one.removing_replicas),
             )
             for topic in response.topics
             for one in topic.partitions
-        }
+        )
+        return answers_among(keys, told)
 
     async def alter_replica_log_dirs(
         self, broker_id: int, moves: Mapping[TopicPartition, str]
@@ -285,7 +305,7 @@ class ReplicaAdmin:
         The moves continue after this call: until one is done, `describe_log_dirs` lists the replica
         in the new directory with `is_future`.
         """
-        await self._core.repeat(lambda: self._core.refresh([]))
+        await self._core.repeat(lambda: reached_broker(self._core, broker_id))
         by_path: dict[str, list[TopicPartition]] = {}
         for key, path in moves.items():
             by_path.setdefault(path, []).append(key)
@@ -304,12 +324,14 @@ class ReplicaAdmin:
             ]
         )
         response = await self._core.ask(broker_id, request, AlterReplicaLogDirsResponse)
-        return {
-            TopicPartition(topic.topic_name, one.partition_index): _failure(
-                one.error_code, f"{topic.topic_name}-{one.partition_index} at broker {broker_id}"
-            )
+        told = (
+            (TopicPartition(topic.topic_name, one.partition_index), one.error_code)
             for topic in response.results
             for one in topic.partitions
+        )
+        return {
+            key: _failure(code, f"{key} at broker {broker_id}")
+            for key, code in answers_to(moves, told).items()
         }
 
     async def describe_quorum(self) -> QuorumView:
@@ -323,7 +345,13 @@ class ReplicaAdmin:
         )
         response = await self._core.ask_controller(request, DescribeQuorumResponse)
         check(response.error_code, "metadata log", response.error_message)
-        (log,) = (one for topic in response.topics for one in topic.partitions)
+        asked = TopicPartition(METADATA_LOG, 0)
+        told = (
+            (TopicPartition(topic.topic_name, one.partition_index), one)
+            for topic in response.topics
+            for one in topic.partitions
+        )
+        log = answers_to([asked], told)[asked]
         check(log.error_code, "metadata log", log.error_message)
         return QuorumView(
             log.leader_id,
@@ -369,6 +397,20 @@ class ReplicaAdmin:
         request = UnregisterBrokerRequest(broker_id=broker_id)
         response = await self._core.ask_controller(request, UnregisterBrokerResponse)
         check(response.error_code, f"broker {broker_id}", response.error_message)
+
+
+def _check_page(last: Cursor | None, following: Cursor | None) -> None:
+    """Refuse an endless walk: each page must end behind the one before."""
+    if last is not None and following is not None and _place(following) <= _place(last):
+        where = TopicPartition(*_place(last))
+        raise NotKafka(
+            f"expected a page that ends after {where}, found one that ends at "
+            f"{TopicPartition(*_place(following))}"
+        )
+
+
+def _place(cursor: Cursor) -> tuple[str, int]:
+    return cursor.topic_name, cursor.partition_index
 
 
 def _replicas(topic: str, one: DescribeTopicPartitionsResponsePartition) -> PartitionReplicas:

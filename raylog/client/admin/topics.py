@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import TypeVar
 
 from raylog.client.admin.answers import check, items_in, member_of, names_in
+from raylog.client.admin.brokers import ask_broker, reached_broker
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
+from raylog.client.matching import answers_among, answers_to, distinct_answers, named
 from raylog.client.offsets import Answers, FoundOffset, ask_leaders, list_offsets
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import (
-    BrokerIdNotRegistered,
-    ErrorCode,
-    KafkaError,
-    LeaderNotAvailable,
-    error_of,
-)
+from raylog.wire.errors import ErrorCode, KafkaError, LeaderNotAvailable, error_of
 from raylog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -51,15 +48,18 @@ from raylog.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from raylog.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeLogDirsResult,
 )
 from raylog.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
+    AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -67,6 +67,8 @@ from raylog.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+
+C = TypeVar("C", AlterConfigsResourceResponse, DescribeConfigsResult)
 
 DEFAULT = -1
 """Leave the number of partitions or replicas to the broker (KIP-464)."""
@@ -205,8 +207,9 @@ class TopicAdmin:
             validate_only=validate_only,
         )
         response = await self._core.ask_controller(request, CreateTopicsResponse)
-        for result in response.topics:
-            check(result.error_code, f"topic {result.name!r}", result.error_message)
+        told = ((result.name, result) for result in response.topics)
+        for name, result in answers_to((topic.name for topic in topics), told, _topic).items():
+            check(result.error_code, _topic(name), result.error_message)
         if not validate_only:
             await self._led([topic.name for topic in topics])
 
@@ -220,8 +223,9 @@ class TopicAdmin:
         )
         response = await self._core.ask_controller(request, DeleteTopicsResponse)
         self._core.cluster.forget(topics)
-        for result in response.responses:
-            check(result.error_code, f"topic {result.name!r}", result.error_message)
+        told = ((result.name, result) for result in response.responses)
+        for name, result in answers_to(topics, told, _topic).items():
+            check(result.error_code, _topic(name), result.error_message)
 
     async def create_partitions(self, topic: str, count: int) -> None:
         """Add partitions to a topic, up to `count` in total. They cannot be removed again."""
@@ -230,8 +234,9 @@ class TopicAdmin:
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, CreatePartitionsResponse)
-        for result in response.results:
-            check(result.error_code, f"topic {result.name!r}", result.error_message)
+        told = ((result.name, result) for result in response.results)
+        result = answers_to([topic], told, _topic)[topic]
+        check(result.error_code, _topic(topic), result.error_message)
         await self._led([topic], count)
 
     # -- configuration -------------------------------------------------------------------------
@@ -250,24 +255,26 @@ class TopicAdmin:
             ],
             include_documentation=documentation,
         )
-        response = await self._core.ask(
-            await self._node_of(resource), request, DescribeConfigsResponse
-        )
-        entries: list[ConfigEntry] = []
-        for result in response.results:
-            check(result.error_code, _name(resource), result.error_message)
-            entries += (
-                ConfigEntry(
-                    config.name,
-                    config.value,
-                    member_of(ConfigSource, config.config_source, ConfigSource.UNKNOWN),
-                    config.is_sensitive,
-                    config.read_only,
-                    config.documentation,
-                )
-                for config in result.configs
+
+        async def attempt() -> DescribeConfigsResponse:
+            return await self._core.ask(
+                await self._node_of(resource), request, DescribeConfigsResponse
             )
-        return entries
+
+        response = await self._core.look(attempt)
+        (result,) = _about(resource, response.results)
+        check(result.error_code, _name(resource.type, resource.name), result.error_message)
+        return [
+            ConfigEntry(
+                config.name,
+                config.value,
+                member_of(ConfigSource, config.config_source, ConfigSource.UNKNOWN),
+                config.is_sensitive,
+                config.read_only,
+                config.documentation,
+            )
+            for config in result.configs
+        ]
 
     async def alter_configs(
         self,
@@ -304,8 +311,8 @@ class TopicAdmin:
         response = await self._core.ask(
             await self._node_of(resource), request, IncrementalAlterConfigsResponse
         )
-        for result in response.responses:
-            check(result.error_code, _name(resource), result.error_message)
+        (result,) = _about(resource, response.responses)
+        check(result.error_code, _name(resource.type, resource.name), result.error_message)
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
         """Resources that can have settings, of some types (none: of all).
@@ -412,43 +419,23 @@ class TopicAdmin:
         """
         if brokers is None:
             brokers = sorted((await self.metadata([])).nodes)
+        keys = None if partitions is None else list(partitions)
         topics = None
-        if partitions is not None:
+        if keys is not None:
             topics = [
-                DescribableLogDirTopic(topic=topic, partitions=[key.partition for key in keys])
-                for topic, keys in by_topic(partitions).items()
+                DescribableLogDirTopic(topic=topic, partitions=[key.partition for key in of_topic])
+                for topic, of_topic in by_topic(keys).items()
             ]
-        found = []
+        request = DescribeLogDirsRequest(topics=topics)
+        found: list[LogDir] = []
         for broker_id in brokers:
-            response = await self._core.ask(
-                broker_id, DescribeLogDirsRequest(topics=topics), DescribeLogDirsResponse
-            )
+            response = await ask_broker(self._core, broker_id, request, DescribeLogDirsResponse)
             check(response.error_code, f"broker {broker_id}", None)
-            for result in response.results:
-                replicas = [
-                    LogDirPartition(
-                        topic.name,
-                        at.partition_index,
-                        at.partition_size,
-                        at.offset_lag,
-                        at.is_future_key,
-                    )
-                    for topic in result.topics
-                    for at in topic.partitions
-                ]
-                failure = None
-                if result.error_code != ErrorCode.NONE:
-                    failure = error_of(result.error_code, result.log_dir)
-                found.append(
-                    LogDir(
-                        broker_id,
-                        result.log_dir,
-                        result.total_bytes,
-                        result.usable_bytes,
-                        replicas,
-                        failure,
-                    )
-                )
+            told = ((result.log_dir, result) for result in response.results)
+            found += (
+                _log_dir(broker_id, result, keys)
+                for result in distinct_answers(told, named("log directory")).values()
+            )
         return found
 
     # -- inside --------------------------------------------------------------------------------
@@ -472,17 +459,14 @@ class TopicAdmin:
             return await self._core.any_node()
         if not resource.name:
             return await self._core.any_node()
-        await self._core.refresh([])
-        known = {str(node_id): node_id for node_id in sorted(self._core.cluster.nodes)}
-        if resource.name not in known:
-            raise BrokerIdNotRegistered(
-                f"expected one of the live brokers {', '.join(known)}, found {resource.name!r}"
-            )
-        return known[resource.name]
+        return await reached_broker(self._core, resource.name)
 
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 """Kafka's `AlterConfigOp.OpType`."""
+_BOTH = (False, True)
+"""A replica, and its copy that will replace one in another directory."""
+_topic = named("topic")
 _DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 _FENCED_SINCE = 2
 """DescribeCluster version that can tell of fenced brokers (KIP-1073)."""
@@ -505,6 +489,37 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-def _name(resource: Resource) -> str:
-    kind = resource.type.name.lower()
-    return f"{kind} {resource.name!r}" if resource.name else f"all {kind}s"
+def _name(kind: int, name: str) -> str:
+    """How messages call a resource."""
+    if kind not in set(ResourceType):
+        return f"resource {name!r} of type {kind}"
+    known = ResourceType(kind).name.lower()
+    return f"{known} {name!r}" if name else f"all {known}s"
+
+
+def _about(resource: Resource, results: Iterable[C]) -> Iterable[C]:
+    """The one result about a resource."""
+    asked = [(int(resource.type), resource.name)]
+    told = (((result.resource_type, result.resource_name), result) for result in results)
+    return answers_to(asked, told, lambda key: _name(*key)).values()
+
+
+def _log_dir(
+    broker_id: int, result: DescribeLogDirsResult, asked: Iterable[TopicPartition] | None
+) -> LogDir:
+    replicas = [
+        LogDirPartition(
+            topic.name, at.partition_index, at.partition_size, at.offset_lag, at.is_future_key
+        )
+        for topic in result.topics
+        for at in topic.partitions
+    ]
+    told = (((TopicPartition(at.topic, at.partition), at.is_future), None) for at in replicas)
+    expected = None if asked is None else {(key, future) for key in asked for future in _BOTH}
+    answers_among(expected, told, lambda key: str(key[0]))
+    failure = None
+    if result.error_code != ErrorCode.NONE:
+        failure = error_of(result.error_code, result.log_dir)
+    return LogDir(
+        broker_id, result.log_dir, result.total_bytes, result.usable_bytes, replicas, failure
+    )

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from raylog.client.admin.brokers import ask_broker
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core
-from raylog.client.errors import NotKafka
+from raylog.client.matching import answers_to, named
 from raylog.client.offsets import Answers, ask_leaders
 from raylog.wire.errors import ErrorCode, KafkaError, TransactionalIdNotFound, error_of
 from raylog.wire.messages.describe_producers import (
@@ -138,11 +139,10 @@ class TransactionAdmin:
                 DescribeProducersResponse,
                 _active_producers,
             )
-        await self._core.repeat(lambda: self._core.refresh([]))
         request = _describe_producers(keys)
-        response = await self._core.ask(broker_id, request, DescribeProducersResponse)
+        response = await ask_broker(self._core, broker_id, request, DescribeProducersResponse)
         found = {}
-        for key, answer in _active_producers(response):
+        for key, answer in answers_to(keys, _active_producers(response)).items():
             if isinstance(answer, KafkaError):
                 raise answer
             found[key] = answer
@@ -195,12 +195,13 @@ class TransactionAdmin:
         (node_id,) = await self._core.look(lambda: self._core.by_leader([key]))
         request = WriteTxnMarkersRequest(markers=[marker])
         response = await self._core.ask(node_id, request, WriteTxnMarkersResponse)
-        (code,) = (
-            answer.error_code
+        told = (
+            (TopicPartition(topic.name, answer.partition_index), answer.error_code)
             for result in response.markers
             for topic in result.topics
             for answer in topic.partitions
         )
+        code = answers_to([key], told)[key]
         if code != ErrorCode.NONE:
             raise error_of(code, f"{key} at producer {producer_id}")
 
@@ -269,14 +270,11 @@ async def transactions_on(
 ) -> dict[str, TransactionDescription | KafkaError]:
     """What one broker says of each transactional id."""
     request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
-    response = await core.ask(broker_id, request, DescribeTransactionsResponse)
-    found = {
-        one.transactional_id: _described(broker_id, one) for one in response.transaction_states
-    }
-    missing = [name for name in transactional_ids if name not in found]
-    if missing:
-        raise NotKafka(f"expected an answer about the transactional ids {missing}, found none")
-    return found
+    response = await ask_broker(core, broker_id, request, DescribeTransactionsResponse)
+    told = (
+        (one.transactional_id, _described(broker_id, one)) for one in response.transaction_states
+    )
+    return answers_to(transactional_ids, told, named("transactional id"))
 
 
 def _described(broker_id: int, told: TransactionState) -> TransactionDescription | KafkaError:

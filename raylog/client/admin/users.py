@@ -13,7 +13,8 @@ from enum import IntEnum
 
 from raylog.client.admin.answers import check, items_in, member_of, names_in
 from raylog.client.core import Core
-from raylog.client.errors import InvalidSetting, NotKafka
+from raylog.client.errors import InvalidSetting
+from raylog.client.matching import answers_to, distinct_answers, named
 from raylog.client.security.scram import ITERATIONS_MIN, salted_password
 from raylog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -30,6 +31,7 @@ from raylog.wire.messages.describe_user_scram_credentials import (
 ITERATIONS_STORED_MAX = 16_384
 """Brokers store no credential with more."""
 _SALT_BYTES = 32
+_name = named("user")
 
 
 class ScramMechanism(IntEnum):
@@ -110,10 +112,12 @@ class UserAdmin:
 
         response = await self._core.look(attempt)
         check(response.error_code, "SCRAM credentials", response.error_message)
+        told = ((result.user, result) for result in response.results)
+        results = distinct_answers(told, _name) if users is None else answers_to(users, told, _name)
         found = {}
-        for result in response.results:
-            check(result.error_code, f"user {result.user!r}", result.error_message)
-            found[result.user] = [
+        for user, result in results.items():
+            check(result.error_code, _name(user), result.error_message)
+            found[user] = [
                 ScramCredential(
                     member_of(ScramMechanism, one.mechanism, ScramMechanism.UNKNOWN),
                     one.iterations,
@@ -140,11 +144,13 @@ class UserAdmin:
             else:
                 request.upsertions.append(_upsertion(one))
         response = await self._core.ask_controller(request, AlterUserScramCredentialsResponse)
-        for result in response.results:
-            check(result.error_code, f"user {result.user!r}", result.error_message)
-        missing = {one.user for one in wanted} - {result.user for result in response.results}
-        if missing:
-            raise NotKafka(f"expected an answer for each user, found none for {min(missing)!r}")
+        results = answers_to(
+            (one.user for one in wanted),
+            ((result.user, result) for result in response.results),
+            _name,
+        )
+        for user, result in results.items():
+            check(result.error_code, _name(user), result.error_message)
 
 
 def _check_mechanism(mechanism: ScramMechanism) -> None:

@@ -20,6 +20,7 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators, ask_coordinator, coordinator_version
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotKafka
+from raylog.client.matching import answers_to
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     ErrorCode,
@@ -31,6 +32,7 @@ from raylog.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetCommitResponseTopic,
 )
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -38,6 +40,9 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from raylog.wire.uuids import ZERO_UUID
 
@@ -45,6 +50,7 @@ _log = logging.getLogger(__name__)
 Offsets = Mapping[TopicPartition, CommittedOffset]
 Done = Callable[[Offsets, Exception | None], None]
 """Told of a commit's end: the offsets, and what went wrong."""
+_Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 _BY_NAME_LAST = 9
 """Newest version of both requests that names topics."""
 _GROUPS_SINCE = 8
@@ -241,14 +247,15 @@ class Commits:
         names = {topic_id: name for name, topic_id in ids.items()}
 
         def refusal(response: OffsetCommitResponse) -> KafkaError | None:
-            failures = [
-                error_of(
-                    answer.error_code,
-                    f"commit of {topic.name or names.get(topic.topic_id)}-{answer.partition_index}",
-                )
+            told = (
+                (_key(topic, names, answer.partition_index), answer.error_code)
                 for topic in response.topics
                 for answer in topic.partitions
-                if answer.error_code != ErrorCode.NONE
+            )
+            failures = [
+                error_of(code, f"commit of {key}")
+                for key, code in answers_to(offsets, told).items()
+                if code != ErrorCode.NONE
             ]
             failures.sort(key=lambda error: error.code.retriable)  # what no repeat cures is first
             return failures[0] if failures else None
@@ -318,23 +325,24 @@ class Commits:
             at_most=version,
             timeout_ms=timeout_ms,
         )
-        found: dict[TopicPartition, CommittedOffset] = {}
-        for group in response.groups:
-            for of_topic in group.topics:
-                name = of_topic.name or names.get(of_topic.topic_id, "")
-                for one in of_topic.partitions:
-                    found[TopicPartition(name, one.partition_index)] = CommittedOffset(
-                        one.committed_offset, one.committed_leader_epoch, one.metadata or ""
-                    )
-        for topic in response.topics:
-            for answer in topic.partitions:
-                found[TopicPartition(topic.name, answer.partition_index)] = CommittedOffset(
-                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
-                )
-        strange = found.keys() - set(keys)
-        if strange:
-            raise NotKafka(f"expected the offsets of {sorted(keys)}, found {sorted(strange)[0]}")
-        return {key: one for key, one in found.items() if one.offset != NO_OFFSET}
+        told: list[tuple[TopicPartition, _Committed]] = [
+            (_key(topic, names, one.partition_index), one)
+            for group in response.groups
+            for topic in group.topics
+            for one in topic.partitions
+        ]
+        told += (
+            (TopicPartition(topic.name, one.partition_index), one)
+            for topic in response.topics
+            for one in topic.partitions
+        )
+        return {
+            key: CommittedOffset(
+                one.committed_offset, one.committed_leader_epoch, one.metadata or ""
+            )
+            for key, one in answers_to(keys, told).items()
+            if one.committed_offset != NO_OFFSET
+        }
 
     def _question(
         self,
@@ -388,3 +396,13 @@ class Commits:
                 return {}
             ids[topic] = view.topic_id
         return ids
+
+
+def _key(
+    topic: OffsetCommitResponseTopic | OffsetFetchResponseTopics,
+    names: Mapping[bytes, str],
+    partition: int,
+) -> TopicPartition:
+    """A partition in an answer that may have the topic's id instead of its name."""
+    name = topic.name or names.get(topic.topic_id) or topic.topic_id.hex()
+    return TopicPartition(name, partition)

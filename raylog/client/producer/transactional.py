@@ -26,6 +26,7 @@ from raylog.client.coordinators import (
 )
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotSupported
+from raylog.client.matching import answers_to
 from raylog.client.producer.accumulator import NO_IDENTITY, ProducerIdentity
 from raylog.client.producer.transaction_state import TransactionState
 from raylog.wire.api import ApiKey
@@ -192,11 +193,12 @@ class Transactions:
         )
 
         def refusal(response: AddPartitionsToTxnResponse) -> KafkaError | None:
-            return _worst(
-                (result.partition_error_code, f"{topic.name}-{result.partition_index}")
+            told = (
+                (TopicPartition(topic.name, result.partition_index), result.partition_error_code)
                 for topic in response.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             )
+            return _worst((code, str(key)) for key, code in answers_to(keys, told).items())
 
         await self._ask(
             self._own,
@@ -236,10 +238,14 @@ class Transactions:
         )
 
         def refusal(response: TxnOffsetCommitResponse) -> KafkaError | None:
-            return _worst(
-                (one.error_code, f"{topic.name}-{one.partition_index} of group {group.group_id!r}")
+            told = (
+                (TopicPartition(topic.name, one.partition_index), one.error_code)
                 for topic in response.topics
                 for one in topic.partitions
+            )
+            return _worst(
+                (code, f"{key} of group {group.group_id!r}")
+                for key, code in answers_to(offsets, told).items()
             )
 
         await self._ask(

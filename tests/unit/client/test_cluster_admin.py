@@ -65,9 +65,12 @@ def test_features_are_described() -> None:
 
 @pytest.mark.parametrize("newest", [0, 1, 2])
 def test_features_are_updated(newest: int) -> None:
+    results = [features.UpdatableFeatureResult(feature="a")]
     cluster = FakeCluster(
         newest={ApiKey.UPDATE_FEATURES: newest},
-        handlers={ApiKey.UPDATE_FEATURES: lambda *_: features.UpdateFeaturesResponse()},
+        handlers={
+            ApiKey.UPDATE_FEATURES: lambda *_: features.UpdateFeaturesResponse(results=results)
+        },
     )
     admin = FeatureAdmin(core_of(cluster))
     run_blocking(admin.update_features({"a": 3}))

@@ -138,8 +138,8 @@ def test_the_coordinator_is_asked_and_remembered() -> None:
 
 def test_partitions_are_asked_for_by_topic() -> None:
     cluster, groups = cluster_of()
-    cluster.handlers[ApiKey.OFFSET_FETCH] = lambda *_: fetched({T1: 5})
     wanted = [T1, TopicPartition("u", 4), T0]
+    cluster.handlers[ApiKey.OFFSET_FETCH] = lambda *_: fetched(dict.fromkeys(wanted, 5))
     run_blocking(groups.group_offsets("g", wanted, require_stable=True))
     run_blocking(groups.group_offsets("g"))
     some, everything = cluster.requests(OffsetFetchRequest)
@@ -222,16 +222,18 @@ def test_what_no_repeat_cures_is_raised_at_once() -> None:
     assert len(cluster.requests(OffsetFetchRequest)) == 1
 
 
-def commit_answer(code: int) -> OffsetCommitResponse:
-    partition = OffsetCommitResponsePartition(partition_index=0, error_code=code)
-    return OffsetCommitResponse(
-        topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])]
-    )
+def commit_answer(code: int, *partitions: int) -> OffsetCommitResponse:
+    answers = [
+        OffsetCommitResponsePartition(partition_index=one, error_code=code) for one in partitions
+    ]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=answers)])
 
 
 def test_offsets_are_set_from_outside_the_group() -> None:
     cluster, groups = cluster_of()
-    answers = iter([LOST, commit_answer(int(ErrorCode.NOT_COORDINATOR)), commit_answer(0)])
+    answers = iter(
+        [LOST, commit_answer(int(ErrorCode.NOT_COORDINATOR), 0, 1), commit_answer(0, 0, 1)]
+    )
     cluster.handlers[ApiKey.OFFSET_COMMIT] = lambda *_: next(answers)
     run_blocking(groups.commit_group_offsets("g", {T0: 5, T1: CommittedOffset(6, 2, "x")}))
     request = cluster.requests(OffsetCommitRequest)[-1]
@@ -249,7 +251,7 @@ def test_offsets_are_set_from_outside_the_group() -> None:
 
 def test_a_group_in_use_refuses_offsets() -> None:
     cluster, groups = cluster_of()
-    refusal = commit_answer(int(ErrorCode.UNKNOWN_MEMBER_ID))
+    refusal = commit_answer(int(ErrorCode.UNKNOWN_MEMBER_ID), 0)
     cluster.handlers[ApiKey.OFFSET_COMMIT] = lambda *_: refusal
     with pytest.raises(UnknownMemberId, match="t-0 of 'g'"):
         run_blocking(groups.commit_group_offsets("g", {T0: 5}))

@@ -54,7 +54,7 @@ from raylog.wire.messages import describe_delegation_token as described_tokens
 from raylog.wire.messages import describe_user_scram_credentials as described_users
 from raylog.wire.messages import expire_delegation_token as expired_token
 from raylog.wire.messages import renew_delegation_token as renewed_token
-from tests.support.fake_cluster import LOST, FakeCluster, Handler, core_of
+from tests.support.fake_cluster import LOST, FakeCluster, core_of
 
 READ_ORDERS = AclBinding(
     ResourcePattern(AclResourceType.TOPIC, "orders-", PatternType.PREFIXED),
@@ -565,18 +565,3 @@ def test_a_mechanism_by_its_name() -> None:
     for make in (lambda: ScramDeletion("ann", name), lambda: ScramUpsertion("ann", name, "secret")):
         with pytest.raises(InvalidSetting, match="SCRAM_SHA_512, found 'SCRAM-SHA-256'"):
             make()
-
-
-def test_changes_that_a_broker_leaves_unanswered_are_not_taken_for_made() -> None:
-    handlers: dict[ApiKey, Handler] = {
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda *_: (
-            altered_users.AlterUserScramCredentialsResponse()
-        ),
-        ApiKey.ALTER_CLIENT_QUOTAS: lambda *_: altered_quotas.AlterClientQuotasResponse(),
-    }
-    core = core_of(FakeCluster(handlers=handlers))
-    deletion = ScramDeletion("ann", ScramMechanism.SCRAM_SHA_256)
-    with pytest.raises(NotKafka, match="expected an answer for each user, found none for 'ann'"):
-        run_blocking(UserAdmin(core).alter_user_scram_credentials([deletion]))
-    with pytest.raises(NotKafka, match="expected 1 answers, found 0"):
-        run_blocking(QuotaAdmin(core).alter_client_quotas({QuotaEntity(user="ann"): {"r": 1}}))

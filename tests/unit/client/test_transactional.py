@@ -29,9 +29,10 @@ from raylog.wire.errors import (
     OutOfOrderSequenceNumber,
     ProducerFenced,
 )
+from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
-from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from raylog.wire.records import read_header
 from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
 from tests.support.fake_logs import Answer, refused
@@ -469,6 +470,27 @@ def test_a_partition_that_may_not_be_added_breaks_the_transaction() -> None:
     rig.abort()
     assert rig.cluster.requests(EndTxnRequest) == [], "the coordinator has nothing to end"
     assert rig.broker.logs.values == {}
+
+
+def test_a_partition_whose_addition_is_not_answered_breaks_the_transaction() -> None:
+    rig = Rig(1)
+    rig.cluster.handlers[ApiKey.ADD_PARTITIONS_TO_TXN] = lambda *_: AddPartitionsToTxnResponse()
+    rig.started()
+    rig.send(b"a")
+    with pytest.raises(AbortRequired, match="expected an answer about t-0, found none"):
+        rig.commit()
+    rig.abort()
+    assert rig.broker.logs.values == {}
+
+
+def test_offsets_that_are_not_answered_break_the_transaction(rig: Rig) -> None:
+    rig.cluster.handlers[ApiKey.TXN_OFFSET_COMMIT] = lambda *_: TxnOffsetCommitResponse()
+    with pytest.raises(AbortRequired, match="expected an answer about t-0, found none"):
+        rig.send_offsets()
+    with pytest.raises(AbortRequired):
+        rig.commit()
+    rig.abort()
+    assert rig.broker.committed == {}
 
 
 def test_an_id_that_was_forgotten_begins_anew() -> None:

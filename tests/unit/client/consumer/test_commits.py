@@ -10,10 +10,16 @@ from raylog.client import CommitFailed, CommittedOffset, TopicPartition
 from raylog.client.consumer.commits import Commits, Offsets
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators
+from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, IllegalGeneration, StaleMemberEpoch
 from raylog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -177,3 +183,42 @@ def test_committed_offsets_of_a_group_whose_coordinator_has_just_died() -> None:
     epochs = _Epochs(known=1, heartbeats=0)
     epochs.coordinators = [2, 2, 1]
     assert run_blocking(epochs.commits.committed([KEY]))[KEY].offset == 7
+
+
+# -- answers that leave a partition out ------------------------------------------------------------
+
+
+def test_committed_offsets_that_are_not_told_do_not_count_as_none() -> None:
+    """A consumer would begin where `auto.offset.reset` says, and skip or repeat records."""
+    epochs = _Epochs(known=1, heartbeats=0)
+    with pytest.raises(NotKafka, match="expected an answer about t-1, found none"):
+        run_blocking(epochs.commits.committed([KEY, OTHER]))
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_commit_that_is_not_answered_fails(by_id: bool) -> None:
+    answer = OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name="t",
+                topic_id=topic_id("t"),
+                partitions=[OffsetCommitResponsePartition(partition_index=0)],
+            )
+        ]
+    )
+    found = Coordinator(key="g", node_id=1, host="fake", port=9001)
+    cluster = FakeCluster(topics={"t": {0: 1, 1: 1}})
+    cluster.handlers[ApiKey.OFFSET_COMMIT] = lambda *_: answer
+    cluster.handlers[ApiKey.FIND_COORDINATOR] = lambda *_: FindCoordinatorResponse(
+        coordinators=[found]
+    )
+    core = core_of(cluster)
+    if by_id:
+        run_blocking(core.refresh(["t"]))
+    held = {KEY: object(), OTHER: object()}
+    commits = Commits(
+        core, Coordinators(core), "g", lambda: GroupMetadata("g", 1, "m"), hold=held.get
+    )
+    asyncio.run(commits.commit({KEY: CommittedOffset(7)}))
+    with pytest.raises(NotKafka, match="expected an answer about t-1, found none"):
+        asyncio.run(commits.commit({KEY: CommittedOffset(8), OTHER: CommittedOffset(9)}))
