@@ -89,25 +89,38 @@ class GroupLag:
         try:
             wanted: dict[PartitionKey, int] = {}
             left_out: set[tuple[str, int]] = set()
-            await self._in_turns(lambda offset: self._want(offset, wanted, left_out))
+            beyond = await self._in_turns(lambda offset: self._want(offset, wanted, left_out))
             ends = await self._ends(wanted)
             lags: dict[str, dict[str, int]] = {}
             await self._in_turns(lambda offset: self._count(offset, ends, lags))
             self._lags = self._told(lags)
-            self._skipped = len(left_out) + len(wanted) - len(ends)
+            self._skipped = len(left_out) + len(wanted) - len(ends) + beyond
         finally:
             self._is_looking = False
 
     # ---- committed offsets ---------------------------------------------------------------
 
-    async def _in_turns(self, take: Callable[[Offset], None]) -> None:
-        """Look at the offsets of all groups that are served here, as they are now."""
+    async def _in_turns(self, take: Callable[[Offset], None]) -> int:
+        """Look at the offsets of groups that are served here, as they are now.
+
+        Returns how many were not looked at.
+        """
         for number, offset in enumerate(self._offsets(), 1):
             take(offset)
             if number == OFFSETS_MAX:
-                return
+                return self._offset_count() - OFFSETS_MAX
             if number % TURN == 0:
                 await self._runtime.sleep(0)
+        return 0
+
+    def _offset_count(self) -> int:
+        stores = [host.shard.offsets for host in self._shards if host.is_active]
+        return sum(
+            len(partitions)
+            for store in stores
+            for group_id in store.groups
+            for partitions in store.of(group_id).values()
+        )
 
     def _offsets(self) -> Iterator[Offset]:
         """Offsets may change between two of them: what is walked is a copy, a topic at a time."""
@@ -150,7 +163,8 @@ class GroupLag:
     def _told(self, lags: dict[str, dict[str, int]]) -> Lags:
         """As many series as may be; groups keep theirs for as long as they have offsets."""
         kept = [group_id for group_id in self._own if group_id in lags]
-        new = (group_id for group_id in lags if group_id not in set(kept))
+        known = set(kept)
+        new = (group_id for group_id in lags if group_id not in known)
         room = self._groups_max - len(kept)
         self._own = [*kept, *(group_id for group_id, _ in zip(new, range(room), strict=False))]
         told: Lags = {}

@@ -32,7 +32,10 @@ def exposition(samples: Iterable[Sample], accept: str) -> Exposition:
     """The samples in the format that the header `Accept` asks for; else in the text format."""
     from prometheus_client.exposition import choose_encoder
 
-    encode, content_type = choose_encoder(accept)
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):  # it asks for a version that is no number
+        encode, content_type = choose_encoder("")
     return Exposition(encode(_Collected(metrics_of(samples))), content_type)
 
 

@@ -1,15 +1,16 @@
 """A small HTTP server for probes: GET and HEAD of a few paths, one request per connection.
 
 Whoever can reach the port may send anything, so every connection has limits: the head of its
-request may take HEAD_BYTES_MAX bytes and HTTP_S seconds, answers included, and no body is read.
-Where CONNECTIONS_MAX are open the oldest one is closed for the newest: clients that hang do not
-keep a probe out.
+request may take HEAD_BYTES_MAX bytes and HEAD_S seconds, its answer ANSWER_S, and no body is read.
+Where CONNECTIONS_MAX are open the oldest one is closed for the newest, one that has yet to ask for
+something if there is any: clients that hang do not keep a probe out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -17,7 +18,10 @@ from typing import NamedTuple, cast
 
 import h11
 
-HTTP_S = 5.0
+log = logging.getLogger(__name__)
+HEAD_S = 5.0
+ANSWER_S = 20.0
+"""From the head of a request until its answer is read: Prometheus waits for 10 s by default."""
 HEAD_BYTES_MAX = 8_192
 CONNECTIONS_MAX = 64
 _METHODS = (b"GET", b"HEAD")
@@ -74,7 +78,8 @@ class HttpServer:
         """Somebody has connected."""
         self._open[exchange] = None
         if len(self._open) > CONNECTIONS_MAX:
-            next(iter(self._open)).abort()
+            oldest = next(iter(self._open))
+            next((one for one in self._open if not one.has_asked), oldest).abort()
 
     def closed(self, exchange: _Exchange) -> None:
         """A connection has ended."""
@@ -100,12 +105,14 @@ class _Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._answered = False
+        self._head_bytes = 0
+        self.has_asked = False
+        """Whether the head of its request is here."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
-        self._deadline = asyncio.get_running_loop().call_later(HTTP_S, self.abort)
+        self._deadline = asyncio.get_running_loop().call_later(HEAD_S, self.abort)
         self._server.opened(self)
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -124,8 +131,9 @@ class _Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came in; those behind the head of the request are left unread."""
-        if self._answered:
+        if self.has_asked:
             return
+        self._head_bytes += len(data)
         try:
             self._http.receive_data(data)
             event = self._http.next_event()
@@ -134,20 +142,37 @@ class _Exchange(asyncio.Protocol):
             self._send(refusal(HTTPStatus(broken.error_status_hint), str(broken)), b"GET")
             return
         if isinstance(event, h11.Request):
-            self._answered = True
-            answer = self._server.answer(event)
-            if isinstance(answer, HttpAnswer):
-                self._send(answer, event.method)
-            else:
-                loop = asyncio.get_running_loop()
-                self._answering = loop.create_task(self._send_later(answer, event.method))
+            self._asked(event)
 
-    async def _send_later(self, answer: Awaitable[HttpAnswer], method: bytes) -> None:
-        self._send(await answer, method)
+    def _asked(self, request: h11.Request) -> None:
+        """The head of the request is here."""
+        self.has_asked = True
+        loop = asyncio.get_running_loop()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = loop.call_later(ANSWER_S, self.abort)
+        self._head_bytes -= len(self._http.trailing_data[0])
+        if self._head_bytes > HEAD_BYTES_MAX:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            why = f"expected a head of at most {HEAD_BYTES_MAX} bytes, found {self._head_bytes}"
+            self._send(refusal(status, why), request.method)
+            return
+        self._answering = loop.create_task(self._answer(request))
+
+    async def _answer(self, request: h11.Request) -> None:
+        """Send what a page says; where it fails, the client is told so."""
+        try:
+            answer = self._server.answer(request)
+            if not isinstance(answer, HttpAnswer):
+                answer = await answer
+        except Exception:
+            log.exception("no answer to %s", request.target.decode("ascii", "replace"))
+            answer = refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the log of the broker says why")
+        self._send(answer, request.method)
 
     def _send(self, answer: HttpAnswer, method: bytes) -> None:
         assert self._transport is not None, "bytes come in after the connection was made"
-        self._answered = True
+        self.has_asked = True
         head = h11.Response(
             status_code=answer.status,
             reason=answer.status.phrase.encode(),

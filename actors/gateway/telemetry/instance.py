@@ -6,6 +6,9 @@ The rules are those of Apache Kafka 4.3.1:
   UNSUPPORTED_COMPRESSION_TYPE.
 - It may push once after it has asked, and then once per push interval; its last push may come at
   any time, and nothing may come after it.
+
+Apache Kafka knows instances by their ids, which anybody can make up, and has room for some
+thousands. Here a connection has one instance, and its intervals go on where it takes another id.
 """
 
 from __future__ import annotations
@@ -43,14 +46,19 @@ class ClientInstance:
     )
 
     def __init__(
-        self, instance_id: bytes, subscriptions: tuple[Subscription, ...], asked: Asked
+        self,
+        instance_id: bytes,
+        subscriptions: tuple[Subscription, ...],
+        asked: Asked,
+        other: ClientInstance | None = None,
     ) -> None:
+        """`other` is the one with another id that was on this connection before."""
         self.instance_id = instance_id
         self.subscriptions = subscriptions
         """Of which `asked` was made."""
         self.asked = asked
-        self._asked_ms = _NEVER_MS
-        self._pushed_ms = _NEVER_MS
+        self._asked_ms = _NEVER_MS if other is None else other._asked_ms
+        self._pushed_ms = _NEVER_MS if other is None else other._pushed_ms
         self._may_ask_again = False
         self._terminating = False
 
@@ -89,6 +97,8 @@ class ClientInstance:
             raise TelemetryTooLarge(
                 f"{len(request.metrics)} bytes of metrics: at most {TELEMETRY_BYTES_MAX} are taken"
             )
+        if request.metrics and not self.asked.metrics:
+            raise InvalidRequest("the client pushes metrics, and was asked for none")
 
     def _push_is_due(self, now_ms: float) -> bool:
         first = self._asked_ms > self._pushed_ms

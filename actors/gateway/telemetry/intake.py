@@ -55,7 +55,8 @@ class TelemetryIntake:
                 "client_source_port": str(connection.port),
             }
             asked = asked_of(subscriptions, instance_id, client)
-            known = connection.telemetry = ClientInstance(instance_id, subscriptions, asked)
+            other = known if known is not None and known.instance_id != instance_id else None
+            known = connection.telemetry = ClientInstance(instance_id, subscriptions, asked, other)
         return known
 
     @property

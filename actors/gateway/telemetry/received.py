@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raylog.actors.gateway.telemetry.otlp import POINTS_MAX, Attributes, Point
+from raylog.actors.metrics.exposition import clean
 from raylog.wire.uuids import to_base64
 
 SERIES_MAX = 10_000
@@ -21,6 +22,7 @@ KEPT_MS_MIN = 60_000
 """A client that has pushed nothing for three push intervals, and at least so long, is forgotten."""
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
 """Those of a client's attributes that name its series; others change with each of its lives."""
+_ESCAPED = str.maketrans({"\\": "\\\\", ",": "\\,", "=": "\\="})
 
 
 class Series(NamedTuple):
@@ -64,24 +66,25 @@ class ReceivedMetrics:
             self.expire(now_ms)
         client = self._clients.get(instance_id)
         if client is None:
-            client = _Client(client_id)
+            client = _Client(clean(client_id))
         client.forgotten_ms = now_ms + max(INTERVALS_KEPT * push_interval_ms, KEPT_MS_MIN)
         for point in points:
-            if not math.isnan(point.value):  # as Java's averages of nothing are
-                self._take(client, point)
+            self._take(client, point)
         if client.values:
             self._clients[instance_id] = client
 
     def _take(self, client: _Client, point: Point) -> None:
         key = (point.metric, _shown(point))
         before = client.values.get(key)
+        value = (before or 0.0) + point.value if point.is_delta else point.value
+        if math.isnan(value):  # as Java's averages of nothing are
+            return
         if before is None:
             if self._series >= SERIES_MAX or len(client.values) >= SERIES_A_CLIENT_MAX:
                 self.points_dropped += 1
                 return
             self._series += 1
-            before = 0.0
-        client.values[key] = before + point.value if point.is_delta else point.value
+        client.values[key] = value
 
     def expire(self, now_ms: float) -> None:
         """Forget the clients that have pushed nothing for long."""
@@ -105,7 +108,11 @@ def taken_from(points: Iterator[Point]) -> list[Point]:
 
 
 def _shown(point: Point) -> str:
+    """The attributes, in the order of their names, as long as a label may be."""
     named: Attributes = {
         name: point.resource[name] for name in RESOURCE_ATTRIBUTES if name in point.resource
     }
-    return ",".join(f"{name}={value}" for name, value in (named | point.attributes).items())
+    pairs = sorted((named | point.attributes).items())
+    return clean(
+        ",".join(f"{name.translate(_ESCAPED)}={value.translate(_ESCAPED)}" for name, value in pairs)
+    )

@@ -67,8 +67,8 @@ LAG = GROUPS_TABLE.gauge(
 )
 LAG_SKIPPED = GROUPS_TABLE.gauge(
     "raylog_group_lag_partitions_skipped",
-    "Partitions with committed offsets that the lag leaves out: their leader did not answer, or "
-    "there are more than 2,000 of them.",
+    "Partitions with committed offsets that the lag leaves out: their leader did not answer, "
+    "there are more than 2,000 of them, or groups have more than 100,000 committed offsets.",
 )
 
 TRANSACTIONS_TABLE = Table(

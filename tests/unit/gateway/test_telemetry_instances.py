@@ -61,6 +61,25 @@ def test_the_first_push_may_follow_at_once_and_the_next_after_an_interval() -> N
     client.push(push(), 401)
 
 
+def test_another_id_on_the_same_connection_gets_no_interval_of_its_own() -> None:
+    first = instance()
+    first.push(push(), 1)
+    other = ClientInstance(bytes(16), (), Asked(("*",), 400, 7), first)
+    with pytest.raises(ThrottlingQuotaExceeded, match="400 ms"):
+        other.ask(2)
+    with pytest.raises(ThrottlingQuotaExceeded, match="400 ms"):
+        other.push(push(), 400)
+    other.push(push(), 401)
+
+
+def test_metrics_that_nobody_asked_for_are_refused() -> None:
+    client = ClientInstance(INSTANCE, (), Asked((), 400, 7))
+    client.ask(0)
+    with pytest.raises(InvalidRequest, match="asked for none"):
+        client.push(push(), 1)
+    client.push(push(size=0), 401)
+
+
 def test_it_may_ask_once_per_interval_since_it_asked_or_pushed() -> None:
     client = instance()
     client.push(push(), 300)

@@ -16,6 +16,7 @@ from raylog.actors.gateway.telemetry.instance import TELEMETRY_BYTES_MAX
 from raylog.actors.gateway.telemetry.otlp import Point, points
 from raylog.actors.gateway.telemetry.received import ReceivedMetrics
 from raylog.actors.metadata.records import ConfigChanged
+from raylog.actors.metrics.exposition import LABEL_CHARACTERS_MAX
 from raylog.wire.compression import Codec, compress
 from raylog.wire.errors import ErrorCode, InvalidRecord
 from raylog.wire.messages.api_versions import ApiVersionsRequest
@@ -146,6 +147,35 @@ def test_changes_are_summed_up_and_other_numbers_replaced() -> None:
         ("me", "total", "group_id=g", 5.0),
         ("me", "now", "group_id=g,topic=t", 3.0),
     ]
+
+
+def test_long_texts_are_cut_before_they_are_kept() -> None:
+    kept = ReceivedMetrics()
+    many = {f"name-{number}": "v" * 200 for number in range(5_000)}
+    kept.take(NO_ID, "c" * 30_000, [point("n", 1, **many), point("n", 2, **many, z="1")], 0, 1_000)
+    first, second = kept.series()
+    assert max(map(len, (*first[:4], *second[:4]))) <= LABEL_CHARACTERS_MAX
+    assert first.attributes != second.attributes
+
+
+def test_attributes_make_one_series_in_any_order_and_are_not_mistaken_for_others() -> None:
+    kept = ReceivedMetrics()
+    for number, attributes in enumerate(
+        [{"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "1,b=2"}, {"a": "1\\,b=2"}]
+    ):
+        kept.take(NO_ID, "me", [Point("n", number, False, attributes, {})], 0, 1_000)
+    assert [(one.attributes, one.value) for one in kept.series()] == [
+        ("a=1,b=2", 1),
+        ("a=1\\,b\\=2", 2),
+        ("a=1\\\\\\,b\\=2", 3),
+    ]
+
+
+def test_changes_that_add_up_to_no_number_are_left_out() -> None:
+    kept = ReceivedMetrics()
+    for value in (float("inf"), float("-inf")):
+        kept.take(NO_ID, "me", [point("total", value, is_delta=True)], 0, 1_000)
+    assert [one.value for one in kept.series()] == [float("inf")]
 
 
 def test_a_client_that_is_silent_is_forgotten() -> None:
@@ -305,6 +335,7 @@ def test_a_push_is_kept_for_the_next_scrape(codec: Codec) -> None:
 )
 def test_a_push_that_cannot_be_read_is_refused(data: bytes, codec: Codec) -> None:
     async def scenario(world: World) -> None:
+        await subscribe(world, metrics="*")
         client = world.client()
         told = await subscribed(client)
         assert await push(client, told, data, codec) == ErrorCode.INVALID_RECORD
@@ -330,5 +361,20 @@ def test_a_push_that_is_too_large_is_told_so() -> None:
         client.connection._request_bytes_max = 100 << 20
         told = await subscribed(client)
         assert await push(client, told, bytes(2 << 20)) == ErrorCode.TELEMETRY_TOO_LARGE
+
+    run(scenario)
+
+
+def test_one_connection_is_throttled_whatever_ids_it_makes_up() -> None:
+    async def scenario(world: World) -> None:
+        await subscribe(world, metrics="*", interval_ms="1000")
+        client = world.client()
+        told = await subscribed(client, b"a" * 16)
+        assert await push(client, told, gauge("n", ONE)) == ErrorCode.NONE
+        again = await subscribed(client, b"b" * 16)
+        assert again.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        told.client_instance_id = b"c" * 16
+        assert await push(client, told, gauge("n", ONE)) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert len(list(world.gateway.telemetry.received.series())) == 1
 
     run(scenario)

@@ -192,5 +192,8 @@ def test_topics_of_a_group_and_partitions_are_bounded(
         monkeypatch.setattr(lag, "PARTITIONS_MAX", 2)
         assert sum((await lags(world)).values()) < 10
         assert await skipped(world) == 1
+        monkeypatch.setattr(lag, "OFFSETS_MAX", 1)
+        await lags(world)
+        assert await skipped(world) == 2, "those that are not looked at are told"
 
     run(scenario, tmp_path)

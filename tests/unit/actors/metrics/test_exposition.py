@@ -56,6 +56,12 @@ def test_openmetrics_is_told_only_to_who_accepts_it() -> None:
     assert exposition(SAMPLES, "").content_type == "text/plain; version=0.0.4; charset=utf-8"
 
 
+@pytest.mark.parametrize("version", ["abc", "", "1..0", "-1", "999999"])
+def test_a_version_that_is_no_number_gets_an_answer(version: str) -> None:
+    accept = f"application/openmetrics-text;version={version}"
+    assert b"raylog_" in exposition(SAMPLES, accept).body
+
+
 HOSTILE = [
     'a"b',
     "a\nb",

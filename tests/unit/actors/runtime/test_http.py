@@ -107,7 +107,7 @@ def test_a_request_gets_one_answer(
 def test_a_client_that_is_silent_or_slow_is_cut_off(
     new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "HTTP_S", 0.05)
+    monkeypatch.setattr(http, "HEAD_S", 0.05)
 
     async def scenario(port: int) -> None:
         for begun in (b"", b"GET /good HTTP/1.1\r\nHost:"):
@@ -153,6 +153,85 @@ def test_bytes_behind_the_head_change_nothing(
         assert (await ask(port, get("/good")))[0] == 200
 
     serving(scenario, new_loop)
+
+
+def test_a_page_may_take_longer_than_a_head_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "HEAD_S", 0.05)
+    monkeypatch.setattr(http, "ANSWER_S", 0.5)
+
+    async def run() -> None:
+        async def slow(_: str) -> HttpAnswer:
+            await asyncio.sleep(0.1)  # longer than a head may take
+            return document(HTTPStatus.OK, {})
+
+        async def never(_: str) -> HttpAnswer:
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets the event")
+
+        server = HttpServer({"/slow": slow, "/never": never})
+        port = await server.listen("127.0.0.1", 0)
+        assert (await ask(port, get("/slow")))[0] == 200
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(get("/never"))
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_connections_that_ask_nothing_cut_off_no_scrape() -> None:
+    async def run() -> None:
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def page(_: str) -> HttpAnswer:
+            began.set()
+            await go_on.wait()
+            return document(HTTPStatus.OK, {})
+
+        server = HttpServer({"/": page})
+        port = await server.listen("127.0.0.1", 0)
+        scrape = asyncio.create_task(ask(port, get("/")))
+        await began.wait()
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
+        go_on.set()
+        assert (await scrape)[0] == 200
+        for _, writer in idle:
+            writer.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_page_that_fails_is_answered_and_logged(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: str) -> HttpAnswer:
+        raise ValueError("no page")
+
+    async def run() -> None:
+        server = HttpServer({"/broken": broken})
+        port = await server.listen("127.0.0.1", 0)
+        assert (await ask(port, get("/broken")))[0] == 500
+        server.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+    assert "no page" in caplog.text
+
+
+def test_a_long_head_is_refused_also_where_it_comes_at_once() -> None:
+    async def scenario(port: int) -> None:
+        long = b"GET /good HTTP/1.1\r\nHost: a\r\nX: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n"
+        assert (await ask(port, long))[0] == 431
+
+    serving(scenario, asyncio.new_event_loop)
 
 
 def test_a_page_that_takes_a_while_hears_what_the_client_accepts() -> None:
