@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -58,10 +58,7 @@ def shown(value: object) -> str:
         return "a table"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    if isinstance(value, str | bool):
-        text = json.dumps(value, ensure_ascii=False)
-    else:
-        text = str(value)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 

@@ -75,10 +75,12 @@ HEAD = """\
 # Scenarios
 
 A scenario is a TOML file that says what is loaded, how, and what must hold. Times are in seconds,
-sizes in bytes. Unknown fields are refused, and errors name the field. `--set users.0.rate=20000`
-changes a field for one run, `--scale 0.5` all rates, `--duration 30` the duration, with all times
-of the scenario in proportion. Lost, doubled, reordered and torn records fail every run; no
-threshold is needed for that.
+sizes in bytes. A file is checked before anything runs: unknown fields and operations, times outside
+the run and wrong settings of clients are refused, with one line for each. `--set
+users.0.rate=20000` changes a field for one run, `--scale 0.5` all rates, and `--duration 30` the
+duration: the warm-up stays as it is, if that is no more than half of the run, and all times after
+it change in proportion. Lost, doubled, reordered and torn records fail every run; no threshold is
+needed for that.
 
 ```toml
 name = "mine"
