@@ -134,7 +134,7 @@ def test_scales_and_durations_are_numbers_above_0(file: str, number: float) -> N
 
 
 def test_times_that_a_file_leaves_out_change_too(file: str) -> None:
-    scenario = found(file, changes=["shape={kind = 'daily'}"], duration_s=30.0)
+    scenario = found(file, changes=["duration_s=600", "shape={kind = 'daily'}"], duration_s=300)
     assert isinstance(scenario.shape, Daily)
     assert scenario.shape.period_s == 300
 
