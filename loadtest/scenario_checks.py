@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
 
 from raylog.client.config import client_and_consumer, client_and_producer, client_only
 from raylog.client.errors import InvalidSetting
@@ -42,7 +41,6 @@ _OWN_SETTINGS = {
 """Settings of clients that a scenario does not set, and why."""
 _NOBODY = "127.0.0.1:9092"
 """Settings are checked with it; nobody connects."""
-T = TypeVar("T")
 
 
 def mistakes(scenario: Scenario) -> list[str]:
