@@ -19,9 +19,11 @@ from raylog.loadtest.embedded import embedded_broker
 from raylog.loadtest.faults import Names, Striker
 from raylog.loadtest.jobs import Job, Said
 from raylog.loadtest.local import Local
+from raylog.loadtest.open_files import check_embedded, check_open_files
 from raylog.loadtest.report import write_html, write_json
 from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import BadScenario, GroupUsers, Scenario, TransactionalUsers
+from raylog.loadtest.scenario_checks import check_clients
 from raylog.loadtest.workers import LocalWorkers, RayWorkers, Workers
 
 WEB = ("127.0.0.1", 8089)
@@ -66,6 +68,9 @@ def run(asked: Asked, show: Show) -> list[Result]:
     With another cluster to compare, runs on both take turns. One that was interrupted is the last.
     """
     results: list[Result] = []
+    check_clients(asked.scenario, asked.security)
+    if not asked.on_ray:  # processes of nodes have limits of their own
+        check_open_files(asked.scenario, asked.processes or 1)
     with _cluster(asked, show) as cluster, ExitStack() as stack:
         _check_faults(asked.scenario, [cluster] if asked.compare is None else [cluster, None])
         if asked.on_ray or asked.scenario.faults:
@@ -164,6 +169,7 @@ def _cluster(asked: Asked, show: Show) -> Iterator[_Cluster]:
                 f"Start one with: raylog up --data {asked.data} (or name one: --bootstrap, --data, "
                 "--address)",
             )
+        check_embedded(asked.scenario)
         show(
             Said(
                 text=f"no cluster is running on {asked.data}, and none was named: an embedded "

@@ -34,11 +34,10 @@ from raylog.loadtest.gathering import Gathered
 from raylog.loadtest.histograms import added_up
 from raylog.loadtest.jobs import Job, Progress, Said, StrikeDue, Told
 from raylog.loadtest.local import Local
+from raylog.loadtest.operations import END_TO_END, PRODUCE
 from raylog.loadtest.results import Generator, Mark
 from raylog.loadtest.scenario import Fault
-from raylog.loadtest.sending import PRODUCE
 from raylog.loadtest.shapes import Course, Effect, End, Judge, SetLoad, Strike, Tell
-from raylog.loadtest.users.reading import END_TO_END
 from raylog.loadtest.verdicts import Measured, step_held
 from raylog.wire.errors import KafkaError
 

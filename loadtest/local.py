@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from raylog.loadtest.clock import Clock
@@ -50,6 +51,8 @@ class Local:
         self.ledger = Ledger()
         self.findings = Findings()
         """Wrong answers that users of this process saw."""
+        self.warnings: Counter[str] = Counter()
+        """Errors that users of this process have met, by text: each is logged now and then."""
         self.generator = GeneratorWatch(worker)
         self._senders = 0
         self._seats: dict[int, set[int]] = {}

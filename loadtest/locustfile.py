@@ -1,10 +1,11 @@
 """A scenario under Locust's own command: `RAYLOG_SCENARIO=steady locust -f locustfile.py -H HOST`.
 
-RAYLOG_SCENARIO is the name of a shipped scenario or a file; all processes get the same. The host is
-a list of bootstrap servers. With --master, --worker and --processes several processes make the
-load. The scenario says how many users there are and how long it takes, so --users, --spawn-rate and
---run-time have no effect. RAYLOG_OUT is the folder for report.html and result.json, the present one
-by default. Settings of all clients, such as security.protocol, are JSON in RAYLOG_CLIENT.
+RAYLOG_SCENARIO is the name of a shipped scenario or a file, steady by default; all processes get
+the same. The host is a list of bootstrap servers. With --master, --worker and --processes several
+processes make the load. The scenario says how many users there are and how long it takes, so
+--users, --spawn-rate and --run-time have no effect. RAYLOG_OUT is the folder for report.html and
+result.json, the present one by default. Settings of all clients, such as security.protocol, are
+JSON in RAYLOG_CLIENT.
 """
 
 from __future__ import annotations
@@ -13,24 +14,28 @@ import json
 import logging
 import os
 import secrets
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from locust import events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from raylog.client import ClientError
+from raylog.cli.failures import EXIT_USAGE
+from raylog.client import ClientError, InvalidSetting, parse_bootstrap
 from raylog.loadtest.jobs import Job, Progress, Said, Told
 from raylog.loadtest.leading import Broken
 from raylog.loadtest.report import print_result, write_html, write_json
 from raylog.loadtest.running import Run, follow, set_up, users_of
-from raylog.loadtest.scenario import BadScenario
+from raylog.loadtest.scenario import BadScenario, Scenario
+from raylog.loadtest.scenario_checks import check_clients
 from raylog.loadtest.shipped import found
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger("locust.raylog")
 _RUN_BYTES = 4
+_EXAMPLE = '{"security.protocol": "SSL"}'
 
 
 class _Words:
@@ -55,8 +60,8 @@ def _begin(environment: Environment, **_: object) -> None:
     job = Job(
         scenario=SCENARIO,
         run=secrets.token_hex(_RUN_BYTES),
-        bootstrap=environment.host or "127.0.0.1:9092",
-        security=json.loads(os.environ.get("RAYLOG_CLIENT", "{}")),
+        bootstrap=_bootstrap(environment.host),
+        security=_settings(),
         target="",
         workers=0,
     )
@@ -84,14 +89,47 @@ def _finish(run: Run) -> int:
     return 0 if result.passed else 1
 
 
-def _scenario() -> Any:
+def _bootstrap(host: str | None) -> str:
+    """The bootstrap servers, before anything runs."""
+    if not host:
+        _refuse("which brokers? Name bootstrap servers with -H HOST:PORT (or LOCUST_HOST)")
+    try:
+        parse_bootstrap(host)
+    except InvalidSetting as failure:
+        _refuse(f"-H: {failure}")
+    return host
+
+
+def _settings() -> dict[str, Any]:
+    """Settings of all clients."""
+    text = os.environ.get("RAYLOG_CLIENT", "{}")
+    try:
+        settings = json.loads(text)
+    except ValueError as failure:
+        _refuse(f"RAYLOG_CLIENT: expected a JSON object such as {_EXAMPLE}: {failure}")
+    if not isinstance(settings, dict):
+        _refuse(f"RAYLOG_CLIENT: expected a JSON object such as {_EXAMPLE}")
+    try:
+        check_clients(SCENARIO, settings)
+    except (BadScenario, InvalidSetting) as failure:
+        _refuse(f"RAYLOG_CLIENT: {failure}")
+    return settings
+
+
+def _refuse(why: str) -> NoReturn:
+    """End Locust's command, with the exit code of its own refusals."""
+    sys.stderr.write(f"locustfile.py: {why}\n")
+    raise SystemExit(EXIT_USAGE)
+
+
+def _scenario() -> Scenario:
     name = os.environ.get("RAYLOG_SCENARIO", "steady")
     try:
         scenario = found(name)
     except (BadScenario, OSError) as failure:
-        raise SystemExit(f"RAYLOG_SCENARIO: {failure}") from None
+        _refuse(f"RAYLOG_SCENARIO: {failure}")
     if scenario.faults:
-        raise SystemExit(f"{name}: faults are done by `raylog loadtest` only")
+        _refuse(f"{name}: faults are done by `raylog loadtest` only")
     return scenario
 
 

@@ -7,7 +7,8 @@ says otherwise, sizes in bytes, rates in records/s over all users of an entry.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,12 +25,29 @@ from pydantic import (
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+UserCount = Annotated[int, Field(ge=1, le=100_000)]
+PartitionCount = Annotated[int, Field(ge=1, le=100_000)]
+Replicas = Annotated[int, Field(ge=1, le=32_767)]
 Percentile = Literal["p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms"]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Beside the type of a field: what holds where it is left out, for documents."""
+
+    text: str
+
+
 class BadScenario(ValueError):
-    """A scenario that makes no sense; the message names the field."""
+    """A scenario that makes no sense; the message names each field that is wrong."""
+
+    @classmethod
+    def of(cls, where: str, mistakes: Sequence[str]) -> Self:
+        """Of some mistakes, each in a line of its own if there are several."""
+        if len(mistakes) == 1:
+            return cls(f"{where}: {mistakes[0]}")
+        return cls("\n  ".join([f"{where}: {len(mistakes)} mistakes", *mistakes]))
 
 
 class _Model(BaseModel):
@@ -41,10 +59,10 @@ class _Model(BaseModel):
 class Topic(_Model):
     """A topic that the run makes, and removes when it ends."""
 
-    partitions: Count = 6
+    partitions: PartitionCount = 6
     """How many the topic has."""
-    replication: Count | None = None
-    """Left out: three, or as many as there are brokers if they are fewer."""
+    replication: Annotated[Replicas | None, LeftOut("3, or fewer brokers")] = None
+    """How many brokers have a copy of each partition."""
     settings: dict[str, str] = {}
     """The topic's, by Kafka's names."""
 
@@ -130,7 +148,7 @@ Settings = dict[str, str | int | float | bool]
 
 
 class _Users(_Model):
-    count: Count = 1
+    count: UserCount = 1
     """Users of this entry over all processes."""
     client: Settings = {}
     """Settings of their clients, by Kafka's names."""
@@ -185,8 +203,8 @@ class GroupUsers(_Users):
     """group.protocol."""
     static: bool = False
     """Whether members have a group.instance.id (KIP-345)."""
-    stays_s: Positive | None = None
-    """After how long a member leaves and another comes; left out: never."""
+    stays_s: Annotated[Positive | None, LeftOut("never")] = None
+    """After how long a member leaves and another comes."""
     processing_ms: NotNegative = 0.0
     """How long a member takes for one record."""
 
@@ -299,10 +317,10 @@ class Fault(_Model):
     """What is done; see [Faults](#faults)."""
     at_s: NotNegative
     """When it is done."""
-    topic: Name | None = None
-    """Whose partition 0 has the leader."""
-    lasts_s: Positive | None = None
-    """Of a pause; 10 s by default."""
+    topic: Annotated[Name | None, LeftOut("the first topic")] = None
+    """Of kill-leader and pause-broker: the topic whose partition 0 has the leader."""
+    lasts_s: Annotated[Positive | None, LeftOut("10.0")] = None
+    """Of pause-broker: how long it takes."""
 
 
 class Threshold(_Model):
@@ -366,20 +384,6 @@ class Scenario(_Model):
     thresholds: list[Threshold] = []
     """`[[thresholds]]` for each."""
 
-    @model_validator(mode="after")
-    def _check_names(self) -> Self:
-        for entry in (*self.users, *self.faults):
-            topic = getattr(entry, "topic", None)
-            if topic is not None and topic not in self.topics:
-                known = ", ".join(self.topics) or "none"
-                raise ValueError(f"expected a topic of the scenario ({known}), found {topic}")
-        if self.warmup_s >= self.duration_s:
-            raise ValueError(
-                f"expected warmup_s below duration_s, found {self.warmup_s:g} and "
-                f"{self.duration_s:g}"
-            )
-        return self
-
 
 def load(path: Path) -> Scenario:
     """Read a file; BadScenario names each field that is wrong, OSError if there is none."""
@@ -390,20 +394,20 @@ def read(path: Path) -> dict[str, Any]:
     """What a file holds, unchecked; BadScenario if it is not TOML, OSError if there is none."""
     try:
         return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+    except (ValueError, RecursionError) as failure:  # also of numbers with too many digits
         raise BadScenario(f"{path}: not TOML: {failure}") from None
 
 
 def checked(document: Mapping[str, Any], where: str) -> Scenario:
     """A scenario; BadScenario names each field that is wrong, and where it was read."""
+    from raylog.loadtest.scenario_checks import mistakes  # both import the models
+    from raylog.loadtest.scenario_errors import described
+
     try:
-        return Scenario.model_validate(document)
+        scenario = Scenario.model_validate(document)
     except ValidationError as failure:
-        raise BadScenario(f"{where}: {_told(failure)}") from None
-
-
-def _told(failure: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(map(str, error['loc'])) or 'the scenario'}: {error['msg']}"
-        for error in failure.errors()
-    )
+        raise BadScenario.of(where, described(failure)) from None
+    found = mistakes(scenario)
+    if found:
+        raise BadScenario.of(where, found)
+    return scenario

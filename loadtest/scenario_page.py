@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from typing import Literal, get_args, get_origin
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from raylog.loadtest import scenario
+from raylog.loadtest.scenario_errors import kind_of
 from raylog.loadtest.shipped import all_shipped
 
 PAGES = (
@@ -73,10 +75,12 @@ HEAD = """\
 # Scenarios
 
 A scenario is a TOML file that says what is loaded, how, and what must hold. Times are in seconds,
-sizes in bytes. Unknown fields are refused, and errors name the field. `--set users.0.rate=20000`
-changes a field for one run, `--scale 0.5` all rates, `--duration 30` the duration, with all times
-of the scenario in proportion. Lost, doubled, reordered and torn records fail every run; no
-threshold is needed for that.
+sizes in bytes. A file is checked before anything runs: unknown fields and operations, times outside
+the run and wrong settings of clients are refused, with one line for each. `--set
+users.0.rate=20000` changes a field for one run, `--scale 0.5` all rates, and `--duration 30` the
+duration: the warm-up stays as it is, if that is no more than half of the run, and all times after
+it change in proportion. Lost, doubled, reordered and torn records fail every run; no threshold is
+needed for that.
 
 ```toml
 name = "mine"
@@ -141,7 +145,7 @@ def _fields() -> Iterator[str]:
 
 def _model(model: type[BaseModel], *, is_alone: bool) -> Iterator[str]:
     if not is_alone:
-        yield f"### {_kind(model)}\n"
+        yield f"### `{kind_of(model)[1]}`\n"
     yield f"{inspect.cleandoc(model.__doc__ or '')}\n"
     fields = {
         name: field
@@ -150,7 +154,7 @@ def _model(model: type[BaseModel], *, is_alone: bool) -> Iterator[str]:
     }
     if not fields:
         return
-    yield "| field | default | meaning |"
+    yield "| field | required, or default | meaning |"
     yield "|---|---|---|"
     for name, field in fields.items():
         yield f"| `{name}` | {_default(field)} | {_meaning(field)} |"
@@ -161,22 +165,23 @@ def _names_the_kind(name: str, field: FieldInfo) -> bool:
     return name in ("kind", "distribution") and len(get_args(field.annotation)) == 1
 
 
-def _kind(model: type[BaseModel]) -> str:
-    field = next(
-        field for name, field in model.model_fields.items() if name in ("kind", "distribution")
-    )
-    return f"`{get_args(field.annotation)[0]}`"
-
-
 def _default(field: FieldInfo) -> str:
+    """What holds where a field is left out, as a file would have it."""
+    left_out = next((one for one in field.metadata if isinstance(one, scenario.LeftOut)), None)
+    if left_out is not None:
+        return left_out.text
     if field.is_required():
-        return "needed"
-    if isinstance(field.default, BaseModel):
-        kind = getattr(field.default, "kind", None) or getattr(field.default, "distribution", "")
-        return f"`{kind}`"
-    if field.default is None or field.default in ({}, []):
-        return ""
-    return f"`{field.default}`"
+        return "required"
+    if field.default is None:
+        return "none"
+    return f"`{_toml(field.default)}`"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, BaseModel):
+        fields = ", ".join(f"{name} = {_toml(one)}" for name, one in value)
+        return f"{{ {fields} }}"
+    return json.dumps(value)
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -186,9 +191,10 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def _choices(field: FieldInfo) -> str:
-    if get_origin(field.annotation) is not Literal:
-        return ""
-    return f"One of {', '.join(f'`{one}`' for one in get_args(field.annotation))}."
+    for kind in (field.annotation, *get_args(field.annotation)):  # it, or a member of `... | None`
+        if get_origin(kind) is Literal:
+            return f"One of {', '.join(f'`{one}`' for one in get_args(kind))}."
+    return ""
 
 
 if __name__ == "__main__":

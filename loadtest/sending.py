@@ -11,10 +11,10 @@ from raylog.client.producer.reports import describe
 from raylog.loadtest.choosing import Choice, Group, typical_size
 from raylog.loadtest.ledger import UNKNOWN_OFFSET, Fate
 from raylog.loadtest.local import Local
+from raylog.loadtest.operations import PRODUCE
 from raylog.loadtest.records import encode_many
 from raylog.loadtest.scenario import ProducerUsers, TransactionalUsers
 
-PRODUCE = "produce"
 UNFINISHED = "not answered before its sender stopped"
 
 

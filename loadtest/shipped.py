@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from raylog.loadtest.scenario import BadScenario, Scenario, checked, read
+from raylog.loadtest.scenario_errors import nearest, shown
 
 FOLDER = Path(__file__).parent / "scenarios"
+WARMUP_SHARE_MAX = 0.5
+"""Of a run that is made shorter, its warm-up takes this share at most."""
 
 
 def names() -> list[str]:
@@ -32,9 +37,13 @@ def found(
 ) -> Scenario:
     """A scenario by its file or its shipped name, changed; raises BadScenario.
 
-    `changes` are like users.0.rate=20000. `scale` multiplies all rates. With another duration all
-    times of the scenario change in proportion.
+    `changes` are like users.0.rate=20000. `scale` multiplies all rates. With another duration the
+    warm-up stays as it is, if that is no more than half of the run, and all times after it change
+    in proportion.
     """
+    _require_positive("--scale", scale)
+    if duration_s is not None:
+        _require_positive("--duration", duration_s)
     document = read(_path(name))
     for change in changes:
         document = _changed(document, change)
@@ -48,26 +57,39 @@ def found(
     return checked(whole, name)
 
 
+def _require_positive(option: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise BadScenario(f"{option}: expected a number above 0, found {value}")
+
+
 def _path(name: str) -> Path:
+    """Where a scenario is: a file, or the shipped one of that name."""
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        if not path.is_file():
-            raise BadScenario(f"there is no file {name}")
+    if name in names() and not path.is_file():
+        return FOLDER / f"{name}.toml"
+    if name and path.is_dir():
+        raise BadScenario(f"{name} is a directory: expected a TOML file, or {_shipped()}")
+    if name and path.exists():
         return path
-    shipped = FOLDER / f"{name}.toml"
-    if not name or "/" in name or not shipped.is_file():
-        raise BadScenario(
-            f"expected a file or one of the scenarios {', '.join(names())}; found {name!r}"
-        )
-    return shipped
+    if path.suffix == ".toml":
+        raise BadScenario(f"there is no file {name}")
+    raise BadScenario(
+        f"expected a TOML file, or {_shipped()}; found {shown(name)}{nearest(name, names())}"
+    )
+
+
+def _shipped() -> str:
+    return f"one of the scenarios {', '.join(names())}"
 
 
 def _changed(document: Mapping[str, Any], change: str) -> dict[str, Any]:
     """Set one field by its dotted name; the value is read as TOML does, or is a text."""
     name, equals, text = change.partition("=")
-    keys = name.strip().split(".")
-    if not equals or not all(keys):
-        raise BadScenario(f"expected FIELD=VALUE such as users.0.rate=20000, found {change!r}")
+    keys = _keys(name)
+    if not equals or not keys:
+        raise BadScenario(
+            f"--set: expected FIELD=VALUE such as users.0.rate=20000, found {shown(change)}"
+        )
     made = copy.deepcopy(dict(document))
     there: Any = made
     for key in keys[:-1]:
@@ -78,8 +100,22 @@ def _changed(document: Mapping[str, Any], change: str) -> dict[str, Any]:
     elif isinstance(there, dict):
         there[last] = _value(text)
     else:
-        raise BadScenario(f"{change}: {'.'.join(keys[:-1])} is no table and no list")
+        raise _not_inside(change, there, last)
     return made
+
+
+def _keys(name: str) -> list[str]:
+    """The keys of a dotted name as TOML has it, users[0].rate too; none if it is no such name."""
+    dotted = re.sub(r"\[(\d+)\]", r".\1", name)
+    try:
+        there = tomllib.loads(f"{dotted} = 0")
+    except tomllib.TOMLDecodeError:
+        return []
+    keys = []
+    while isinstance(there, dict):
+        ((key, there),) = there.items()
+        keys.append(key)
+    return keys
 
 
 def _inside(there: Any, key: str, change: str) -> Any:
@@ -87,19 +123,27 @@ def _inside(there: Any, key: str, change: str) -> Any:
         return there[_index(there, key, change)]
     if isinstance(there, dict):
         return there.setdefault(key, {})
-    raise BadScenario(f"{change}: what is before {key} is no table and no list")
+    raise _not_inside(change, there, key)
+
+
+def _not_inside(change: str, there: object, key: str) -> BadScenario:
+    return BadScenario(
+        f"--set {change}: expected a table or a list before {key}, found {shown(there)}"
+    )
 
 
 def _index(there: list[Any], key: str, change: str) -> int:
     if not key.isascii() or not key.isdigit() or int(key) >= len(there):
-        raise BadScenario(f"{change}: expected a number below {len(there)}, found {key!r}")
+        raise BadScenario(
+            f"--set {change}: expected the number of an entry, 0 to {len(there) - 1}, found {key!r}"
+        )
     return int(key)
 
 
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also of numbers with too many digits
         return text.strip()
 
 
@@ -110,15 +154,37 @@ def _scaled(document: dict[str, Any], scale: float) -> None:
 
 
 def _lasting(document: dict[str, Any], duration_s: float) -> None:
-    """Make a run last, with all that happens at a time in it."""
-    share = duration_s / document["duration_s"]
-    tables = [
-        (document, ("duration_s", "warmup_s")),
-        (document["shape"], ("at_s", "lasts_s", "hold_s", "period_s")),
-        *((users, ("starts_s",)) for users in document["users"]),
-        *((fault, ("at_s",)) for fault in document["faults"]),
-    ]
-    for table, fields in tables:
-        for field in fields:
-            if field in table:
-                table[field] *= share
+    """Make a run last so long, with all that happens at a time in it.
+
+    Members of groups take as long as before to join, so the warm-up is left as it is if it fits.
+    """
+    before_s, warmup_s = document["duration_s"], document["warmup_s"]
+    warm_s = min(warmup_s, WARMUP_SHARE_MAX * duration_s)
+    loaded = (duration_s - warm_s) / (before_s - warmup_s)
+
+    def moved(at_s: float) -> float:
+        if at_s < warmup_s:
+            return at_s * warm_s / warmup_s
+        return warm_s + (at_s - warmup_s) * loaded
+
+    document |= {"duration_s": duration_s, "warmup_s": warm_s}
+    for users in document["users"]:
+        if "starts_s" in users:
+            users["starts_s"] = moved(users["starts_s"])
+    for fault in document["faults"]:
+        fault["at_s"] = moved(fault["at_s"])
+    _reshaped(document["shape"], moved, loaded, duration_s / before_s)
+
+
+def _reshaped(
+    shape: dict[str, Any], moved: Callable[[float], float], loaded: float, whole: float
+) -> None:
+    """A shape's times: curves begin with the run, stairs when it has warmed up."""
+    if "at_s" in shape:
+        ends_s = moved(shape["at_s"] + shape["lasts_s"])
+        shape["at_s"] = moved(shape["at_s"])
+        shape["lasts_s"] = ends_s - shape["at_s"]
+    if "hold_s" in shape:
+        shape["hold_s"] *= loaded
+    if "period_s" in shape:
+        shape["period_s"] *= whole

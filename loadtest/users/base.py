@@ -13,6 +13,7 @@ from locust.user.task import LOCUST_STATE_STOPPING
 
 from raylog.client.errors import ClientError
 from raylog.client.producer.reports import describe
+from raylog.loadtest.error_texts import count_error, is_logged
 from raylog.loadtest.local import Local
 from raylog.loadtest.pacing import Pace
 from raylog.wire.errors import KafkaError
@@ -113,7 +114,14 @@ class LoadUser(User, Generic[Entry]):
         try:
             part()
         except ERRORS as error:
-            log.warning("%s: %s", type(self).__name__, describe(error))
+            self._warn(describe(error))
             self.local.recorder.failed(self.operation, describe(error))
             return False
         return True
+
+    def _warn(self, text: str) -> None:
+        """Log an error, unless many users have met it."""
+        text = f"{type(self).__name__}: {text}"
+        times = count_error(self.local.warnings, text)
+        if is_logged(times):
+            log.warning("%s%s", text, "" if times == 1 else f" ({times:,} times by now)")

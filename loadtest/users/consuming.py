@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from raylog.client import EARLIEST, ConsumedRecords, TopicPartition
 from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.operations import CATCH_UP, CATCH_UP_POLL
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers
 from raylog.loadtest.users.base import LOOK_S
 from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser, share
 
-CATCH_UP = "catch-up"
-CATCH_UP_POLL = "catch-up-poll"
 _US_PER_S = 1_000_000
 
 

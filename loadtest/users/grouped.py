@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from raylog.client import CommitFailed, RebalanceListener, TopicPartition
 from raylog.client.producer.reports import describe
+from raylog.loadtest.operations import COMMIT, JOIN, REBALANCE
 from raylog.loadtest.scenario import GroupUsers
 from raylog.loadtest.users.base import LOOK_S
 from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser
 from raylog.wire.errors import KafkaError, RebalanceInProgress
 
-JOIN = "join"
-REBALANCE = "rebalance"
-COMMIT = "commit"
 COMMIT_US = 1_000_000
 """How often a member commits."""
 _US_PER_S = 1_000_000

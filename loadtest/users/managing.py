@@ -7,12 +7,17 @@ from itertools import cycle
 
 from raylog.client import LATEST, Admin, NewTopic, TopicPartition
 from raylog.client.producer.reports import describe
+from raylog.loadtest.operations import (
+    CONNECT,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    LIST_GROUPS,
+    LIST_OFFSETS,
+)
 from raylog.loadtest.scenario import AdminUsers, ConnectionUsers
 from raylog.loadtest.users.base import ERRORS, LoadUser
 
-CREATE, DESCRIBE, DELETE = "create-topic", "describe-topic", "delete-topic"
-LIST_OFFSETS, LIST_GROUPS = "list-offsets", "list-groups"
-CONNECT = "connect"
 _PARTITIONS = 3
 
 
@@ -23,7 +28,7 @@ class AdminUser(LoadUser[AdminUsers]):
     """
 
     abstract = True
-    operation = "connect"
+    operation = CONNECT
     _admin: Admin | None = None
 
     def on_start(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from raylog.client import Producer
 from raylog.client.config import client_and_producer
+from raylog.loadtest.operations import PRODUCE
 from raylog.loadtest.scenario import ProducerUsers
-from raylog.loadtest.sending import PRODUCE, Sender
+from raylog.loadtest.sending import Sender
 from raylog.loadtest.users.base import STOP_TIMEOUT_S, LoadUser
 
 AT_ONCE_MAX = 10_000

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from raylog.client import ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.operations import END_TO_END
 from raylog.loadtest.reading import Order, examine
 from raylog.loadtest.users.base import LoadUser
 
-END_TO_END = "end-to-end"
 POLL_MS = 200.0
 POLL_RECORDS = 5_000
 CLOSE_TIMEOUT_MS = 5_000.0

@@ -8,12 +8,11 @@ from raylog.client import AbortRequired, Producer, ProducerUnusable
 from raylog.client.config import client_and_producer
 from raylog.client.producer.reports import describe
 from raylog.loadtest.ledger import Fate
+from raylog.loadtest.operations import ABORT, PRODUCE, TRANSACTION
 from raylog.loadtest.scenario import TransactionalUsers
-from raylog.loadtest.sending import PRODUCE, Sender
+from raylog.loadtest.sending import Sender
 from raylog.loadtest.users.base import ERRORS, STOP_TIMEOUT_S, LoadUser
 
-TRANSACTION = "transaction"
-ABORT = "abort"
 _COMMITS_MAX = 5
 """How often a commit is tried whose outcome is not known."""
 

@@ -44,7 +44,7 @@ class BackgroundLoop:
         try:
             loop = self._started()
             self.require_another_thread()
-        except ClientError:
+        except BaseException:  # also the system's: an event loop needs descriptors and a thread
             coroutine.close()
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)

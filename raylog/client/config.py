@@ -155,8 +155,9 @@ class _Given:
 
     def add(self, settings: Mapping[str, object]) -> None:
         """Take settings; unknown and repeated ones are refused."""
+        has_dots = any("." in spelled for spelled in settings if isinstance(spelled, str))
         for spelled, value in settings.items():
-            name = self._known(spelled)
+            name = self._known(spelled, has_dots=has_dots)
             if name in self.values:
                 where = ": as the first argument and by its name" if name == _SERVERS else ""
                 raise InvalidSetting(f"{name} was given twice{where}")
@@ -233,8 +234,8 @@ class _Given:
             names.extend(_CODEC_LEVELS)
         return names
 
-    def _known(self, spelled: object) -> str:
-        """A setting's dotted name; raises with the nearest one."""
+    def _known(self, spelled: object, *, has_dots: bool) -> str:
+        """A setting's dotted name; raises with the nearest one, spelled as its neighbours are."""
         if not isinstance(spelled, str):
             raise InvalidSetting(f"expected a setting's name, found {spelled!r}")
         name = spelled.replace("_", ".")
@@ -243,7 +244,7 @@ class _Given:
             return name
         from raylog.client.setting_page import why_unknown  # only what is refused needs all tables
 
-        raise InvalidSetting(why_unknown(spelled, names, self.arguments))
+        raise InvalidSetting(why_unknown(spelled, names, self.arguments, has_dots=has_dots))
 
 
 def _built(home: type[S], table: Table, values: dict[str, object]) -> S:

@@ -66,11 +66,15 @@ _SIMILAR = 0.8
 """How similar the name of an argument is that was meant: settings are more, and come second."""
 
 
-def why_unknown(spelled: str, names: Sequence[str], arguments: Sequence[str] = ()) -> str:
+def why_unknown(
+    spelled: str, names: Sequence[str], arguments: Sequence[str] = (), *, has_dots: bool = False
+) -> str:
     """What is wrong with a name that is none of a client's `names`, and what to do.
 
-    One of `arguments`, which are no settings, may have been meant.
+    One of `arguments`, which are no settings, may have been meant. `has_dots`: settings beside it
+    are spelled with dots, so a name of one word may be as well.
     """
+    has_dots = "." in spelled or (has_dots and "_" not in spelled)
     name = spelled.replace("_", ".")
     meant = difflib.get_close_matches(spelled, arguments, 1, _SIMILAR)
     if meant:
@@ -82,19 +86,19 @@ def why_unknown(spelled: str, names: Sequence[str], arguments: Sequence[str] = (
             return f"{spelled} is a setting of {others}, not of this client"
     for setting in (one for table in TABLE.values() for one in table):
         if setting.field == spelled and setting.name in names:
-            name = setting.name.replace(".", "_")
+            name = _with(setting.name, has_dots=has_dots)
             return f"unknown setting {spelled!r}: Kafka's name is {name!r}"
     advice = advice_on(name)
     if advice is not None:
         return f"unknown setting {spelled!r}: {advice}"
     nearest = difflib.get_close_matches(name, names, 1, 0.6)
-    hint = f": the nearest is {_as_spelled(nearest[0], spelled)!r}" if nearest else ""
+    hint = f": the nearest is {_with(nearest[0], has_dots=has_dots)!r}" if nearest else ""
     return f"unknown setting {spelled!r}{hint}"
 
 
-def _as_spelled(name: str, spelled: str) -> str:
+def _with(name: str, *, has_dots: bool) -> str:
     """A name with dots or underscores, whichever the caller used."""
-    return name if "." in spelled else name.replace(".", "_")
+    return name if has_dots else name.replace(".", "_")
 
 
 def default_of(home: Home, setting: Setting) -> object:

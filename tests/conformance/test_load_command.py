@@ -213,3 +213,16 @@ def test_locusts_own_command(target: Target, mine: Path, tmp_path: Path) -> None
     assert len(found.generators) == 2
     assert requests(found, "produce") == found.audit.acknowledged > 0
     assert requests(found, "end-to-end") > 0
+
+
+def test_locusts_own_command_asks_for_brokers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless"],
+        env={name: value for name, value in os.environ.items() if name != "LOCUST_HOST"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "which brokers? Name bootstrap servers with -H HOST:PORT" in done.stderr

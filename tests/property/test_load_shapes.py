@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.loadtest.scenario import Scenario, checked
+from raylog.loadtest.scenario import Scenario
 from raylog.loadtest.shapes import Course, Effect, End, Judge, SetLoad, Strike
 
 times = st.floats(0.5, 300.0)
@@ -29,7 +29,7 @@ faults: st.SearchStrategy[dict[str, object]] = st.builds(
 @st.composite
 def scenarios(draw: st.DrawFn) -> Scenario:
     duration_s = draw(times)
-    return checked(
+    return Scenario.model_validate(
         {
             "name": "one",
             "question": "?",
@@ -39,8 +39,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             "users": [{"kind": "producer", "topic": "orders", "rate": 1}],
             "shape": draw(shapes),
             "faults": draw(st.lists(faults, max_size=4)),
-        },
-        "a test",
+        }
     )
 
 

@@ -22,9 +22,9 @@ from raylog.client import Admin, NewTopic  # noqa: E402
 from raylog.loadtest.audit import RunAudit  # noqa: E402
 from raylog.loadtest.histograms import added_up  # noqa: E402
 from raylog.loadtest.local import Local  # noqa: E402
+from raylog.loadtest.operations import PRODUCE  # noqa: E402
 from raylog.loadtest.results import Operation  # noqa: E402
 from raylog.loadtest.scenario import Scenario  # noqa: E402
-from raylog.loadtest.sending import PRODUCE  # noqa: E402
 from raylog.loadtest.users import user_classes  # noqa: E402
 
 STOP_TIMEOUT_S = 60

@@ -1,5 +1,8 @@
 """What goes on between a blocking client's calls: its thread, and connections that idle."""
 
+import asyncio
+import errno
+import inspect
 import os
 import select
 import threading
@@ -17,6 +20,7 @@ from raylog.client import (
     Resource,
     ResourceType,
     TopicPartition,
+    background,
 )
 from raylog.client.background import BackgroundLoop
 from raylog.client.io import run_blocking
@@ -81,6 +85,22 @@ def test_a_record_does_not_wait_for_the_answer_to_another(
             assert sent.acquire(timeout=PATIENCE_S)
     producer.flush()
     assert producer.delivered_count == 4
+
+
+def test_a_call_that_cannot_begin_leaves_no_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is never awaited is a warning, which is an error in tests."""
+
+    def full() -> asyncio.AbstractEventLoop:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def work() -> None:
+        raise AssertionError("it never begins")
+
+    monkeypatch.setattr(background, "new_event_loop", full)
+    coroutine = work()
+    with pytest.raises(OSError, match="too many open files"):
+        BackgroundLoop().call(coroutine)
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
 
 def test_several_threads_share_a_producer(client: BlockingClient) -> None:

@@ -72,6 +72,8 @@ def test_text_is_read_as_in_a_properties_file() -> None:
     [
         ({"linger_msec": 1}, "unknown setting 'linger_msec': the nearest is 'linger_ms'"),
         ({"linger.mss": 1}, "unknown setting 'linger.mss': the nearest is 'linger.ms'"),
+        ({"linger": 1}, "unknown setting 'linger': the nearest is 'linger_ms'"),
+        ({"linger": 1, "batch.size": 1}, "'linger': the nearest is 'linger.ms'"),
         ({"xyzzy": 1}, "unknown setting 'xyzzy'$"),
         ({"codec": "zstd"}, "unknown setting 'codec': Kafka's name is 'compression_type'"),
         ({"group_id": "g"}, "group_id is a setting of consumers, not of this client"),

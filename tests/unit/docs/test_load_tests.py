@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raylog.loadtest.scenario_page import PAGES, markdown
+from raylog.loadtest.operations import BY_KIND
+from raylog.loadtest.scenario_page import HEAD, PAGES, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "load-tests" / "scenarios.md"
 
@@ -12,6 +13,19 @@ PAGE = Path(__file__).parents[3] / "docs" / "load-tests" / "scenarios.md"
 def test_the_page_of_scenarios() -> None:
     told = "write it again: python -m raylog.loadtest.scenario_page > docs/load-tests/scenarios.md"
     assert PAGE.read_text() == markdown(), told
+
+
+def test_what_fields_are_where_they_are_left_out() -> None:
+    page = markdown()
+    assert "| `percentile` | none | Of the operation's latencies. One of `p50_ms`, `p90_ms`" in page
+    assert "| `rate` | required | Records/s" in page
+    assert "| `replication` | 3, or fewer brokers |" in page
+    assert "| |" not in page.replace("|  |", "| |")
+
+
+def test_every_operation_is_told_of() -> None:
+    operations = {one for performed in BY_KIND.values() for one in performed}
+    assert [one for one in sorted(operations) if f"`{one}`" not in HEAD] == []
 
 
 def test_every_field_is_told_of() -> None:

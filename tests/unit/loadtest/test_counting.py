@@ -6,12 +6,13 @@ import json
 import random
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
-from raylog.loadtest.error_texts import OTHER_ERRORS
+from raylog.loadtest.error_texts import OTHER_ERRORS, count_error, is_logged
 from raylog.loadtest.histograms import (
     LATENCY_US_MAX,
     added_up,
@@ -155,3 +156,10 @@ def test_locust_is_told_as_if_request_by_request() -> None:
     )
     ours, by_locust = json.loads(done.stdout)
     assert ours == by_locust
+
+
+def test_an_error_is_logged_now_and_then() -> None:
+    errors: Counter[str] = Counter()
+    logged = [times for times in range(1, 1_200) if is_logged(count_error(errors, "no room"))]
+    assert logged == [1, 10, 100, 1_000]
+    assert errors == {"no room": 1_199}

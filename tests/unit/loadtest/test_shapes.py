@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylog.loadtest.scenario import Scenario, checked
+from raylog.loadtest.scenario import Scenario
 from raylog.loadtest.shapes import (
     Course,
     Effect,
@@ -30,7 +30,7 @@ def scenario(shape: dict[str, Any], **fields: Any) -> Scenario:
         "users": [{"kind": "producer", "topic": "orders", "rate": 100}],
         "shape": shape,
     }
-    return checked({**document, **fields}, "a test")
+    return Scenario.model_validate({**document, **fields})
 
 
 def play(course: Course, until_s: int, held: Any = None) -> list[tuple[float, Effect]]:

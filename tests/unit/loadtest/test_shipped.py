@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -68,16 +69,17 @@ def test_fields_are_set_by_dotted_names(file: str) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("users.0.rate", "expected FIELD=VALUE"),
+        ("users.0.rate", "--set: expected FIELD=VALUE such as users.0.rate=20000, found"),
         ("=3", "expected FIELD=VALUE"),
-        ("users.1.rate=3", "expected a number below 1, found '1'"),
-        ("users.first.rate=3", "expected a number below 1, found 'first'"),
-        ("users.-1.rate=3", "expected a number below 1"),
-        ("name.x=3", "is no table and no list"),
-        ("name.x.y=3", "is no table and no list"),
-        ("users.0.speed=3", "speed"),
-        ("users.0.rate=fast", "rate"),
-        ("duration_s=-1", "duration_s"),
+        ("users.1.rate=3", "expected the number of an entry, 0 to 0, found '1'"),
+        ("users.first.rate=3", "expected the number of an entry, 0 to 0, found 'first'"),
+        ("users.-1.rate=3", "expected the number of an entry"),
+        ("name.x=3", '--set name.x=3: expected a table or a list before x, found "mine"'),
+        ("name.x.y=3", 'expected a table or a list before x, found "mine"'),
+        ("users[0].speed=3", "users[0].speed: unknown field"),
+        ("users.0.rate=fast", 'users[0].rate: expected a number, found "fast"'),
+        ("users.0.rate=" + "1" * 5_000, "users[0].rate: expected a number, found"),
+        ("duration_s=-1", "duration_s: expected a number above 0, found -1"),
     ],
 )
 def test_changes_that_make_no_sense(file: str, change: str, told: str) -> None:
@@ -94,23 +96,69 @@ def test_rates_are_scaled_after_they_are_set(file: str) -> None:
 def test_all_times_change_with_the_duration(file: str) -> None:
     scenario = found(file, duration_s=6.0)
     assert scenario.duration_s == 6.0
-    assert scenario.warmup_s == pytest.approx(0.6)
+    assert scenario.warmup_s == 3, "half of the run at most"
     assert isinstance(scenario.shape, Spike)
-    assert scenario.shape.at_s == pytest.approx(3)
-    assert scenario.shape.lasts_s == pytest.approx(1)
+    assert scenario.shape.at_s == pytest.approx(3 + 24 / 18)
+    assert scenario.shape.lasts_s == pytest.approx(10 / 18)
     assert scenario.shape.factor == 5
     (fault,) = scenario.faults
-    assert fault.at_s == pytest.approx(2)
+    assert fault.at_s == pytest.approx(3 + 14 / 18)
     assert fault.lasts_s == 8
 
 
+@pytest.mark.parametrize("duration_s", [12.0, 30.0, 600.0])
+def test_the_warm_up_stays_where_it_fits(file: str, duration_s: float) -> None:
+    """Groups take as long to join in a short run as in a long one."""
+    assert found(file, duration_s=duration_s).warmup_s == 6
+
+
+@pytest.mark.parametrize("share", [0.0123, 0.3, 1.0, 7.77])
+def test_what_fits_into_a_run_fits_into_one_of_another_length(file: str, share: float) -> None:
+    changes = ["shape.at_s=37.7", "shape.lasts_s=22.3", "warmup_s=59.9", "faults=[]"]
+    assert found(file, changes=changes, duration_s=60 * share).duration_s == 60 * share
+    stairs = ["shape={kind = 'stairs', hold_s = 54}", "faults=[]"]
+    assert found(file, changes=stairs, duration_s=60 * share).duration_s == 60 * share
+
+
+def test_settings_with_dots_are_set_by_quoted_names(file: str) -> None:
+    (users,) = found(file, changes=['users[0].client."linger.ms"=7']).users
+    assert users.client == {"linger.ms": 7}
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, 0.0, -1.0])
+def test_scales_and_durations_are_numbers_above_0(file: str, number: float) -> None:
+    with pytest.raises(BadScenario, match="--scale: expected a number above 0, found"):
+        found(file, scale=number)
+    with pytest.raises(BadScenario, match="--duration: expected a number above 0, found"):
+        found(file, duration_s=number)
+
+
 def test_times_that_a_file_leaves_out_change_too(file: str) -> None:
-    scenario = found(file, changes=["shape={kind = 'daily'}"], duration_s=30.0)
+    scenario = found(file, changes=["duration_s=600", "shape={kind = 'daily'}"], duration_s=300)
     assert isinstance(scenario.shape, Daily)
     assert scenario.shape.period_s == 300
 
 
-@pytest.mark.parametrize("name", ["nonsense", "", "../mine", "nothing.toml"])
-def test_names_that_are_none(name: str) -> None:
-    with pytest.raises(BadScenario):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nonsense", 'expected a TOML file, or one of the scenarios broker-loss, .*"nonsense"$'),
+        ("stedy", 'found "stedy"; did you mean steady?'),
+        ("", 'expected a TOML file, or one of the scenarios .*found ""'),
+        (".", r"^\. is a directory: expected a TOML file, or one of the scenarios broker-loss, "),
+        ("/", "^/ is a directory"),
+        ("../mine", 'found "../mine"'),
+        ("nothing.toml", "there is no file nothing.toml"),
+    ],
+)
+def test_names_that_are_none(name: str, told: str) -> None:
+    with pytest.raises(BadScenario, match=told):
         found(name)
+
+
+def test_a_folder_does_not_hide_a_shipped_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "steady").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert found("steady").name == "steady"
