@@ -173,7 +173,7 @@ def _make(out: Path) -> None:
             pass
     except OSError as failure:
         told = of_the_system(failure, out)
-        raise CommandFailed(f"--out {out}: {told.message}", told.hint, EXIT_USAGE) from failure
+        raise CommandFailed(f"--out: {told.message}", told.hint, EXIT_USAGE) from failure
 
 
 def free_port(wanted: int) -> int:
