@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from raylog.loadtest.faults import FaultFailed, Striker
 from raylog.loadtest.jobs import (
+    INTERRUPTED,
     BreakOff,
     Ended,
     Failed,
@@ -35,7 +36,6 @@ from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault
 from raylog.loadtest.workers import Workers, end, ended_by, forget, launched
 
-INTERRUPTED = "interrupted"
 LOOK_S = 0.2
 INTERRUPTED_S = 15.0
 """How long a run that was interrupted may take for its result."""

@@ -10,6 +10,10 @@ from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault, Scenario
 
 
+INTERRUPTED = "interrupted"
+"""Why a run was ended early that somebody interrupted."""
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 

@@ -5,6 +5,7 @@ a list of bootstrap servers. With --master, --worker and --processes several pro
 load. The scenario says how many users there are and how long it takes, so --users, --spawn-rate and
 --run-time have no effect. RAYLOG_OUT is the folder for report.html and result.json, the present one
 by default. Settings of all clients, such as security.protocol, are JSON in RAYLOG_CLIENT.
+SIGINT and SIGTERM end the run early, with a result and exit code 130; a second one ends the process.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import json
 import logging
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import Any
 
+import gevent
 from locust import events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from raylog.client import ClientError
-from raylog.loadtest.jobs import Job, Progress, Said, Told
+from raylog.loadtest import topics
+from raylog.loadtest.jobs import INTERRUPTED, Job, Progress, Said, Told
 from raylog.loadtest.leading import Broken
 from raylog.loadtest.report import print_result, write_html, write_json
 from raylog.loadtest.running import Run, follow, set_up, users_of
@@ -31,6 +35,7 @@ from raylog.wire.errors import KafkaError
 
 log = logging.getLogger("locust.raylog")
 _RUN_BYTES = 4
+_EXIT_INTERRUPTED = 130
 
 
 class _Words:
@@ -62,11 +67,27 @@ def _begin(environment: Environment, **_: object) -> None:
     )
     run = Run(environment, job, _Words(), ends_locust=True)
     run.attach()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        gevent.signal_handler(number, _interrupt, run)  # Locust has none while a shape runs
 
     def finish(**_: object) -> None:
         environment.process_exit_code = _finish(run)
 
     environment.events.test_stop.add_listener(finish)  # type: ignore[no-untyped-call]  # Locust
+
+
+def _interrupt(run: Run) -> None:
+    if run.leader.stopped is None:
+        run.hurry(INTERRUPTED)
+        return
+    names = " ".join(topics.names(run.leader.names))
+    log.warning(
+        "The topics of the run may still be there. Remove them with: raylog topics delete %s "
+        "--bootstrap %s",
+        names,
+        run.leader.job.bootstrap,
+    )
+    os._exit(_EXIT_INTERRUPTED)
 
 
 def _finish(run: Run) -> int:
@@ -76,11 +97,13 @@ def _finish(run: Run) -> int:
         result = run.finish()
     except (ClientError, KafkaError, Broken, OSError) as failure:
         log.error("no result: %s", failure)
-        return 1
+        return 1 if run.leader.stopped is None else _EXIT_INTERRUPTED
     out.mkdir(parents=True, exist_ok=True)
     write_json(result, out / "result.json")
     write_html([result], out / "report.html")
     print_result(result)
+    if result.failure == INTERRUPTED:
+        return _EXIT_INTERRUPTED
     return 0 if result.passed else 1
 
 

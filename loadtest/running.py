@@ -40,6 +40,8 @@ SETTLE_EVERY_S = 5.0
 """How often an audit that follows the log compares, and forgets what was right."""
 _STOP_S = STOP_TIMEOUT_S + 5.0
 """How long Locust waits for users before it ends them."""
+HURRY_S = 2.0
+"""How long users may take to end where the run was interrupted."""
 _BROKEN_STOP_S = 5.0
 """The same, where a process is lost, which will not answer."""
 
@@ -137,10 +139,10 @@ class Run:
 
     # ---- meanwhile -----------------------------------------------------------------------
 
-    def hurry(self, why: str, stop_s: float) -> None:
+    def hurry(self, why: str) -> None:
         """End the run at once; users have little time to wait for answers."""
-        self._environment.stop_timeout = stop_s
-        self.leader.hurry(stop_s)
+        self._environment.stop_timeout = HURRY_S
+        self.leader.hurry(HURRY_S)
         self.leader.stop(why)
 
     def struck(self, text: str, *, failed: bool) -> None:

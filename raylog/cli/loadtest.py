@@ -334,7 +334,7 @@ def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
 
 
 def _exit_code(results: list[Result]) -> int:
-    from raylog.loadtest.conducting import INTERRUPTED
+    from raylog.loadtest.jobs import INTERRUPTED
 
     if results[-1].failure == INTERRUPTED:
         return EXIT_INTERRUPTED
