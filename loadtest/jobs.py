@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault, Scenario
 
-
 INTERRUPTED = "interrupted"
 """Why a run was ended early that somebody interrupted."""
 

@@ -5,7 +5,7 @@ a list of bootstrap servers. With --master, --worker and --processes several pro
 load. The scenario says how many users there are and how long it takes, so --users, --spawn-rate and
 --run-time have no effect. RAYLOG_OUT is the folder for report.html and result.json, the present one
 by default. Settings of all clients, such as security.protocol, are JSON in RAYLOG_CLIENT.
-SIGINT and SIGTERM end the run early, with a result and exit code 130; a second one ends the process.
+SIGINT and SIGTERM end the run early, with a result and exit code 130; a second one, at once.
 """
 
 from __future__ import annotations
