@@ -154,7 +154,7 @@ def run(
             min=0,
             max=65535,
             metavar="PORT",
-            help=f"With --web: the port of the page; 0: one that is free. [default: {_WEB_PORT}]",
+            help=f"With --web: the port of the page, {_WEB_PORT} by default; 0: one that is free.",
         ),
     ] = None,
     keep_topics: Annotated[

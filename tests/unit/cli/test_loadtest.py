@@ -18,7 +18,7 @@ from raylog.client import NotConnected
 from raylog.loadtest import commanding
 from raylog.loadtest.commanding import Asked, free_port
 from raylog.loadtest.conducting import RunFailed
-from raylog.loadtest.jobs import Job
+from raylog.loadtest.jobs import Job, Said
 from raylog.loadtest.jobs import Progress as Told
 from raylog.loadtest.local import Local
 from raylog.loadtest.results import Result as LoadResult
@@ -83,7 +83,7 @@ def test_run_is_what_is_meant_without_a_command() -> None:
         (["steady", "-b", "127.0.0.1:99999"], "expected host:port, found '127.0.0.1:99999'"),
         (["steady", "-b", "foo:bar:9"], "expected host:port, found 'foo:bar:9'"),
         (["steady", "-b", "a:1", "--compare", "b:2,a:1"], "found a:1 in both lists of brokers"),
-        (["steady", "--processes", "1000"], "cores of this machine; found 1000"),
+        (["steady", "--processes", "1000"], "of this machine; found 1000"),
         (["steady", "--web-port", "8000"], "--web-port goes with --web"),
         (["steady", "--out", "/proc/x"], "--out: /proc/x: No such file"),
         (["diff", "a.json", __file__], "a.json"),
@@ -173,9 +173,14 @@ def test_a_run_is_kept_if_the_next_one_fails(
     monkeypatch.setattr(commanding, "checked_target", checked)
     monkeypatch.setattr(commanding, "conduct", conduct)
     said: list[str] = []
+
+    def show(what: Told | Said) -> None:
+        assert isinstance(what, Said)
+        said.append(what.text)
+
     results: list[LoadResult] = []
     with pytest.raises(RunFailed, match="gone"):
-        commanding.run(asked(tmp_path), results, lambda what: said.append(what.text))
+        commanding.run(asked(tmp_path), results, show)
     assert len(results) == 1
     assert {one.name for one in (tmp_path / "out").iterdir()} == {"report.html", "result-1.json"}
     assert said[:2] == ["A: Raylog at raylog:1", "B: Apache Kafka 4.3 at kafka:2"]
