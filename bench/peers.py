@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ class ApacheKafka:
     def run(self) -> Iterator[Peer]:
         """Start, yield, stop, remove its data. The start time leaves formatting out."""
         found = jars.fetch()
-        with temporary_directory("kafka") as directory:
+        with ending_on_sigterm(), temporary_directory("kafka") as directory:
             ports = free_ports(2 * self.brokers)
             nodes = _nodes(directory, ports, self.settings, self.listeners)
             for node in nodes:
@@ -87,7 +88,7 @@ class Raylog:
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
         """Start, yield, stop, remove its data. The start time is that of the command."""
-        with temporary_directory("raylog") as directory:
+        with ending_on_sigterm(), temporary_directory("raylog") as directory:
             mark = new_mark()
             data = str(directory / "data")
             settings = SAME_FOR_ALL | dict(self.settings)
@@ -129,6 +130,28 @@ def free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends this process as an exception does, so that what it started ends too.
+
+    A handler of somebody else's stays. Signals can be handled in the main thread only.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _end_at_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end_at_once(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not stop the tidying up
+    sys.exit(128 + number)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from raylog.loadtest.faults import FaultFailed, Striker
 from raylog.loadtest.jobs import (
+    INTERRUPTED,
     BreakOff,
     Ended,
     Failed,
@@ -26,6 +27,8 @@ from raylog.loadtest.jobs import (
     StrikeDue,
     Struck,
     Told,
+    TopicsMade,
+    TopicsRemoved,
     WorkerJob,
     told,
 )
@@ -33,7 +36,6 @@ from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault
 from raylog.loadtest.workers import Workers, end, ended_by, forget, launched
 
-INTERRUPTED = "interrupted"
 LOOK_S = 0.2
 INTERRUPTED_S = 15.0
 """How long a run that was interrupted may take for its result."""
@@ -46,6 +48,10 @@ class RunFailed(Exception):
 
 class RunUnreachable(RunFailed):
     """No broker could be reached."""
+
+
+class RunInterrupted(RunFailed):
+    """It was interrupted, and there is no result."""
 
 
 @dataclass(slots=True)
@@ -129,10 +135,13 @@ def conduct(
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray has one of its own
     faults = _Faults(striker)
     lead = _Lead(job)
+    conductor = _Conductor(job, lead, workers, faults, show)
     try:
-        return _Conductor(job, lead, workers, faults, show).result()
+        return conductor.result()
     except BaseException:
         lead.kill()
+        lead.end()
+        conductor.name_topics_left()
         raise
     finally:
         faults.end()
@@ -153,6 +162,8 @@ class _Conductor:
     _interrupted_s: float | None = None
     _is_broken: bool = False
     _has_workers: bool = False
+    _topics: list[str] = field(default_factory=list)
+    """Those that the run has made and not removed."""
 
     def result(self) -> Result:
         while True:
@@ -168,26 +179,52 @@ class _Conductor:
             if found is not None:
                 return found
 
+    def name_topics_left(self) -> None:
+        """Tell which topics a leading process left that has ended without a result."""
+        while not self.lead.lines.empty():
+            self._note_topics(self.lead.lines.get())
+        if self._topics:
+            names = " ".join(self._topics)
+            self.show(
+                Said(
+                    text="The topics of the run may still be there. Remove them with: "
+                    f"raylog topics delete {names} --bootstrap {self.job.bootstrap}"
+                )
+            )
+
+    def _note_topics(self, what: Told | None) -> None:
+        match what:
+            case TopicsMade(names=names):
+                self._topics = names
+            case TopicsRemoved():
+                self._topics = []
+
     def _next(self) -> Result | None:
         self._look_around()
         try:
             what = self.lead.lines.get(timeout=LOOK_S)
         except queue.Empty:
             return None
+        self._note_topics(what)
         match what:
             case None:
-                raise RunFailed(f"the process that leads the run {ended_by(self.lead.end())}")
+                raise self._failed(f"the process that leads the run {ended_by(self.lead.end())}")
             case Listening(port=port):
                 self._start_workers(port)
             case StrikeDue(fault=fault):
                 self.faults.begin(fault)
             case Failed(message=message, unreachable=unreachable):
-                raise RunUnreachable(message) if unreachable else RunFailed(message)
+                raise self._failed(message, unreachable=unreachable)
             case Ended(result=result):
                 return result
             case Progress() | Said():
                 self.show(what)
         return None
+
+    def _failed(self, message: str, *, unreachable: bool = False) -> RunFailed:
+        if self._interrupted_s is not None:
+            return RunInterrupted(message)
+        return RunUnreachable(message) if unreachable else RunFailed(message)
 
     def _look_around(self) -> None:
         for struck in self.faults.done():
@@ -198,7 +235,7 @@ class _Conductor:
             self.lead.tell(BreakOff(why=lost))
         began_s = self._interrupted_s
         if began_s is not None and time.monotonic() > began_s + INTERRUPTED_S:
-            raise RunFailed(f"interrupted, and no result came within {INTERRUPTED_S:g} s")
+            raise self._failed(f"interrupted, and no result came within {INTERRUPTED_S:g} s")
 
     def _start_workers(self, port: int) -> None:
         assert self.workers is not None, "only a run with workers listens"

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import raylog
-from raylog.client import Admin, ClientError, Resource, ResourceType
 from raylog.loadtest.generator import limited
 from raylog.loadtest.leading import Leader
 from raylog.loadtest.ledger import Fate, merged
@@ -17,10 +16,6 @@ from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdi
 from raylog.loadtest.scenario import Stairs
 from raylog.loadtest.shapes import UNJUDGED
 from raylog.loadtest.verdicts import judge
-from raylog.wire.errors import KafkaError
-
-_OURS = "gateway.actors"
-"""A setting that brokers of Raylog have, and no others."""
 
 
 def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gauge]) -> Result:
@@ -76,31 +71,6 @@ def unread(ledgers: Iterable[bytes], findings: list[Finding]) -> Audit:
         found=0,
         findings=findings,
     )
-
-
-def target_of(admin: Admin, bootstrap: str, told: str) -> Target:
-    """What is loaded; `told` is what is known of it already."""
-    brokers = admin.describe_cluster().brokers
-    kind = told or _kind(admin, brokers[0].broker_id)
-    return Target(bootstrap=bootstrap, kind=kind, brokers=len(brokers))
-
-
-def _kind(admin: Admin, broker_id: int) -> str:
-    """No broker says what it is, but some settings and features tell."""
-    try:
-        names = {one.name for one in admin.describe_configs(_broker(broker_id))}
-        if _OURS in names:
-            return "Raylog"
-        level = admin.describe_features().finalized.get("metadata.version")
-    except (KafkaError, ClientError):
-        return "a Kafka of unknown build"
-    return (
-        "a Kafka of unknown build" if level is None else f"Apache Kafka, metadata.version {level}"
-    )
-
-
-def _broker(broker_id: int) -> Resource:
-    return Resource(ResourceType.BROKER, str(broker_id))
 
 
 def machine() -> str:

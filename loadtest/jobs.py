@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault, Scenario
 
+INTERRUPTED = "interrupted"
+"""Why a run was ended early that somebody interrupted."""
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -84,6 +87,19 @@ class StrikeDue(_Model):
     fault: Fault
 
 
+class TopicsMade(_Model):
+    """These topics are about to be made, and will be there until `TopicsRemoved`."""
+
+    kind: Literal["topics-made"] = "topics-made"
+    names: list[str]
+
+
+class TopicsRemoved(_Model):
+    """No topic of the run is left, but for those that the result names."""
+
+    kind: Literal["topics-removed"] = "topics-removed"
+
+
 class Ended(_Model):
     """The run is over."""
 
@@ -97,10 +113,12 @@ class Failed(_Model):
     kind: Literal["failed"] = "failed"
     message: str
     unreachable: bool = False
+    """Whether no broker answered."""
 
 
 Told = Annotated[
-    Listening | Said | Progress | StrikeDue | Ended | Failed, Field(discriminator="kind")
+    Listening | Said | Progress | StrikeDue | TopicsMade | TopicsRemoved | Ended | Failed,
+    Field(discriminator="kind"),
 ]
 told: TypeAdapter[Told] = TypeAdapter(Told)
 

@@ -47,8 +47,6 @@ CONNECT_S = 60.0
 """How long workers may take to connect."""
 LIVENESS = 15
 """Heartbeats, one a second, that a worker may miss: it may have to wait for a core."""
-HURRY_S = 2.0
-"""How long users may take to end where the run was interrupted."""
 
 
 class Pipe:
@@ -150,12 +148,12 @@ def _take_orders(lines: Any, run: Run) -> None:
     while line := lines.readline():
         match order.validate_json(line):
             case Stop(why=why):
-                run.hurry(why, HURRY_S)
+                run.hurry(why)
             case BreakOff(why=why):
                 run.leader.fail(Broken(why))
             case Struck(text=text, failed=failed):
                 run.struck(text, failed=failed)
-    run.hurry("the command that started it is gone", HURRY_S)
+    run.hurry("the command that started it is gone")
 
 
 if __name__ == "__main__":

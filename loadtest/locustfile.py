@@ -4,8 +4,9 @@ RAYLOG_SCENARIO is the name of a shipped scenario or a file, steady by default; 
 the same. The host is a list of bootstrap servers. With --master, --worker and --processes several
 processes make the load. The scenario says how many users there are and how long it takes, so
 --users, --spawn-rate and --run-time have no effect. RAYLOG_OUT is the folder for report.html and
-result.json, the present one by default. Settings of all clients, such as security.protocol, are
-JSON in RAYLOG_CLIENT.
+result.json, the current one by default. Settings of all clients, such as security.protocol, are
+JSON in RAYLOG_CLIENT. SIGINT and SIGTERM end the run early, with a result and exit code 130; a
+second one, at once.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import json
 import logging
 import os
 import secrets
+import signal
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gevent
 from locust import events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from raylog.cli.failures import EXIT_USAGE
+from raylog.cli.failures import EXIT_INTERRUPTED, EXIT_USAGE
 from raylog.client import ClientError, InvalidSetting, parse_bootstrap
-from raylog.loadtest.jobs import Job, Progress, Said, Told
+from raylog.loadtest import topics
+from raylog.loadtest.jobs import INTERRUPTED, Job, Progress, Said, Told
 from raylog.loadtest.leading import Broken
 from raylog.loadtest.report import print_result, write_html, write_json
 from raylog.loadtest.running import Run, follow, set_up, users_of
@@ -67,11 +71,27 @@ def _begin(environment: Environment, **_: object) -> None:
     )
     run = Run(environment, job, _Words(), ends_locust=True)
     run.attach()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        gevent.signal_handler(number, _interrupt, run)  # Locust has none while a shape runs
 
     def finish(**_: object) -> None:
         environment.process_exit_code = _finish(run)
 
     environment.events.test_stop.add_listener(finish)  # type: ignore[no-untyped-call]  # Locust
+
+
+def _interrupt(run: Run) -> None:
+    if run.leader.stopped is None:
+        run.hurry(INTERRUPTED)
+        return
+    names = " ".join(topics.names(run.leader.names))
+    log.warning(
+        "The topics of the run may still be there. Remove them with: raylog topics delete %s "
+        "--bootstrap %s",
+        names,
+        run.leader.job.bootstrap,
+    )
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _finish(run: Run) -> int:
@@ -81,11 +101,13 @@ def _finish(run: Run) -> int:
         result = run.finish()
     except (ClientError, KafkaError, Broken, OSError) as failure:
         log.error("no result: %s", failure)
-        return 1
+        return 1 if run.leader.stopped is None else EXIT_INTERRUPTED
     out.mkdir(parents=True, exist_ok=True)
     write_json(result, out / "result.json")
     write_html([result], out / "report.html")
     print_result(result)
+    if result.failure == INTERRUPTED:
+        return EXIT_INTERRUPTED
     return 0 if result.passed else 1
 
 

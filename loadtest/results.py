@@ -112,7 +112,7 @@ class Target(_Model):
 
     bootstrap: str
     kind: str
-    """"Raylog 0.1.0", "Apache Kafka 4.1", "a Kafka of unknown build"."""
+    """"Raylog 0.1.0", "Apache Kafka 4.3", "Kafka-compatible"."""
     brokers: int
 
 

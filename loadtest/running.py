@@ -17,14 +17,15 @@ from raylog.loadtest.audit import AuditFailed, RunAudit
 from raylog.loadtest.broker_metrics import EVERY_S as METRICS_EVERY_S
 from raylog.loadtest.broker_metrics import BrokerMetrics
 from raylog.loadtest.dispatching import EvenDispatcher
-from raylog.loadtest.finishing import result_of, target_of, unread
+from raylog.loadtest.finishing import result_of, unread
 from raylog.loadtest.following import Follower
-from raylog.loadtest.jobs import Job
+from raylog.loadtest.jobs import Job, Said, TopicsMade, TopicsRemoved
 from raylog.loadtest.lags import LagWatch
 from raylog.loadtest.leading import Broken, Leader, Outlet
 from raylog.loadtest.local import Local
 from raylog.loadtest.results import Audit, Result, Target
 from raylog.loadtest.scenario import GroupUsers, ProducerUsers, Scenario, TransactionalUsers
+from raylog.loadtest.targets import target_of
 from raylog.loadtest.users import user_classes
 from raylog.loadtest.users.base import STOP_TIMEOUT_S
 from raylog.wire.errors import KafkaError
@@ -39,6 +40,8 @@ SETTLE_EVERY_S = 5.0
 """How often an audit that follows the log compares, and forgets what was right."""
 _STOP_S = STOP_TIMEOUT_S + 5.0
 """How long Locust waits for users before it ends them."""
+HURRY_S = 2.0
+"""How long users may take to end where the run was interrupted."""
 _BROKEN_STOP_S = 5.0
 """The same, where a process is lost, which will not answer."""
 
@@ -79,6 +82,7 @@ class Run:
     ) -> None:
         self._environment = environment
         self._job = job
+        self._outlet = outlet
         self.leader = Leader(environment, job, outlet, ends_locust=ends_locust)
         self.leader.before_users = self._prepare
         self._settings: dict[str, Any] = {**job.security, "bootstrap.servers": job.bootstrap}
@@ -104,6 +108,8 @@ class Run:
         with Admin(self._settings) as admin:
             self._target = target_of(admin, self._job.bootstrap, self._job.target)
             self._has_topics = True
+            if not self._job.keep_topics:
+                self._outlet.tell(TopicsMade(names=topics.names(names)))
             topics.make(admin, names, self._target.brokers)
         if topics.groups(names):
             self._lags = LagWatch(_read_by_groups(names))
@@ -133,10 +139,10 @@ class Run:
 
     # ---- meanwhile -----------------------------------------------------------------------
 
-    def hurry(self, why: str, stop_s: float) -> None:
+    def hurry(self, why: str) -> None:
         """End the run at once; users have little time to wait for answers."""
-        self._environment.stop_timeout = stop_s
-        self.leader.hurry(stop_s)
+        self._environment.stop_timeout = HURRY_S
+        self.leader.hurry(HURRY_S)
         self.leader.stop(why)
 
     def struck(self, text: str, *, failed: bool) -> None:
@@ -150,11 +156,11 @@ class Run:
     def finish(self) -> Result:
         """The load is over: compare, judge, tidy up. Raises why the run never began."""
         leader = self.leader
-        leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
-        gevent.joinall(self._beside, timeout=_STOP_S, raise_error=True)
         try:
+            leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
+            gevent.joinall(self._beside, timeout=_STOP_S, raise_error=True)
             if leader.started_us is None or self._target is None:
-                raise leader.failure or Broken(f"{leader.stopped}: the run had not begun")
+                raise leader.failure or Broken(f"{leader.stopped} before the run began")
             leader.mark_unfinished()
             self._look_last()
             audit = self._audited()
@@ -228,8 +234,16 @@ class Run:
                     admin, self.leader.names, 0.0 if self.leader.stopped else GROUPS_S
                 )
         except (ClientError, KafkaError) as failure:
-            left = [str(failure)]
-        self.leader.notes += [f"not removed: {one}" for one in left]
+            left = [f"{', '.join(topics.names(self.leader.names))}: {failure}"]
+        told = [f"not removed: {one}" for one in left]
+        if left:
+            servers = self._job.bootstrap
+            told.append(f"Remove topics with: raylog topics delete TOPIC --bootstrap {servers}")
+        self.leader.notes += told
+        if self.leader.started_us is None:  # there will be no result
+            for one in told:
+                self._outlet.tell(Said(text=one))
+        self._outlet.tell(TopicsRemoved())
 
 
 def _read_by_groups(names: Local) -> dict[str, list[TopicPartition]]:

@@ -13,8 +13,8 @@ REPLICATION = 3
 _LOOK_S = 0.2
 
 
-def make(admin: Admin, local: Local, brokers: int) -> None:
-    """Make the topics of a run; raises KafkaError."""
+def make(admin: Admin, local: Local, brokers: int, *, validate_only: bool = False) -> None:
+    """Make the topics of a run, or ask whether they could be made; raises KafkaError."""
     admin.create_topics(
         [
             NewTopic(
@@ -24,8 +24,14 @@ def make(admin: Admin, local: Local, brokers: int) -> None:
                 configs=dict(one.settings),
             )
             for name, one in local.scenario.topics.items()
-        ]
+        ],
+        validate_only=validate_only,
     )
+
+
+def names(local: Local) -> list[str]:
+    """The topics of a run, by the names that they have in it."""
+    return [local.topic(name) for name in local.scenario.topics]
 
 
 def groups(local: Local) -> list[str]:
@@ -40,13 +46,13 @@ def remove(admin: Admin, local: Local, wait_s: float) -> list[str]:
     A group is waited for as long as its members leave or its first rebalance takes.
     """
     left = []
-    for name in local.scenario.topics:
+    for name in names(local):
         try:
-            admin.delete_topics([local.topic(name)])
+            admin.delete_topics([name])
         except UnknownTopicOrPartition:
             continue
         except KafkaError as refused:
-            left.append(f"topic {local.topic(name)}: {refused.code.name}")
+            left.append(f"topic {name}: {refused.code.name}")
     deadline = time.monotonic() + wait_s
     for group in groups(local):
         try:

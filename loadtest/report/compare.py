@@ -27,6 +27,7 @@ from raylog.loadtest.report import words
 from raylog.loadtest.report.latencies import edge_ms, merged, on_grid
 from raylog.loadtest.report.series import by_frequency, judged_intervals, totals
 from raylog.loadtest.results import Interval, Operation, Result
+from raylog.loadtest.scenario import Scenario
 
 BLOCKS_MAX = 10
 BLOCKS_MIN = 5
@@ -88,6 +89,18 @@ class _Blocks:
     """The lowest cell of the grid in which any latency lies."""
     up_to: list[list[int]]
     """For each cell from the first on, and each block: latencies up to the cell's end."""
+
+
+def too_short(scenario: Scenario) -> str | None:
+    """Says that runs of a scenario are too short to be compared, if they are."""
+    judged_s = int(scenario.duration_s) - int(scenario.warmup_s)
+    needed_s = BLOCKS_MIN * BLOCK_S_MIN
+    if judged_s >= needed_s:
+        return None
+    return (
+        f"Each run has {judged_s} s after its warm-up. With at least {needed_s} s a comparison "
+        "tells differences from chance: see --duration."
+    )
 
 
 def diff(a: Result, b: Result, *, force: bool = False) -> Difference:

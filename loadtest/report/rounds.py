@@ -15,6 +15,7 @@ from raylog.loadtest.report.series import NAMES, by_frequency, points, width_s
 from raylog.loadtest.results import Result
 
 _DASHES = ("solid", "dot", "dash", "longdash", "dashdot")
+COLUMNS = ("operation", "figure", "A#", "B#", "B / A#", "spread#", "B is")
 _ROUNDS_MIN = 3
 """So many rounds that lie close together say that figures are the same."""
 _P50, _P99 = NAMES.index("p50"), NAMES.index("p99")
@@ -36,37 +37,56 @@ def by_target(results: Sequence[Result]) -> list[Target]:
     ]
 
 
-def side_by_side(results: Sequence[Result]) -> Html:
-    """Figures of all targets, and their ratios."""
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two targets side by side."""
+
+    a: str
+    b: str
+    method: str
+    """Where spreads come from."""
+    rows: Sequence[Sequence[str]]
+    """Under `COLUMNS`."""
+    notes: Sequence[str]
+
+
+def compared(a: str, b: str, rounds: Sequence[Difference]) -> Comparison:
+    """What differs between two targets, by the differences of each round."""
+    return Comparison(
+        a, b, _method(len(rounds)), [_row(changes) for changes in _matched(rounds)], _notes(rounds)
+    )
+
+
+def comparisons(results: Sequence[Result]) -> list[Comparison]:
+    """Each target compared with the first."""
     targets = by_target(results)
     if len(targets) == 1:  # repeated: each run is a target of its own
         targets = [
             Target(f"run {number}: {one.run}", [one]) for number, one in enumerate(results, start=1)
         ]
     first = targets[0]
-    return joined(
-        [
-            joined(
-                [
-                    el("h3", f"{other.name} (B) compared with {first.name} (A)"),
-                    _pair(first, other),
-                ]
-            )
-            for other in targets[1:]
-        ]
-    )
+    return [
+        compared(
+            first.name,
+            other.name,
+            [diff(x, y, force=True) for x, y in zip(first.runs, other.runs, strict=False)],
+        )
+        for other in targets[1:]
+    ]
 
 
-def _pair(a: Target, b: Target) -> Html:
-    rounds = [diff(x, y, force=True) for x, y in zip(a.runs, b.runs, strict=False)]
+def side_by_side(results: Sequence[Result]) -> Html:
+    """Figures of all targets, and their ratios."""
+    return joined([_shown(one) for one in comparisons(results)])
+
+
+def _shown(found: Comparison) -> Html:
     return joined(
         [
-            el("p", _method(len(rounds))),
-            table(
-                ["operation", "figure", "A#", "B#", "B / A#", "spread#", "B is"],
-                [_row(changes) for changes in _matched(rounds)],
-            ),
-            _notes(rounds),
+            el("h3", f"{found.b} (B) compared with {found.a} (A)"),
+            el("p", found.method),
+            table(COLUMNS, found.rows),
+            el("ul", [el("li", note) for note in found.notes]) if found.notes else Html(""),
         ]
     )
 
@@ -133,14 +153,13 @@ def _several(found: Sequence[float | None]) -> str:
     return f"{told} ({words.number(min(known))}–{words.number(max(known))})"
 
 
-def _notes(rounds: Sequence[Difference]) -> Html:
+def _notes(rounds: Sequence[Difference]) -> list[str]:
     """What is to be known of each round."""
-    told = [
+    return [
         note if len(rounds) == 1 else f"Round {number}: {note}"
         for number, one in enumerate(rounds, start=1)
         for note in one.notes
     ]
-    return el("ul", [el("li", note) for note in told]) if told else Html("")
 
 
 def overlays(results: Sequence[Result]) -> list[Chart]:

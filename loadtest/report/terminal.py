@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from raylog.actors.plain_logs import plain
 from raylog.cli.output import console, table
 from raylog.loadtest.report import words
-from raylog.loadtest.report.compare import Change, Difference
+from raylog.loadtest.report.rounds import COLUMNS, Comparison
 from raylog.loadtest.report.series import Totals, by_frequency, totals
 from raylog.loadtest.results import Result
 
@@ -26,7 +26,7 @@ def print_result(result: Result) -> None:
     verdict = "PASSED" if result.passed else "FAILED"
     out.print(
         plain(
-            f"{result.scenario.name} at {result.target.kind}, {brokers}, "
+            f"{result.scenario.name} at {words.target_name(result)}, {brokers}, "
             f"{words.seconds(result.duration_s)}"
         ),
         markup=False,
@@ -82,30 +82,14 @@ def _examples(result: Result) -> list[str]:
     ]
 
 
-def print_diff(difference: Difference) -> None:
-    """Print what differs between two runs, and whether it is more than their spread."""
+def print_comparison(found: Comparison) -> None:
+    """Print what differs between two targets, and whether it is more than their spread."""
     out = console()
     out.width = WIDTH
-    out.print(table(None, _DIFF_COLUMNS, [_diff_row(change) for change in difference.changes]))
-    _print_lines(difference.notes)
-    _print_lines(
-        ["The spread (99 %) is that within the runs. Runs of the same may differ by more."]
-    )
-
-
-_DIFF_COLUMNS = ("operation", "figure", "A#", "B#", "B / A#", "spread#", "B is")
-
-
-def _diff_row(change: Change) -> Sequence[str]:
-    return [
-        _name(change.operation),
-        change.figure,
-        words.number(change.a),
-        words.number(change.b),
-        "-" if change.ratio is None else f"{change.ratio:.2f}",
-        "-" if change.low is None or change.high is None else f"{change.low:.2f}–{change.high:.2f}",
-        change.says,
-    ]
+    _print_lines([f"A: {found.a}", f"B: {found.b}"])
+    rows = [[_name(operation), *figures] for operation, *figures in found.rows]
+    out.print(table(None, COLUMNS, rows))
+    _print_lines([*found.notes, found.method])
 
 
 def _name(name: str) -> str:

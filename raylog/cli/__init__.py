@@ -4,6 +4,8 @@ import sys
 
 from raylog.extras import MissingExtra, needs
 
+_EXIT_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line; the entry point of the installed script."""
@@ -12,4 +14,6 @@ def main() -> None:
             from raylog.cli.app import run
     except MissingExtra as missing:
         sys.exit(f"Error: {missing}")
+    except KeyboardInterrupt:  # later ones are typer's
+        sys.exit(_EXIT_INTERRUPTED)
     run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from raylog.cli.failures import (
     CommandFailed,
 )
 from raylog.cli.options import DEFAULT_DATA, Address, Data, Json
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import counted, print_done, print_json, print_table
 from raylog.cli.progress import Progress
 from raylog.extras import check
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from raylog.loadtest.results import Result
 
 _RUN = "run"
+_WEB_PORT = 8089
+_PROCESSES_PER_CORE = 4
+_LINE_EVERY_S = 30
+"""How often a line tells how a run goes, where there is no terminal."""
 
 
 class _RunByDefault(TyperGroup):
@@ -47,7 +52,8 @@ app = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
     help="Load a Kafka cluster as a scenario says, and report what it did. "
-    "`raylog loadtest SCENARIO` runs one.",
+    "`raylog loadtest SCENARIO` runs one: its options are shown by `raylog loadtest run --help`, "
+    "the scenarios that come with Raylog by `raylog loadtest --list`.",
 )
 
 
@@ -78,7 +84,11 @@ def run(
     processes: Annotated[
         int,
         typer.Option(
-            "--processes", min=0, metavar="N", help="Make the load in N processes of this machine."
+            "--processes",
+            min=0,
+            metavar="N",
+            help="Make the load in N processes of this machine, at most "
+            f"{_PROCESSES_PER_CORE} for each core.",
         ),
     ] = 0,
     on_ray: Annotated[
@@ -135,8 +145,18 @@ def run(
     ] = None,
     web: Annotated[
         bool,
-        typer.Option("--web/--headless", help="Show Locust's page while it runs, on port 8089."),
+        typer.Option("--web/--headless", help="Show Locust's page while it runs, on this machine."),
     ] = False,
+    web_port: Annotated[
+        int | None,
+        typer.Option(
+            "--web-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help=f"With --web: the port of the page, {_WEB_PORT} by default; 0: one that is free.",
+        ),
+    ] = None,
     keep_topics: Annotated[
         bool, typer.Option("--keep-topics", help="Leave the topics of the run there.")
     ] = False,
@@ -145,8 +165,8 @@ def run(
     """Run a scenario.
 
     Exit code 0: every threshold held, and the log has what was acknowledged.
-    1: not so. 2: the scenario makes no sense. 3: no broker could be reached.
-    130: interrupted.
+    1: not so, or the run failed. 2: the scenario or the command line makes no
+    sense. 3: no cluster could be reached. 130: interrupted.
 
     raylog loadtest steady --out report
 
@@ -157,15 +177,17 @@ def run(
         return
     if scenario is None:
         raise typer.BadParameter("expected a scenario; --list shows those that come with Raylog")
-    if processes and on_ray:
-        raise typer.BadParameter("expected --processes or --on-ray, found both")
     if rounds > 1 and compare is None:
         raise typer.BadParameter("--rounds goes with --compare")
+    if web_port is not None and not web:
+        raise typer.BadParameter("--web-port goes with --web")
+    _check_processes(processes, on_ray)
     check("loadtest", "raylog loadtest")
-    from raylog.loadtest import commanding
-    from raylog.loadtest.shipped import found
+    results: list[Result] = []
+    with _failures(), _shown_at_end(results, out, as_json=as_json):
+        from raylog.loadtest import commanding
+        from raylog.loadtest.shipped import found
 
-    with _failures():
         asked = commanding.Asked(
             scenario=found(scenario, changes=changes or (), scale=scale, duration_s=duration_s),
             bootstrap=bootstrap,
@@ -176,20 +198,27 @@ def run(
             compare=compare,
             rounds=rounds,
             out=out,
-            web=web,
+            web_port=(_WEB_PORT if web_port is None else web_port) if web else None,
             keep_topics=keep_topics,
             security=given_settings(),
         )
         with Progress() as progress:
-            results = commanding.run(asked, _shower(progress))
-    _show(results, out, as_json=as_json)
+            commanding.run(asked, results, _shower(progress))
     raise typer.Exit(_exit_code(results))
 
 
 @app.command(name="diff")
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A.json", help="The result of a run.")],
-    second: Annotated[Path, typer.Argument(metavar="B.json", help="The result of another.")],
+    first: Annotated[
+        Path,
+        typer.Argument(metavar="A.json", exists=True, dir_okay=False, help="The result of a run."),
+    ],
+    second: Annotated[
+        Path,
+        typer.Argument(
+            metavar="B.json", exists=True, dir_okay=False, help="The result of another."
+        ),
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Compare runs of different scenarios, too.")
     ] = False,
@@ -202,15 +231,31 @@ def diff(
     check("loadtest", "raylog loadtest")
     from dataclasses import asdict
 
+    from raylog.loadtest.report import compared, print_comparison, read_json
     from raylog.loadtest.report import diff as differences
-    from raylog.loadtest.report import print_diff, read_json
+    from raylog.loadtest.report.words import target_name
 
     with _failures():
-        found = differences(read_json(first), read_json(second), force=force)
+        a, b = read_json(first), read_json(second)
+        found = differences(a, b, force=force)
     if as_json:
         print_json(asdict(found))
     else:
-        print_diff(found)
+        names = [f"{path}: {target_name(one)}" for path, one in ((first, a), (second, b))]
+        print_comparison(compared(*names, [found]))
+
+
+def _check_processes(processes: int, on_ray: int) -> None:
+    if processes and on_ray:
+        raise typer.BadParameter("expected --processes or --on-ray, found both")
+    cores = os.cpu_count() or 1
+    if processes > cores * _PROCESSES_PER_CORE:
+        raise typer.BadParameter(
+            f"expected at most {cores * _PROCESSES_PER_CORE}, {_PROCESSES_PER_CORE} for each of "
+            f"the {counted(cores, 'core')} of this machine; found {processes}. --on-ray makes the "
+            "load on several machines",
+            param_hint="--processes",
+        )
 
 
 def _list(*, as_json: bool) -> None:
@@ -225,18 +270,31 @@ def _list(*, as_json: bool) -> None:
 
 
 def _shower(progress: Progress) -> Callable[[Shown], None]:
-    """Tells how a run goes: what happens always, and how fast it is only on a terminal."""
+    """Tells how a run goes: each second on a terminal, now and then elsewhere."""
     from raylog.loadtest.jobs import Said
 
     is_terminal = sys.stderr.isatty()
+    is_due = _now_and_then()
 
     def show(what: Shown) -> None:
         if isinstance(what, Said):
             print_done(what.text) if is_terminal else progress.tell(what.text)
-        elif is_terminal:
+        elif is_terminal or is_due(what.at_s):
             progress.tell(_line(what))
 
     return show
+
+
+def _now_and_then() -> Callable[[float], bool]:
+    """Says whether a line is due at a second of a run; the next run begins again at 0 s."""
+    last = 0
+
+    def is_due(at_s: float) -> bool:
+        nonlocal last
+        before, last = last, int(at_s // _LINE_EVERY_S)
+        return last > before
+
+    return is_due
 
 
 def _line(how: ProgressTold) -> str:
@@ -249,9 +307,19 @@ def _line(how: ProgressTold) -> str:
     )
 
 
+@contextlib.contextmanager
+def _shown_at_end(results: list[Result], out: Path | None, *, as_json: bool) -> Iterator[None]:
+    """Show the results that there are, also those of runs before one that failed."""
+    try:
+        yield
+    finally:
+        if results:
+            _show(results, out, as_json=as_json)
+
+
 def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
     from raylog.loadtest.report import as_json as told
-    from raylog.loadtest.report import print_result
+    from raylog.loadtest.report import comparisons, print_comparison, print_result
 
     if as_json:
         found = [json.loads(told(one)) for one in results]
@@ -259,12 +327,14 @@ def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
     else:
         for one in results:
             print_result(one)
+        for pair in comparisons(results) if len(results) > 1 else ():
+            print_comparison(pair)
     if out is not None:
         print_done(f"report: {out / 'report.html'}")
 
 
 def _exit_code(results: list[Result]) -> int:
-    from raylog.loadtest.conducting import INTERRUPTED
+    from raylog.loadtest.jobs import INTERRUPTED
 
     if results[-1].failure == INTERRUPTED:
         return EXIT_INTERRUPTED
@@ -274,7 +344,7 @@ def _exit_code(results: list[Result]) -> int:
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
     """Failures of load tests as those of commands."""
-    from raylog.loadtest.conducting import RunFailed, RunUnreachable
+    from raylog.loadtest.conducting import RunFailed, RunInterrupted, RunUnreachable
     from raylog.loadtest.report import BadResult, DifferentScenarios
     from raylog.loadtest.scenario import BadScenario
 
@@ -284,6 +354,8 @@ def _failures() -> Iterator[None]:
         raise CommandFailed(str(failure), exit_code=EXIT_USAGE) from failure
     except RunUnreachable as failure:
         raise CommandFailed(str(failure), exit_code=EXIT_UNREACHABLE) from failure
+    except RunInterrupted as failure:
+        raise CommandFailed(str(failure), exit_code=EXIT_INTERRUPTED) from failure
     except RunFailed as failure:
         raise CommandFailed(str(failure)) from failure
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.settings import SecuritySettings
@@ -185,6 +186,16 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or "/" in host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    if not _is_host(host) or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
         raise InvalidSetting(f"bootstrap.servers: expected host:port, found {text!r}")
     return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return bool(text) and "/" not in text
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True

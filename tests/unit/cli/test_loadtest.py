@@ -12,7 +12,19 @@ from typer.testing import CliRunner, Result
 from raylog.cli.app import app
 from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import explain
+from raylog.cli.loadtest import _shower
+from raylog.cli.progress import Progress
+from raylog.client import NotConnected
+from raylog.loadtest import commanding
+from raylog.loadtest.commanding import Asked, free_port
+from raylog.loadtest.conducting import RunFailed
+from raylog.loadtest.jobs import Job, Said
+from raylog.loadtest.jobs import Progress as Told
+from raylog.loadtest.local import Local
+from raylog.loadtest.results import Result as LoadResult
+from raylog.loadtest.results import Target
 from raylog.loadtest.shipped import names
+from tests.support import load_results
 
 
 def invoke(*arguments: object) -> Result:
@@ -46,7 +58,10 @@ def test_the_shipped_scenarios_are_listed() -> None:
 
 def test_run_is_what_is_meant_without_a_command() -> None:
     assert "SCENARIO" in invoke("run", "--help").stdout
-    assert "diff" in invoke("--help").stdout
+    told = " ".join(invoke("--help").stdout.replace("│", " ").split())
+    assert "diff" in told
+    assert "raylog loadtest run --help" in told
+    assert "raylog loadtest --list" in told
     assert refused(2, "run", "nonsense") == refused(2, "nonsense")
 
 
@@ -65,11 +80,22 @@ def test_run_is_what_is_meant_without_a_command() -> None:
         (["steady", "-X", "foo=bar"], "unknown setting 'foo'"),
         (["steady", "--duration", "-3"], "--duration"),
         (["steady", "-X", "sasl.mechanism"], "expected KEY=VALUE"),
+        (["steady", "-X", "security.protocol=SSSL"], "security.protocol: expected 'PLAINTEXT'"),
+        (["steady", "-X", "linger.ms=5"], "linger.ms is a setting of producers"),
+        (["steady", "-b", ""], "bootstrap.servers: expected host:port"),
+        (["steady", "-b", "127.0.0.1:99999"], "expected host:port, found '127.0.0.1:99999'"),
+        (["steady", "-b", "foo:bar:9"], "expected host:port, found 'foo:bar:9'"),
+        (["steady", "-b", "a:1", "--compare", "b:2,a:1"], "found a:1 in both lists of brokers"),
+        (["steady", "--processes", "1000"], "of this machine; found 1000"),
+        (["steady", "--web-port", "8000"], "--web-port goes with --web"),
+        (["steady", "--out", "/proc/x"], "--out: /proc/x: No such file"),
         (["diff", "a.json", __file__], "a.json"),
+        (["diff", __file__, "."], "'.' is a directory"),
     ],
 )
 def test_what_makes_no_sense(arguments: list[str], told: str) -> None:
-    found = refused(2 if arguments[0] != "diff" else 1, *arguments)
+    named = ["-b", "127.0.0.1:1"] if arguments[0] == "steady" and "-b" not in arguments else []
+    found = refused(2, *arguments, *named)
     assert told in " ".join(found.replace("│", " ").split())
 
 
@@ -89,10 +115,103 @@ def test_nobody_answers(tmp_path: Path) -> None:
     assert where in found
 
 
+def test_a_port_for_the_page_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        found = refused(2, "steady", "--web", "--web-port", port, "--data", tmp_path)
+    assert f"Locust's page cannot be shown on 127.0.0.1:{port}: Address already in use" in found
+    assert "--web-port PORT, or 0" in found
+    assert free_port(port) == port
+    assert free_port(0)
+
+
+def test_without_a_terminal_a_line_tells_now_and_then_how_a_run_goes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Progress() as progress:
+        show = _shower(progress)
+        for at_s in (*range(1, 62), *range(1, 32)):  # two runs
+            show(
+                Told(
+                    at_s=at_s,
+                    of_s=90,
+                    operation="produce",
+                    per_s=2_000,
+                    p99_ms=7.5,
+                    errors=3,
+                    lag=None,
+                )
+            )
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines] == ["30", "60", "30"]
+    assert lines[0] == "30 of 90 s: produce 2,000/s, p99 7.5 ms, 3 errors"
+
+
+def asked(tmp_path: Path) -> Asked:
+    return Asked(
+        scenario=load_results.scenario(faults=[], duration_s=20.0),
+        bootstrap="raylog:1",
+        data=tmp_path / "data",
+        address=None,
+        compare="kafka:2",
+        out=tmp_path / "out",
+    )
+
+
+def test_a_run_is_kept_if_the_next_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {"raylog:1": "Raylog", "kafka:2": "Apache Kafka 4.3"}
+
+    def checked(settings: object, local: Local, known: str) -> Target:
+        return Target(bootstrap=local.bootstrap, kind=kinds[local.bootstrap], brokers=1)
+
+    def conduct(job: Job, *_: object) -> LoadResult:
+        if job.bootstrap == "kafka:2":
+            raise RunFailed("gone")
+        return load_results.result(20)
+
+    monkeypatch.setattr(commanding, "checked_target", checked)
+    monkeypatch.setattr(commanding, "conduct", conduct)
+    said: list[str] = []
+
+    def show(what: Told | Said) -> None:
+        assert isinstance(what, Said)
+        said.append(what.text)
+
+    results: list[LoadResult] = []
+    with pytest.raises(RunFailed, match="gone"):
+        commanding.run(asked(tmp_path), results, show)
+    assert len(results) == 1
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {"report.html", "result-1.json"}
+    assert said[:2] == ["A: Raylog at raylog:1", "B: Apache Kafka 4.3 at kafka:2"]
+    assert said[2].startswith("Each run has 15 s after its warm-up. With at least 25 s")
+
+
+def test_both_clusters_are_asked_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(settings: object, local: Local, known: str) -> Target:
+        if local.bootstrap == "kafka:2":
+            raise NotConnected("no broker can be reached")
+        return Target(bootstrap=local.bootstrap, kind="Raylog", brokers=1)
+
+    def conduct(job: Job, *_: object) -> LoadResult:
+        pytest.fail("the other cluster cannot be reached")
+
+    monkeypatch.setattr(commanding, "checked_target", checked)
+    monkeypatch.setattr(commanding, "conduct", conduct)
+    with pytest.raises(NotConnected):
+        commanding.run(asked(tmp_path), [], lambda _: None)
+
+
 def test_faults_are_done_to_our_own_clusters_only(tmp_path: Path) -> None:
     found = refused(2, "broker-loss", "--bootstrap", "127.0.0.1:1", "--data", tmp_path)
     assert "faults (kill-leader) are done only to a cluster that `raylog up` started" in found
-    assert "no cluster is running on" in refused(1, "broker-loss", "--data", tmp_path)
+    assert "no cluster is running on" in refused(3, "broker-loss", "--data", tmp_path)
+    assert "no cluster is running on" in refused(3, "steady", "--on-ray", 2, "--data", tmp_path)
 
 
 def test_faults_are_not_done_to_another_cluster_of_this_machine(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from raylog.client.settings import ProducerSettings, parse_bootstrap
 
 def test_bootstrap_addresses() -> None:
     assert parse_bootstrap("a:1, b ,[::1]:3") == (("a", 1), ("b", 9092), ("::1", 3))
-    assert parse_bootstrap(["x:7"]) == (("x", 7),)
+    assert parse_bootstrap(["x:7", "::1:8"]) == (("x", 7), ("::1", 8))
 
 
-@pytest.mark.parametrize("text", ["", ",", "a:", "a:b", ":9092", "a:70000", "a:0"])
+@pytest.mark.parametrize(
+    "text", ["", ",", "a:", "a:b", ":9092", "a:70000", "a:0", "a:b:9", "[a:b]:9"]
+)
 def test_bad_bootstrap_addresses_are_named(text: str) -> None:
     with pytest.raises(InvalidSetting, match="expected host:port"):
         parse_bootstrap(text)

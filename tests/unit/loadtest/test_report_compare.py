@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from raylog.loadtest.report import Change, Difference, DifferentScenarios, diff
+from raylog.loadtest.report import Change, Difference, DifferentScenarios, diff, too_short
 from raylog.loadtest.results import Operation, Result
 from tests.support import load_results
 
@@ -88,6 +88,13 @@ def test_short_runs_have_ratios_without_a_verdict() -> None:
     assert difference.notes == [
         "expected 25 s that can be judged in both runs, found fewer: no spread can be told"
     ]
+
+
+def test_whether_runs_are_long_enough_is_known_before() -> None:
+    assert too_short(load_results.scenario(duration_s=30.0)) is None
+    told = too_short(load_results.scenario(duration_s=29.0))
+    assert told is not None
+    assert "24 s after its warm-up. With at least 25 s" in told
 
 
 def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:

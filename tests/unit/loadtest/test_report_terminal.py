@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.loadtest.report import diff, print_diff, print_result
+from raylog.loadtest.report import comparisons, print_comparison, print_result
 from raylog.loadtest.results import Finding
 from tests.support import load_results
 
@@ -53,9 +53,13 @@ def test_hostile_texts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:
     a = load_results.result(70, stall=None)
     b = load_results.failed(seconds=70, seed=2, stall=None, median_us=4_000)
-    print_diff(diff(a, b))
+    b = b.model_copy(update={"target": b.target.model_copy(update={"bootstrap": "other:9"})})
+    (pair,) = comparisons([a, b])
+    print_comparison(pair)
     text = _printed(capsys)
     (p50,) = (line.split() for line in text.splitlines() if "produce" in line and "p50 ms" in line)
     assert p50[-1] == "worse"
     assert "B failed: 3 records lost" in text
-    assert "Runs of the same may differ by more." in text
+    assert "Runs of the same may differ by more" in text
+    assert f"A: {a.target.kind} at {a.target.bootstrap}" in text
+    assert f"B: {b.target.kind} at other:9" in text
