@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from raylog.loadtest.histograms import LATENCY_US_MAX, Numbers, new_histogram, values_of
+from raylog.loadtest.histograms import LATENCY_US_MAX, Numbers, counts_index, new_histogram, values_of
 from raylog.loadtest.report.files import BadResult
 
 _US_IN_MS = 1000
@@ -44,6 +44,15 @@ def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[flo
         return [None] * len(wanted)
     found = histogram.get_percentile_to_value_dict(list(wanted))
     return [found[percentile] / _US_IN_MS for percentile in wanted]
+
+
+def up_to(histogram: HdrHistogram, limit_ms: float) -> int:
+    """How many were at most this long, to the 3 digits that are kept."""
+    if limit_ms <= 0:
+        return 0
+    counts: Numbers = np.frombuffer(histogram.counts, np.int64)
+    (last,) = counts_index(np.array([limit_ms * _US_IN_MS], np.int64))
+    return int(counts[: last + 1].sum())
 
 
 def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:

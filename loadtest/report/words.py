@@ -79,7 +79,7 @@ def found_text(verdict: Verdict) -> str:
     """What was found where a threshold asks."""
     threshold, found = verdict.threshold, verdict.found
     if found is None:
-        return "nothing was measured"
+        return _unmeasured(threshold)
     if threshold.max_ms is not None:
         return f"{number(found)} ms"
     if threshold.lag_records is not None:
@@ -87,9 +87,18 @@ def found_text(verdict: Verdict) -> str:
     return share(found)
 
 
+def _unmeasured(threshold: Threshold) -> str:
+    if threshold.operation is not None:
+        return f"no {threshold.operation} was measured"
+    if threshold.lag_records is not None:
+        return "no lag was measured"
+    return "no record was to be sent"
+
+
 def verdict_text(verdict: Verdict) -> str:
     """A threshold and what was found, in one line."""
-    return f"{limit_text(verdict.threshold)}: found {found_text(verdict)}"
+    found = found_text(verdict) if verdict.found is None else f"found {found_text(verdict)}"
+    return f"{limit_text(verdict.threshold)}: {found}"
 
 
 def answers(result: Result) -> list[str]:
