@@ -157,6 +157,15 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def value(found: object) -> str:
+    """The value of a field of a scenario."""
+    if isinstance(found, dict):
+        return "(" + ", ".join(f"{key} {value(each)}" for key, each in found.items()) + ")"
+    if found is None:
+        return "not set"
+    return f"{found:,g}" if isinstance(found, float) else str(found)
+
+
 def share(value: float) -> str:
     """A share in percent; one that is not 0 never looks like it."""
     if 0 < value * _PERCENT < 0.001:
