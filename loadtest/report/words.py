@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from raylog.loadtest.report.aftermath import aftermaths
 from raylog.loadtest.report.latencies import merged, percentiles_ms
+from raylog.loadtest.report.series import totals
 from raylog.loadtest.results import Finding, Generator, Result, Verdict
 from raylog.loadtest.scenario import Threshold
 
@@ -113,6 +114,22 @@ def answers(result: Result) -> list[str]:
     if limit is not None:
         said.append(limit)
     return said
+
+
+def only_in_warm_up(result: Result) -> list[str]:
+    """Why operations have no figures: all that they did was in the warm-up."""
+    told = []
+    for operation in result.operations:
+        judged = totals(operation, result)
+        requests = sum(one.requests for one in operation.intervals)
+        if requests and not judged.requests and not judged.failures:
+            told.append(
+                f"{operation.name} has no figures: all of its {requests:,} requests were made in "
+                "the warm-up."
+                if requests > 1
+                else f"{operation.name} has no figures: its only request was made in the warm-up."
+            )
+    return told
 
 
 def generator_limit(result: Result) -> str | None:
