@@ -241,12 +241,14 @@ def _gauges(gauges: Iterable[Gauge], width: int, most: int) -> list[Chart]:
 def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
     found = sorted(found, key=lambda one: -max((value for _, value in one.points), default=0.0))
     left_out = len(found) - _LINES_MAX
+    lines = [(_labels(gauge), _thinned(gauge.points, width)) for gauge in found[:_LINES_MAX]]
+    usual_s = _usual_step_s([values for _, values in lines])
     return Chart(
         f"{name}, {unit}" if unit else name,
         f"The {_LINES_MAX} largest; {left_out} more are left out." if left_out > 0 else "",
         [
-            line(number, _labels(gauge), _broken(_thinned(gauge.points, width)))
-            for number, gauge in enumerate(found[:_LINES_MAX])
+            line(number, name, _broken(values, usual_s))
+            for number, (name, values) in enumerate(lines)
         ],
         {"yaxis": {"rangemode": "tozero"}},
         height=220,
@@ -263,13 +265,23 @@ def _thinned(found: Sequence[tuple[float, float]], width: int) -> list[tuple[flo
     return list(largest.values())
 
 
-def _broken(found: Sequence[tuple[float, float]]) -> list[tuple[float, float | None]]:
+def _steps_s(found: Sequence[tuple[float, float]]) -> list[float]:
+    return [after[0] - before[0] for before, after in pairwise(found)]
+
+
+def _usual_step_s(lines: Iterable[Sequence[tuple[float, float]]]) -> float:
+    """Between two values, over all lines: one that was seldom told does not say what is usual."""
+    steps = [step for found in lines for step in _steps_s(found)]
+    return median(steps) if steps else 0.0
+
+
+def _broken(
+    found: Sequence[tuple[float, float]], usual_s: float
+) -> list[tuple[float, float | None]]:
     """A line with gaps: where nothing was told for a while, nothing is drawn."""
-    steps = [after[0] - before[0] for before, after in pairwise(found)]
-    usual = median(steps) if steps else 0.0
     drawn: list[tuple[float, float | None]] = list(found[:1])
-    for step, point in zip(steps, found[1:], strict=True):
-        if step > _GAP * usual:
+    for step, point in zip(_steps_s(found), found[1:], strict=True):
+        if step > _GAP * usual_s:
             drawn.append((point[0] - step / 2, None))
         drawn.append(point)
     return drawn
@@ -283,7 +295,7 @@ def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) ->
     """A line; its number decides colour and dashes. Values are (s, value)."""
     return {
         "type": "scatter",
-        "mode": "lines+markers" if _has_gaps(found) else "lines",
+        "mode": "lines+markers" if _has_lone_points(found) else "lines",
         "marker": {"size": 4},
         "name": _label(name),
         "x": [_short(at) for at, _ in found],
@@ -296,9 +308,9 @@ def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) ->
     }
 
 
-def _has_gaps(found: Sequence[tuple[float, float | None]]) -> bool:
-    """Whether points stand alone, which a line alone would not show."""
-    return any(value is None for _, value in found)
+def _has_lone_points(found: Sequence[tuple[float, float | None]]) -> bool:
+    """Whether points may stand alone, which a line alone would not show."""
+    return len(found) == 1 or any(value is None for _, value in found)
 
 
 def _short(value: float) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Literal
@@ -46,6 +46,8 @@ _GRID = 100
 """Cells a decade: 2.3 % wide."""
 _FIGURES = {"p50 ms": 50.0, "p90 ms": 90.0, "p99 ms": 99.0, "p99.9 ms": 99.9}
 _RATE = "requests/s"
+_TOLD_MAX = 5
+"""Of the fields in which scenarios differ."""
 
 Says = Literal["better", "worse", "same", "unclear"]
 
@@ -108,13 +110,13 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
     differing = _differing(a, b)
     if differing and not force:
         raise DifferentScenarios(
-            f"expected two runs of one scenario, found {a.scenario.name} and {b.scenario.name}, "
-            f"which differ in {', '.join(differing)}"
+            f"expected two runs of one scenario, found {a.scenario.name} and {b.scenario.name}: "
+            f"{_several(differing)}"
         )
     spans = _spans(a, b)
     notes = _notes(a, b)
     if differing:
-        notes.insert(0, f"the scenarios differ in {', '.join(differing)}")
+        notes.insert(0, f"the scenarios differ: {_several(differing)}")
     if not spans:
         notes.append(
             f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found fewer: "
@@ -131,11 +133,39 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
 
 
 def _differing(a: Result, b: Result) -> list[str]:
-    return [
-        name
-        for name in type(a.scenario).model_fields
-        if getattr(a.scenario, name) != getattr(b.scenario, name)
-    ]
+    """Each field of the scenarios that is not the same, with both values."""
+    return list(_unequal("", a.scenario.model_dump(), b.scenario.model_dump()))
+
+
+def _unequal(field: str, in_a: object, in_b: object) -> Iterator[str]:
+    fields_a, fields_b = _inside(in_a), _inside(in_b)
+    if fields_a is None or fields_b is None:
+        if in_a != in_b:
+            yield f"{field} is {words.value(in_a)} in A and {words.value(in_b)} in B"
+        return
+    for name in fields_a | fields_b:
+        inner = f"{field}.{name}" if field else name
+        if name not in fields_b:
+            yield f"{inner} is only in A"
+        elif name not in fields_a:
+            yield f"{inner} is only in B"
+        else:
+            yield from _unequal(inner, fields_a[name], fields_b[name])
+
+
+def _inside(value: object) -> dict[str, object] | None:
+    """What a table or a list holds, by names as `--set` takes them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return {str(place): each for place, each in enumerate(value)}
+    return None
+
+
+def _several(told: Sequence[str]) -> str:
+    left_out = len(told) - _TOLD_MAX
+    more = [f"and {left_out} more"] if left_out > 0 else []
+    return "; ".join([*told[:_TOLD_MAX], *more])
 
 
 def _spans(a: Result, b: Result) -> list[set[int]]:

@@ -11,6 +11,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from raylog.client.setting_table import SECURITY
+from raylog.loadtest.report.latencies import BadLatencies, merged
 from raylog.loadtest.results import Result
 
 _FORMAT: int = get_args(Result.model_fields["format"].annotation)[0]
@@ -19,7 +20,7 @@ _SECRET = frozenset({one.name for one in SECURITY if one.secret} | {"sasl.jaas.c
 
 
 class BadResult(ValueError):
-    """A file that is not the JSON of a run, or one of a newer build; the message names both."""
+    """A file that is not the JSON of a run, or one of another format; the message names it."""
 
 
 def as_json(result: Result) -> str:
@@ -68,14 +69,37 @@ def read_json(path: Path) -> Result:
     if not isinstance(found, dict) or "format" not in found:
         raise BadResult(f"{path}: expected the JSON of a load test, found no field 'format'")
     if found["format"] != _FORMAT:
-        raise BadResult(
-            f"{path}: expected format {_FORMAT}, found {found['format']!r}; "
-            "a newer Raylog may have written it"
-        )
+        raise BadResult(f"{path}: {_other_format(found['format'])}")
     try:
-        return Result.model_validate_json(json.dumps(found))
+        result = Result.model_validate_json(json.dumps(found))
     except ValidationError as failure:
         raise BadResult(f"{path}: {_told(failure)}") from None
+    _check_latencies(result, path)
+    return result
+
+
+def _other_format(found: object) -> str:
+    told = f"expected format {_FORMAT}, found {found!r}"
+    is_newer = isinstance(found, int) and found > _FORMAT
+    return f"{told}; a newer Raylog may have written it" if is_newer else told
+
+
+def _check_latencies(result: Result, path: Path) -> None:
+    """Whoever reads latencies later does not know the file."""
+    kept = {
+        f"operations.{number}.intervals.{place}.latencies": interval.latencies
+        for number, operation in enumerate(result.operations)
+        for place, interval in enumerate(operation.intervals)
+    }
+    kept |= {
+        f"generators.{number}.lateness": generator.lateness
+        for number, generator in enumerate(result.generators)
+    }
+    for field, text in kept.items():
+        try:
+            merged([text])
+        except BadLatencies as failure:
+            raise BadResult(f"{path}: {field}: {failure}") from None
 
 
 def _told(failure: ValidationError) -> str:

@@ -85,6 +85,7 @@ def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
                 "be made.",
             ),
             sections.operations(found),
+            [el("p", each) for each in words.only_in_warm_up(result)],
             el("h3", "Thresholds"),
             sections.thresholds(result),
             el("h3", "Audit"),

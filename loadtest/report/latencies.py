@@ -9,14 +9,23 @@ from functools import lru_cache
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from raylog.loadtest.histograms import LATENCY_US_MAX, Numbers, new_histogram, values_of
-from raylog.loadtest.report.files import BadResult
+from raylog.loadtest.histograms import (
+    LATENCY_US_MAX,
+    Numbers,
+    counts_index,
+    new_histogram,
+    values_of,
+)
 
 _US_IN_MS = 1000
 
 
+class BadLatencies(ValueError):
+    """A text that is not a histogram as results keep them; the message says what it is."""
+
+
 def merged(encoded: Iterable[str]) -> HdrHistogram:
-    """All of them together, exactly; BadResult if one is not what results keep."""
+    """All of them together, exactly; BadLatencies if one is not what results keep."""
     total = new_histogram()
     for text in encoded:
         if text:
@@ -28,9 +37,9 @@ def _add(total: HdrHistogram, text: str) -> None:
     try:
         found = HdrHistogram.decode(text.encode())
     except Exception as failure:  # of base64, zlib, ctypes, or the library's own
-        raise BadResult(f"latencies are no HdrHistogram: {failure}") from failure
+        raise BadLatencies(f"expected an HdrHistogram: {failure}") from failure
     if found.counts_len != total.counts_len:
-        raise BadResult(
+        raise BadLatencies(
             f"expected latencies up to {LATENCY_US_MAX:,} µs with {total.significant_figures} "
             f"digits, found up to {found.highest_trackable_value:,} with "
             f"{found.significant_figures}"
@@ -44,6 +53,15 @@ def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[flo
         return [None] * len(wanted)
     found = histogram.get_percentile_to_value_dict(list(wanted))
     return [found[percentile] / _US_IN_MS for percentile in wanted]
+
+
+def up_to(histogram: HdrHistogram, limit_ms: float) -> int:
+    """How many were at most this long, to the 3 digits that are kept."""
+    if limit_ms <= 0:
+        return 0
+    counts: Numbers = np.frombuffer(histogram.counts, np.int64)
+    (last,) = counts_index(np.array([limit_ms * _US_IN_MS], np.int64))
+    return int(counts[: last + 1].sum())
 
 
 def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:

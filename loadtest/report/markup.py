@@ -41,7 +41,10 @@ def _one(each: str | Html | Iterable[str | Html]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Html]]) -> Html:
-    """A table; columns whose name ends in "#" are numbers and stand right."""
+    """A table; columns whose name ends in "#" are numbers and stand right.
+
+    Whoever has no pointer scrolls a wide one with the arrow keys, once it has the focus.
+    """
     is_number = [column.endswith("#") for column in columns]
     head = [
         el("th", column.removesuffix("#"), class_="number" if right else "text", scope="col")
@@ -58,7 +61,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Html]]) -> Html:
         for row in rows
     ]
     inside = el("table", el("thead", el("tr", head)), el("tbody", body))
-    return el("div", inside, class_="scrolls")
+    return el("div", inside, class_="scrolls", tabindex="0")
 
 
 def facts(found: Iterable[tuple[str, str | Html]]) -> Html:

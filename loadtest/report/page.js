@@ -28,6 +28,13 @@ function coloured(trace, name, narrow) {
   return { ...trace, [part]: { ...trace[part], color: shown } };
 }
 
+// d3 writes 0.5 as "500m" where it shortens thousands to "k", so only large numbers are shortened.
+function ticks(chart, narrow) {
+  const values = chart.data.flatMap((trace) => trace.y);
+  const isLarge = chart.layout.yaxis?.type !== "log" && values.some((value) => value >= 10000);
+  return narrow && isLarge ? "~s" : ",~r";
+}
+
 function draw(place, chart, shared, name) {
   const theme = THEMES[name];
   const narrow = place.clientWidth < 500;
@@ -35,11 +42,11 @@ function draw(place, chart, shared, name) {
   const layout = {
     ...shared, ...chart.layout,
     xaxis: axis(shared.xaxis, theme),
-    yaxis: axis({ tickformat: narrow ? "~s" : ",~r", ...chart.layout.yaxis }, theme),
+    yaxis: axis({ tickformat: ticks(chart, narrow), ...chart.layout.yaxis }, theme),
     paper_bgcolor: theme.ground, plot_bgcolor: theme.ground,
     font: { color: theme.text, family: "inherit", size: 12 },
     // The same margins everywhere, so that times and marks of all charts stand below each other.
-    margin: { l: narrow ? 40 : 70, r: narrow ? 10 : 80, t: 24, b: 40 },
+    margin: { l: narrow ? 52 : 70, r: narrow ? 10 : 80, t: 24, b: 40 },
     hovermode: "closest",
     showlegend: data[0].type !== "heatmap",
     legend: { orientation: "h", x: 0, y: -0.12, yanchor: "top" },

@@ -69,19 +69,13 @@ def user_text(users: Users) -> str:
     found = users.model_dump(exclude_defaults=True)
     found.pop("kind")
     count = found.pop("count", 1)
-    settings = ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+    settings = ", ".join(f"{key} {words.value(value)}" for key, value in found.items())
     return f"{count} × {users.kind}" + (f": {settings}" if settings else "")
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, dict):
-        return "(" + ", ".join(f"{key} {_value_text(each)}" for key, each in value.items()) + ")"
-    return f"{value:,g}" if isinstance(value, float) else str(value)
 
 
 def _topic_texts(result: Result) -> list[str]:
     return [
-        f"{name}: " + ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+        f"{name}: " + ", ".join(f"{key} {words.value(value)}" for key, value in found.items())
         for name, topic in result.scenario.topics.items()
         if (found := topic.model_dump(exclude_none=True, exclude={"settings"}) | topic.settings)
     ]
@@ -90,7 +84,7 @@ def _topic_texts(result: Result) -> list[str]:
 def _shape_text(result: Result) -> str:
     found = result.scenario.shape.model_dump()
     kind = str(found.pop("kind"))
-    told = ", ".join(f"{key} {_value_text(value)}" for key, value in found.items())
+    told = ", ".join(f"{key} {words.value(value)}" for key, value in found.items())
     return f"{kind} ({told})" if told else kind
 
 

@@ -36,6 +36,7 @@ def print_result(result: Result) -> None:
     _print_lines(words.answers(result))
     found = [totals(operation, result) for operation in by_frequency(result)]
     out.print(table(None, _COLUMNS, [_row(each) for each in found]))
+    _print_lines(words.only_in_warm_up(result))
     _print_lines(_errors(result), indent="  ")
     _print_lines(_examples(result), indent="  ")
     cost = words.cost(result)

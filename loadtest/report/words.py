@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from raylog.loadtest.report.aftermath import aftermaths
 from raylog.loadtest.report.latencies import merged, percentiles_ms
+from raylog.loadtest.report.series import totals
 from raylog.loadtest.results import Finding, Generator, Result, Verdict
 from raylog.loadtest.scenario import Threshold
 
@@ -79,7 +80,7 @@ def found_text(verdict: Verdict) -> str:
     """What was found where a threshold asks."""
     threshold, found = verdict.threshold, verdict.found
     if found is None:
-        return "nothing was measured"
+        return _unmeasured(threshold)
     if threshold.max_ms is not None:
         return f"{number(found)} ms"
     if threshold.lag_records is not None:
@@ -87,9 +88,18 @@ def found_text(verdict: Verdict) -> str:
     return share(found)
 
 
+def _unmeasured(threshold: Threshold) -> str:
+    if threshold.operation is not None:
+        return f"no {threshold.operation} was measured"
+    if threshold.lag_records is not None:
+        return "no lag was measured"
+    return "no record was to be sent"
+
+
 def verdict_text(verdict: Verdict) -> str:
     """A threshold and what was found, in one line."""
-    return f"{limit_text(verdict.threshold)}: found {found_text(verdict)}"
+    found = found_text(verdict) if verdict.found is None else f"found {found_text(verdict)}"
+    return f"{limit_text(verdict.threshold)}: {found}"
 
 
 def answers(result: Result) -> list[str]:
@@ -104,6 +114,22 @@ def answers(result: Result) -> list[str]:
     if limit is not None:
         said.append(limit)
     return said
+
+
+def only_in_warm_up(result: Result) -> list[str]:
+    """Why operations have no figures: all that they did was in the warm-up."""
+    told = []
+    for operation in result.operations:
+        judged = totals(operation, result)
+        requests = sum(one.requests for one in operation.intervals)
+        if requests and not judged.requests and not judged.failures:
+            told.append(
+                f"{operation.name} has no figures: all of its {requests:,} requests were made in "
+                "the warm-up."
+                if requests > 1
+                else f"{operation.name} has no figures: its only request was made in the warm-up."
+            )
+    return told
 
 
 def generator_limit(result: Result) -> str | None:
@@ -146,6 +172,15 @@ def number(value: float | None) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def value(found: object) -> str:
+    """The value of a field of a scenario."""
+    if isinstance(found, dict):
+        return "(" + ", ".join(f"{key} {value(each)}" for key, each in found.items()) + ")"
+    if found is None:
+        return "not set"
+    return f"{found:,g}" if isinstance(found, float) else str(found)
 
 
 def share(value: float) -> str:

@@ -108,6 +108,18 @@ def gauge(
     return Gauge(name=name, labels=labels, unit=unit, points=points)
 
 
+def joins(latencies_us: Sequence[float] = (90_000, 120_000, 150_000)) -> Operation:
+    """Members of groups that join as the run begins."""
+    first = Interval(
+        second=0,
+        requests=len(latencies_us),
+        failures=0,
+        bytes=0,
+        latencies=encoded(latencies_us),
+    )
+    return Operation(name="join", intended=len(latencies_us), errors={}, intervals=[first])
+
+
 def result(
     seconds: int = 120,
     *,
@@ -123,7 +135,6 @@ def result(
     """A run with a fault at 60 s, after which writers wait for 3 s and lag grows."""
     made = scenario(duration_s=float(seconds))
     chance = random.Random(seed)
-    thresholds = made.thresholds
     found: dict[str, Any] = {
         "run": f"run-{seed}",
         "started": "2026-11-24T17:00:00Z",
@@ -138,46 +149,10 @@ def result(
             ),
             operation("end-to-end", seconds, seed=seed, median_us=median_us * 1.5, stall=stall),
             operation("commit", seconds, rate=3, seed=seed, size=0),
+            joins(),
         ],
-        "generators": [
-            Generator(
-                worker=worker,
-                host="generator-1",
-                cores=2,
-                pid=100 + worker,
-                cpu_share=[chance.uniform(0.4, 0.6) for _ in range(seconds)],
-                late_ms=[chance.uniform(1, 5) for _ in range(seconds)],
-                lateness=encoded([chance.lognormvariate(6, 1) for _ in range(1000)]),
-                clock_offset_us=12 * worker,
-                clock_uncertainty_us=40,
-            )
-            for worker in range(2)
-        ],
-        "gauges": [
-            gauge(
-                "lag",
-                "records",
-                seconds,
-                lambda at: max(0, 60_000 - 2_000 * abs(at - 65)),
-                group="billing",
-            ),
-            *(
-                gauge(
-                    "raylog_bytes_in",
-                    "B/s",
-                    seconds,
-                    lambda at: 7e5 * chance.uniform(0.9, 1.1),
-                    broker=str(broker),
-                )
-                for broker in range(3)
-            ),
-            gauge(
-                "raylog_under_replicated_partitions",
-                "partitions",
-                seconds,
-                lambda at: 6.0 if 60 <= at < 75 else 0.0,
-            ),
-        ],
+        "generators": [_generator(worker, seconds, chance) for worker in range(2)],
+        "gauges": _gauges(seconds, chance),
         "marks": [
             Mark(at_s=60.0, kind="fault", text="broker 1, leader of orders-0, was killed"),
             Mark(at_s=62.4, kind="note", text="group billing rebalanced"),
@@ -189,15 +164,57 @@ def result(
             findings=list(findings),
         ),
         "verdicts": [
-            Verdict(threshold=thresholds[0], found=18.4, held=True),
-            Verdict(threshold=thresholds[1], found=0.0002, held=True),
-            Verdict(threshold=thresholds[2], found=12.0, held=True),
+            Verdict(threshold=threshold, found=value, held=True)
+            for threshold, value in zip(made.thresholds, (18.4, 0.0002, 12.0), strict=True)
         ],
         "limited_by_generator": [],
         "capacity": None,
         "notes": [],
     }
     return Result(**(found | changed))
+
+
+def _generator(worker: int, seconds: int, chance: random.Random) -> Generator:
+    return Generator(
+        worker=worker,
+        host="generator-1",
+        cores=2,
+        pid=100 + worker,
+        cpu_share=[chance.uniform(0.4, 0.6) for _ in range(seconds)],
+        late_ms=[chance.uniform(1, 5) for _ in range(seconds)],
+        lateness=encoded([chance.lognormvariate(6, 1) for _ in range(1000)]),
+        clock_offset_us=12 * worker,
+        clock_uncertainty_us=40,
+    )
+
+
+def _gauges(seconds: int, chance: random.Random) -> list[Gauge]:
+    """The lag of a group, and metrics of three brokers."""
+    return [
+        gauge(
+            "lag",
+            "records",
+            seconds,
+            lambda at: max(0, 60_000 - 2_000 * abs(at - 65)),
+            group="billing",
+        ),
+        *(
+            gauge(
+                "raylog_bytes_in",
+                "B/s",
+                seconds,
+                lambda at: 7e5 * chance.uniform(0.9, 1.1),
+                broker=str(broker),
+            )
+            for broker in range(3)
+        ),
+        gauge(
+            "raylog_under_replicated_partitions",
+            "partitions",
+            seconds,
+            lambda at: 6.0 if 60 <= at < 75 else 0.0,
+        ),
+    ]
 
 
 def failed(**changed: Any) -> Result:

@@ -1,11 +1,13 @@
 """Two runs beside each other: what is told apart, what is not, and what is refused."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raylog.loadtest.report import Change, Difference, DifferentScenarios, diff, too_short
 from raylog.loadtest.results import Operation, Result
+from raylog.loadtest.scenario import Scenario
 from tests.support import load_results
 
 SECONDS = 65
@@ -73,11 +75,53 @@ def test_one_stall_does_not_prove_that_the_tail_is_worse() -> None:
 def test_different_scenarios_are_refused_unless_forced() -> None:
     a = _run(_produce(1))
     b = _run(_produce(2), scenario=load_results.scenario(name="other", warmup_s=6.0))
-    with pytest.raises(DifferentScenarios, match="differ in name, duration_s, warmup_s"):
+    differing = (
+        "name is broker-loss in A and other in B; duration_s is 20 in A and 120 in B; warmup_s is "
+        "5 in A and 6 in B"
+    )
+    with pytest.raises(DifferentScenarios, match="found broker-loss and other: ") as refused:
         diff(a, b)
+    assert str(refused.value).endswith(differing)
     forced = diff(a, b, force=True)
-    assert forced.notes[0] == "the scenarios differ in name, duration_s, warmup_s"
+    assert forced.notes[0] == f"the scenarios differ: {differing}"
     assert forced.changes
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            lambda made: made["users"][0].update(rate=10_000.0),
+            "users.0.rate is 20,000 in A and 10,000 in B",
+        ),
+        (lambda made: made["users"].pop(), "users.1 is only in A"),
+        (
+            lambda made: made["topics"].update(more={"partitions": 1}),
+            "topics.more is only in B",
+        ),
+        (
+            lambda made: made["topics"]["orders"].update(replication=None),
+            "topics.orders.replication is 3 in A and not set in B",
+        ),
+        (
+            lambda made: made["thresholds"].clear(),
+            "thresholds.0 is only in A; thresholds.1 is only in A; thresholds.2 is only in A",
+        ),
+        (
+            lambda made: made["faults"].extend([{"kind": "roll", "at_s": 1.0}] * 7),
+            "faults.4 is only in B; faults.5 is only in B; and 2 more",
+        ),
+    ],
+)
+def test_scenarios_that_differ_are_told_with_both_values(
+    changed: Callable[[dict[str, Any]], object], told: str
+) -> None:
+    a = _run(_produce(1))
+    made = a.scenario.model_dump()
+    changed(made)
+    with pytest.raises(DifferentScenarios) as refused:
+        diff(a, _run(_produce(1), scenario=Scenario.model_validate(made)))
+    assert str(refused.value).endswith(told)
 
 
 def test_short_runs_have_ratios_without_a_verdict() -> None:

@@ -36,7 +36,8 @@ def test_a_file_that_was_cut_off_is_told(tmp_path: Path) -> None:
         ("[1, 2]", "expected the JSON of a load test"),
         ("{}", "found no field 'format'"),
         ('{"format": 2, "news": true}', "expected format 1, found 2; a newer Raylog may have"),
-        ('{"format": "1"}', "expected format 1, found '1'"),
+        ('{"format": 0}', "expected format 1, found 0$"),
+        ('{"format": "1"}', "expected format 1, found '1'$"),
         ('{"format": 1}', "run: Field required.*and 11 more"),
         ("\x00\x01", "not JSON"),
     ],
@@ -55,6 +56,28 @@ def test_a_field_of_another_kind_is_named(tmp_path: Path) -> None:
     found["operations"][1]["intervals"][0]["requests"] = "many"
     path.write_text(json.dumps(found))
     with pytest.raises(BadResult, match=r"operations\.1\.intervals\.0\.requests: Input should be"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (("operations", 1, "intervals", 3, "latencies"), r"operations\.1\.intervals\.3\.latencies"),
+        (("generators", 1, "lateness"), r"generators\.1\.lateness"),
+    ],
+)
+def test_latencies_that_are_damaged_are_told_with_their_file(
+    tmp_path: Path, place: tuple[str | int, ...], named: str
+) -> None:
+    path = tmp_path / "run.json"
+    write_json(load_results.result(6), path)
+    found = json.loads(path.read_text())
+    there = found
+    for key in place[:-1]:
+        there = there[key]
+    there[place[-1]] = "damaged"
+    path.write_text(json.dumps(found))
+    with pytest.raises(BadResult, match=rf"run\.json: {named}: expected an HdrHistogram: "):
         read_json(path)
 
 

@@ -117,6 +117,31 @@ def test_a_broker_that_told_nothing_for_a_while_has_a_gap() -> None:
     assert trace["y"] == [1.0, 1.0, 1.0, None, 2.0, 2.0]
 
 
+def test_a_broker_that_was_seldom_asked_has_a_gap_as_others_tell_what_is_usual() -> None:
+    every = [(float(at), 1.0) for at in range(0, 40, 5)]
+    seldom = {"2": [(0.0, 2.0), (35.0, 2.0)], "3": [(5.0, 3.0)]}
+    gauges = [
+        Gauge(name="memory", labels={"broker": broker}, unit="bytes", points=points)
+        for broker, points in {"1": every, **seldom}.items()
+    ]
+    (chart,) = (
+        one
+        for one in run_charts(load_results.result(40, gauges=gauges))
+        if one.title == "memory, bytes"
+    )
+    drawn = {trace["name"]: trace for trace in chart.data}
+    assert drawn["broker 1"]["mode"] == "lines"
+    assert drawn["broker 2"]["y"] == [2.0, None, 2.0]
+    assert [drawn[f"broker {one}"]["mode"] for one in (2, 3)] == ["lines+markers"] * 2
+
+
+def test_an_operation_of_the_warm_up_alone_says_why_it_has_no_figures(tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    write_html([load_results.result(10)], path)
+    told = "<p>join has no figures: all of its 3 requests were made in the warm-up.</p>"
+    assert told in _page(path)
+
+
 def test_the_verdict_comes_first_and_in_words(tmp_path: Path) -> None:
     path = tmp_path / "run.html"
     write_html([load_results.failed(seconds=10)], path)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from raylog.loadtest.report import BadResult
-from raylog.loadtest.report.latencies import edge_ms, merged, on_grid, percentiles_ms
+from raylog.loadtest.report.latencies import BadLatencies, edge_ms, merged, on_grid, percentiles_ms
 from raylog.loadtest.report.series import GRID, POINTS_MAX, points, totals, width_s
 from raylog.loadtest.results import Interval, Operation
 from tests.support import load_results
@@ -36,7 +35,7 @@ def test_nothing_counted_has_no_percentiles() -> None:
 
 @pytest.mark.parametrize("text", ["no base64!", "AAAA", "HISTFAAAAB", "é", "SGVsbG8gd29ybGQ="])
 def test_latencies_that_are_none_are_told(text: str) -> None:
-    with pytest.raises(BadResult, match="latencies are no HdrHistogram"):
+    with pytest.raises(BadLatencies, match="expected an HdrHistogram: "):
         merged([text])
 
 
@@ -45,7 +44,7 @@ def test_latencies_of_another_form_are_told() -> None:
 
     other = HdrHistogram(1, 1000, 2)
     other.record_value(5)
-    with pytest.raises(BadResult, match="expected latencies up to 3,600,000,000 µs with 3"):
+    with pytest.raises(BadLatencies, match="expected latencies up to 3,600,000,000 µs with 3"):
         merged([other.encode().decode()])
 
 

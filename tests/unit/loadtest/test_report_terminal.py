@@ -32,7 +32,9 @@ def test_a_result(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_result_that_passed(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(load_results.result(10))
-    assert "PASSED" in _printed(capsys)
+    text = _printed(capsys)
+    assert "PASSED" in text
+    assert "join has no figures: all of its 3 requests were made in the warm-up." in text
 
 
 def test_hostile_texts(capsys: pytest.CaptureFixture[str]) -> None:

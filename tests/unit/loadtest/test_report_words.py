@@ -3,7 +3,7 @@
 import pytest
 
 from raylog.loadtest.report import words
-from raylog.loadtest.results import Audit, Finding, Mark, Verdict
+from raylog.loadtest.results import Audit, Finding, Verdict
 from raylog.loadtest.scenario import Threshold
 from tests.support import load_results
 
@@ -60,32 +60,22 @@ def test_every_kind_of_finding_has_words() -> None:
         (
             Threshold(lag_records=0),
             None,
-            "lag of all groups at the end at most 0 records: found nothing was measured",
+            "lag of all groups at the end at most 0 records: no lag was measured",
+        ),
+        (
+            Threshold(operation="end-to-end", percentile="max_ms", max_ms=15000.0),
+            None,
+            "max of end-to-end at most 15,000 ms: no end-to-end was measured",
+        ),
+        (
+            Threshold(throughput_share=0.9),
+            None,
+            "acknowledged of the intended records at least 90 %: no record was to be sent",
         ),
     ],
 )
 def test_thresholds_in_words(threshold: Threshold, found: float | None, told: str) -> None:
     assert words.verdict_text(Verdict(threshold=threshold, found=found, held=False)) == told
-
-
-def test_a_fault_is_answered_with_what_it_did_and_how_long() -> None:
-    run = load_results.result(100, errors={"timed out": 4})
-    (answer,) = words.answers(run)
-    assert answer.startswith(
-        "At 60 s: broker 1, leader of orders-0, was killed. produce took up to 3,"
-    )
-    assert "4 requests failed, and was back to normal after 3 s" in answer
-    assert "commit went on as before." in answer
-
-
-def test_a_fault_that_is_not_over_at_the_end_says_so() -> None:
-    run = load_results.result(70, stall=(60, 10.0))
-    assert "was not back to normal before the time was over" in words.answers(run)[0]
-
-
-def test_a_fault_in_the_warm_up_says_nothing() -> None:
-    mark = Mark(at_s=2.0, kind="fault", text="gone")
-    assert words.answers(load_results.result(10, stall=None, marks=[mark])) == []
 
 
 def test_stairs_are_answered_with_their_capacity() -> None:
