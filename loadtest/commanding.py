@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from raylog.cli.cluster_record import ClusterRecord
@@ -56,8 +53,6 @@ class _Cluster:
     """What they are, where that is known."""
     record: ClusterRecord | None = None
     """Of a cluster that `raylog up` started on this machine: faults can be done to it."""
-    metrics: Sequence[str] = ()
-    """Where its brokers tell of themselves."""
 
 
 def run(asked: Asked, show: Show) -> list[Result]:
@@ -70,8 +65,7 @@ def run(asked: Asked, show: Show) -> list[Result]:
         _check_faults(asked.scenario, [cluster] if asked.compare is None else [cluster, None])
         if asked.on_ray or asked.scenario.faults:
             stack.enter_context(_on_ray_of(asked, cluster))
-        metrics = [] if cluster.record is None else _metrics(asked.data)
-        clusters = [replace(cluster, metrics=metrics)]
+        clusters = [cluster]
         if asked.compare is not None:
             clusters.append(_Cluster(asked.compare))
         turns = [one for _ in range(asked.rounds) for one in clusters]
@@ -106,7 +100,6 @@ def _run(asked: Asked, cluster: _Cluster, number: int | None, show: Show) -> Res
         web=WEB if asked.web else None,
         locust_html=page,
         keep_topics=asked.keep_topics,
-        metrics=list(cluster.metrics),
     )
     if asked.web:
         show(Said(text=f"Locust's page: http://{WEB[0]}:{WEB[1]}"))
@@ -181,17 +174,6 @@ def _if_same(record: ClusterRecord | None, bootstrap: str) -> ClusterRecord | No
         return None
     asked = set(parse_bootstrap(bootstrap))
     return record if asked <= set(parse_bootstrap(",".join(record.bootstrap))) else None
-
-
-def _metrics(data: Path) -> list[str]:
-    """Where the brokers on a data directory tell their metrics; empty where nobody says so."""
-    asked = [sys.executable, "-m", "raylog.cli", "status", "--data", str(data), "--json"]
-    done = subprocess.run(asked, capture_output=True, check=False)  # noqa: S603 - our own command
-    try:
-        rows = json.loads(done.stdout).get("http", [])
-    except ValueError:
-        return []
-    return [row["metrics"] for row in rows]
 
 
 def _cluster_on_ray(address: str, data: Path) -> _Cluster:

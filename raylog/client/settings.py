@@ -184,7 +184,14 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or "/" in host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    name = bare_host(host)
+    if not name or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
         raise InvalidSetting(f"bootstrap.servers: expected host:port, found {text!r}")
-    return host, int(port)
+    return name, int(port)
+
+
+def bare_host(host: str) -> str | None:
+    """A host without the brackets of an IPv6 address; None if it can be no host."""
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1]
+    return None if ":" in host or "/" in host else host

@@ -69,7 +69,7 @@ def top(
 
 
 def _address(text: str) -> tuple[str, int]:
-    from raylog.cli.top.scraping import address_of
+    from raylog.cli.metrics_listeners import address_of
 
     found = address_of(text, "")
     if found is None or not found[0]:

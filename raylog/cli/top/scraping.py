@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raylog.cli.metrics_listeners import Address, metrics_listeners
 from raylog.cli.top.events import BrokerMetrics
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 3.0
 _BYTES_MAX = 16 * 1024 * 1024
-_LISTENER = "health.listener"
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - told, not listened on
 _P99 = 0.99
 _BYTES = "raylog_network_bytes_total"
 _REQUESTS = "raylog_requests_total"
@@ -26,7 +25,6 @@ _LOOP_LAG = "raylog_event_loop_lag_seconds_bucket"
 _CPU = "raylog_process_cpu_seconds_total"
 _MEMORY = "raylog_process_resident_memory_bytes"
 _WANTED = (_BYTES, _REQUESTS, _LATENCY, _LOOP_LAG, _CPU, _MEMORY)
-Address = tuple[str, int]
 Buckets = Mapping[float, float]
 """Upper bound in seconds to how many were at most that."""
 
@@ -114,7 +112,7 @@ class Scraper:
         """
         brokers = tuple(sorted(core.cluster.nodes))
         if brokers != self._of:
-            self._found = set(await _listeners(core, brokers)) - {*self._named}
+            self._found = set((await metrics_listeners(core)).values()) - {*self._named}
             self._of = brokers
         told: dict[int, Told] = {}
         for address, answer in (await _each({*self._named, *self._found})).items():
@@ -155,35 +153,6 @@ def _metrics(before: Told, now: Told) -> BrokerMetrics:
         now.cpu_s,
         now.memory,
     )
-
-
-async def _listeners(core: Core, brokers: Iterable[int]) -> list[Address]:
-    """Where brokers say that they tell; of Apache Kafka nowhere."""
-    from raylog.client.admin.topics import Resource, ResourceType, TopicAdmin
-    from raylog.client.errors import ClientError
-    from raylog.wire.errors import KafkaError
-
-    admin = TopicAdmin(core)
-    found = []
-    for broker in brokers:
-        try:
-            entries = await admin.describe_configs(Resource(ResourceType.BROKER, str(broker)))
-        except (ClientError, KafkaError):
-            continue  # it is away, or this user may not ask
-        node = core.cluster.nodes.get(broker)
-        value = next((one.value for one in entries if one.name == _LISTENER and one.value), None)
-        address = address_of(value or "", node.host if node is not None else "")
-        found += [address] if address is not None else []
-    return found
-
-
-def address_of(listener: str, broker_host: str) -> Address | None:
-    """Where a listener is reached; None for one on a free port, which is told to nobody."""
-    host, _, port = listener.rpartition(":")
-    if not port.isdecimal() or not int(port):
-        return None
-    host = host.removeprefix("[").removesuffix("]")
-    return (broker_host if host in _EVERYWHERE else host), int(port)
 
 
 def _get(address: Address) -> str:
