@@ -106,7 +106,7 @@ class Scraper:
         self._before: dict[int, Told] = {}
 
     async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
-        """What brokers tell now; raises OSError or ValueError where a named address does not.
+        """What brokers tell now; raises OSError where a named address does not.
 
         One that a broker told is for others, if it does not answer here: it is not asked again.
         """
@@ -129,14 +129,15 @@ class Scraper:
 
 async def _each(
     addresses: Iterable[Address],
-) -> dict[Address, dict[int, Told] | OSError | ValueError]:
+) -> dict[Address, dict[int, Told] | OSError]:
     """What each address tells, or why it does not."""
 
-    def one(address: Address) -> dict[int, Told] | OSError | ValueError:
+    def one(address: Address) -> dict[int, Told] | OSError:
+        host, port = address
         try:
             return read(_get(address))
         except (OSError, ValueError) as failed:
-            return failed
+            return OSError(f"{host}:{port}/metrics: {failed}")
 
     asked = list(addresses)
     answers = await asyncio.gather(*(asyncio.to_thread(one, address) for address in asked))
@@ -162,9 +163,9 @@ def _get(address: Address) -> str:
         asking.request("GET", "/metrics")
         with asking.getresponse() as answer:
             if answer.status != http.client.OK:
-                raise OSError(f"{address[0]}:{address[1]}/metrics answers {answer.status}")
+                raise OSError(f"expected status 200, found {answer.status}")
             return answer.read(_BYTES_MAX).decode("utf-8", "replace")
     except http.client.HTTPException as failed:
-        raise OSError(f"{address[0]}:{address[1]}/metrics: {failed!r}") from failed
+        raise OSError(repr(failed)) from failed
     finally:
         asking.close()

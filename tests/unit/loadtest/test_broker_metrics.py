@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from raylog.cli.metrics_listeners import find_metrics_listeners
+from raylog.client import ClientSettings, parse_bootstrap
 from raylog.loadtest.broker_metrics import BrokerMetrics, percentile, read_scrape
+from raylog.loadtest.embedded import embedded_broker
 
 TEXT = """\
 # TYPE raylog_process_cpu_seconds counter
@@ -80,6 +83,15 @@ def test_brokers_are_asked_over_http() -> None:
         metrics = BrokerMetrics({0: address})
         metrics.look(1.0)
     assert [one.name for one in metrics.gauges()] == ["memory"]
+
+
+def test_the_broker_of_a_run_without_a_cluster_has_metrics() -> None:
+    with embedded_broker() as bootstrap:
+        metrics = BrokerMetrics(
+            find_metrics_listeners(ClientSettings(parse_bootstrap(bootstrap)))
+        )
+        metrics.look(1.0)
+    assert {"memory", "open files"} <= {one.name for one in metrics.gauges()}
 
 
 @contextmanager

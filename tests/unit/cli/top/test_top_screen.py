@@ -9,7 +9,8 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from raylog.cli.top.events import Event, GroupsSeen, MinIsrSeen
-from raylog.cli.top.screen import Learned, Of, Reading, TopApp
+from raylog.cli.top.command import Of
+from raylog.cli.top.screen import Learned, Reading, TopApp
 from raylog.client import ClientSettings
 from raylog.client.admin.groups import GroupListing
 from tests.support.top_facts import cluster, ends, partition
