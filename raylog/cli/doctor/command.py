@@ -95,10 +95,11 @@ def doctor(
 def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
     """Any Kafka, from here."""
     from raylog.cli.doctor import machine
+    from raylog.cli.doctor.addresses import text_of
 
     settings = client_settings(bootstrap)
     here = machine.check_client(machine.gather())
-    where = f" -b {bootstrap.partition(',')[0].strip()}"
+    where = f" -b {','.join(map(text_of, settings.bootstrap))}"
     return [("this machine, as a client", here), _brokers(settings, where, progress)]
 
 

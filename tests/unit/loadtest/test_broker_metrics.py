@@ -87,9 +87,7 @@ def test_brokers_are_asked_over_http() -> None:
 
 def test_the_broker_of_a_run_without_a_cluster_has_metrics() -> None:
     with embedded_broker() as bootstrap:
-        metrics = BrokerMetrics(
-            find_metrics_listeners(ClientSettings(parse_bootstrap(bootstrap)))
-        )
+        metrics = BrokerMetrics(find_metrics_listeners(ClientSettings(parse_bootstrap(bootstrap))))
         metrics.look(1.0)
     assert {"memory", "open files"} <= {one.name for one in metrics.gauges()}
 
