@@ -12,8 +12,8 @@ from raylog.cli.failures import EXIT_UNREACHABLE
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 
 if TYPE_CHECKING:
-    from raylog.cli.top.events import Event
     from raylog.cli.progress import Progress
+    from raylog.cli.top.events import Event
     from raylog.cli.top.machine import Watch
     from raylog.client import ClientSettings
 

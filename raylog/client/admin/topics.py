@@ -506,5 +506,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name(resource: Resource) -> str:
-    kind = resource.type.name.lower()
+    kind = resource.type.name.lower().replace("_", " ")
+    if resource.type is ResourceType.CLIENT_METRICS:
+        named = repr(resource.name) if resource.name else "with an empty name"
+        return f"client metrics subscription {named}"
     return f"{kind} {resource.name!r}" if resource.name else f"all {kind}s"

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from raylog.cli.app import app
 from raylog.cli.top import command, events, reader
+from raylog.cli.top.command import Of
 from raylog.cli.top.events import CommitsSeen, Event, HangingSeen, TransactionsSeen
 from raylog.cli.top.looking import period_ms
 from raylog.cli.top.reader import Reader, next_of
-from raylog.cli.top.command import Of
 from raylog.cli.top.screen import TopApp
 from raylog.client import Admin, ClientSettings, NewTopic, Producer, TopicPartition, parse_bootstrap
 from raylog.extras import MissingExtra

@@ -9,9 +9,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static, Tab
 
+from raylog.cli.top.command import Of
 from raylog.cli.top.events import CLUSTER, Event, GroupsSeen, MinIsrSeen, PartAsked
 from raylog.cli.top.reader import now_ms
-from raylog.cli.top.command import Of
 from raylog.cli.top.screen import Learned, Reading, TopApp
 from raylog.client import ClientSettings
 from raylog.client.admin.groups import GroupListing
