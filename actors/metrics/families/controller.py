@@ -9,13 +9,15 @@ APPEND_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0
 TABLE = Table(
     "Controller and cluster",
     Scope.CLUSTER,
-    "Reported by the controller. Gauges are absent while none serves. Counters begin anew with each "
+    "Reported by the controller. Gauges are absent while none serves. Counters begin anew with "
+    "each "
     "controller process.",
 )
 EPOCH = TABLE.gauge("raylog_controller_epoch", "Controller epoch; each new controller raises it.")
 LEASE_AGE = TABLE.gauge(
     "raylog_controller_lease_age_seconds",
-    "For how long a majority of the voters has not been heard; the controller stops serving when that is too "
+    "For how long a majority of the voters has not been heard; the controller stops serving when "
+    "that is too "
     "long.",
 )
 ELECTIONS = TABLE.counter(
