@@ -205,7 +205,6 @@ class TopApp(App[BaseException | None]):
     def on_resize(self, event: Resize) -> None:
         """Texts are broken anew."""
         self._is_old = True
-        self._name_tabs()
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         """Show another table."""
@@ -348,6 +347,7 @@ class TopApp(App[BaseException | None]):
         known, table, now = self.watch_of.known, self._table(), now_ms()
         self._found = troubles(known, now)
         self._draw_head()
+        self._name_tabs()
         self.query_one("#summary", Static).update(summary_text(known, now, self._of.bootstrap))
         told = max(2, self.size.height // _ROWS_OF_PROBLEM) if table is not None else 0
         self.query_one("#verdict", Static).update(
