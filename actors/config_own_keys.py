@@ -13,8 +13,9 @@ OWN = (
         None,
         "host:port where a broker answers GET /healthz and /readyz over HTTP, for probes, and "
         "/metrics, for Prometheus. Port 0 is a free one, and the same after each start if nobody "
-        "has taken it. Unset: nowhere, but raylog up without --address sets 127.0.0.1:0; an empty "
-        "value turns it off. Who reaches it may read, and change nothing.",
+        "has taken it; DescribeConfigs reports the one in use. Unset: nowhere, but raylog up "
+        "without --address sets 127.0.0.1:0; an empty value turns it off. Who reaches it may read, "
+        "and change nothing.",
     ),
     ConfigKey(
         "metrics.topics.max",

@@ -11,11 +11,12 @@ import logging
 import math
 import urllib.request
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from raylog.cli.metrics_listeners import Address
 from raylog.loadtest.results import Gauge
 
 log = logging.getLogger(__name__)
@@ -64,8 +65,10 @@ def read_scrape(text: str, at_s: float) -> Scrape:
     return Scrape(at_s, dict(sums), cpu_s, {api: dict(one) for api, one in buckets.items()})
 
 
-def _asked(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - http only
+def _asked(address: Address) -> str:
+    host, port = address
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
         text: bytes = answer.read()
     return text.decode()
 
@@ -90,22 +93,23 @@ def percentile(before: Mapping[float, float], after: Mapping[float, float]) -> f
 class BrokerMetrics:
     """Scrapes brokers, and keeps what charts show."""
 
-    urls: Sequence[str]
-    _last: dict[str, Scrape] = field(default_factory=dict)
+    listeners: Mapping[int, Address]
+    """Where each broker serves them, by broker id."""
+    _last: dict[int, Scrape] = field(default_factory=dict)
     _points: dict[Key, list[tuple[float, float]]] = field(default_factory=dict)
 
     def look(self, at_s: float) -> None:
         """Ask every broker. Blocks for a few seconds at most where one does not answer."""
-        for url in self.urls:
+        for broker, address in self.listeners.items():
             try:
-                self.take(url, read_scrape(_asked(url), at_s))
+                self.take(broker, read_scrape(_asked(address), at_s))
             except (OSError, http.client.HTTPException, ValueError) as failure:
-                log.info("%s does not tell: %s", url, failure)
+                log.info("no metrics of broker %d: %s", broker, failure)
 
-    def take(self, url: str, scrape: Scrape) -> None:
+    def take(self, broker: int, scrape: Scrape) -> None:
         """Keep what a broker told."""
-        before, self._last[url] = self._last.get(url), scrape
-        labels = (("broker", url.removeprefix("http://").removesuffix("/metrics")),)
+        before, self._last[broker] = self._last.get(broker), scrape
+        labels = (("broker", str(broker)),)
         for name, (called, unit) in _SUMS.items():
             if name in scrape.sums:
                 self._add((called, labels, unit), scrape.at_s, scrape.sums[name])

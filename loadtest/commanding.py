@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -64,8 +61,6 @@ class _Cluster:
     """What they are, where that is known."""
     record: ClusterRecord | None = None
     """Of a cluster that `raylog up` started on this machine: faults can be done to it."""
-    metrics: Sequence[str] = ()
-    """Where its brokers tell of themselves."""
 
 
 def run(asked: Asked, results: list[Result], show: Show) -> None:
@@ -91,8 +86,6 @@ def run(asked: Asked, results: list[Result], show: Show) -> None:
             _tell_of_comparison(asked.scenario, clusters, show)
         if asked.on_ray or asked.scenario.faults:
             stack.enter_context(_on_ray_of(asked, cluster))
-        if cluster.record is not None:
-            clusters[0] = replace(clusters[0], metrics=_metrics(asked.data))
         try:
             _take_turns(asked, clusters, results, show)
         finally:
@@ -131,7 +124,6 @@ def _run(asked: Asked, cluster: _Cluster, number: int | None, show: Show) -> Res
         web=None if asked.web_port is None else (WEB_HOST, asked.web_port),
         locust_html=page,
         keep_topics=asked.keep_topics,
-        metrics=list(cluster.metrics),
     )
     if asked.web_port is not None:
         show(Said(text=f"Locust's page: http://{WEB_HOST}:{asked.web_port}"))
@@ -270,17 +262,6 @@ def _if_same(record: ClusterRecord | None, bootstrap: str) -> ClusterRecord | No
         return None
     asked = set(parse_bootstrap(bootstrap))
     return record if asked <= set(parse_bootstrap(",".join(record.bootstrap))) else None
-
-
-def _metrics(data: Path) -> list[str]:
-    """Where the brokers on a data directory tell their metrics; empty where nobody says so."""
-    asked = [sys.executable, "-m", "raylog.cli", "status", "--data", str(data), "--json"]
-    done = subprocess.run(asked, capture_output=True, check=False)  # noqa: S603 - our own command
-    try:
-        rows = json.loads(done.stdout).get("http", [])
-    except ValueError:
-        return []
-    return [row["metrics"] for row in rows]
 
 
 def _cluster_on_ray(address: str, data: Path) -> _Cluster:

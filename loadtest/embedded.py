@@ -37,7 +37,7 @@ def main() -> None:
     """Be that process."""
     from raylog.testing import EmbeddedBroker
 
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(settings={"health.listener": "127.0.0.1:0"}) as broker:
         sys.stdout.write(f"{broker.bootstrap}\n")
         sys.stdout.flush()
         sys.stdin.read()

@@ -36,8 +36,6 @@ class Job(_Model):
     locust_html: str | None = None
     """Where Locust's own report is written."""
     keep_topics: bool = False
-    metrics: list[str] = []
-    """Where brokers tell of themselves, http://HOST:PORT/metrics."""
 
 
 class WorkerJob(_Model):

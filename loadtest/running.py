@@ -11,7 +11,9 @@ from locust import User
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
+from raylog.cli.metrics_listeners import find_metrics_listeners
 from raylog.client import Admin, ClientError, TopicPartition
+from raylog.client.config import client_only
 from raylog.loadtest import topics
 from raylog.loadtest.audit import AuditFailed, RunAudit
 from raylog.loadtest.broker_metrics import EVERY_S as METRICS_EVERY_S
@@ -88,7 +90,7 @@ class Run:
         self._settings: dict[str, Any] = {**job.security, "bootstrap.servers": job.bootstrap}
         self._target: Target | None = None
         self._lags: LagWatch | None = None
-        self._metrics = BrokerMetrics(job.metrics)
+        self._metrics = BrokerMetrics({})
         self._audit: RunAudit | None = None
         self._beside: list[gevent.Greenlet] = []
         """What goes on beside the load, until the run is over."""
@@ -115,7 +117,8 @@ class Run:
             self._lags = LagWatch(_read_by_groups(names))
             self.leader.lag = self._lags.total
             self._beside.append(gevent.spawn(self._watch))
-        if self._metrics.urls:
+        self._metrics = BrokerMetrics(find_metrics_listeners(client_only(self._settings, {})))
+        if self._metrics.listeners:
             self._beside.append(gevent.spawn(self._scrape))
         if self._job.scenario.audit == "during":
             self._beside.append(gevent.spawn(self._follow_log))

@@ -218,7 +218,7 @@ class BrokerActor:
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
         """Everything between `start` and serving."""
         held = await self._family.adopt(survivors)
-        self._family.start_gateways(self._listeners.listening)
+        self._family.start_gateways(self._listeners.listening, self._health.bound)
         if self._votes:
             await self._succession.begin()
         await keep_joining(self._runtime, self._join_cluster, self._refused)

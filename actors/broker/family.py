@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - part of the broker's shell: children end side by side
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -100,6 +100,7 @@ class Family:
             noted=self._note_if_possible,
             moved=self._coordinator_moved,
         )
+        self._bound: Mapping[str, str] = {}
         self._ending = False
 
     # ---- beginning -----------------------------------------------------------------------
@@ -172,9 +173,13 @@ class Family:
             return None
         return statuses
 
-    def start_gateways(self, listening: Sequence[Endpoint]) -> None:
-        """Start as many gateways as are wanted and not there."""
+    def start_gateways(self, listening: Sequence[Endpoint], bound: Mapping[str, str]) -> None:
+        """Start as many gateways as are wanted and not there.
+
+        `bound` has settings with the ports that the broker has bound, where 0 may have been given.
+        """
         self._listening = listening
+        self._bound = bound
         if self._machine.pool.houses_gateway:
             self.carry_out(self._machine.house_gateway())
             return
@@ -449,7 +454,7 @@ class Family:
     def _facts(self) -> dict[str, str]:
         """Settings that clients are told as given at the start; nobody needs to give them."""
         facts = {"broker.id": str(self._machine.broker_id), "log.dirs": str(self._data.path)}
-        return facts | self._machine.pool.gateways_told(self._settings)
+        return {**facts, **self._bound, **self._machine.pool.gateways_told(self._settings)}
 
     async def _run_gateway(self, name: str, home: str | None, restarts: int) -> None:
         args = {

@@ -202,6 +202,11 @@ class HealthListener:
         return HttpAnswer(HTTPStatus.OK, told.body, told.content_type)
 
     @property
+    def bound(self) -> dict[str, str]:
+        """The setting with the port that is bound; empty where nothing listens."""
+        return {SETTING: self._told} if self._told else {}
+
+    @property
     def address(self) -> str:
         """host:port where it is told; "" where it is not."""
         return self._told

@@ -23,66 +23,75 @@ from raylog.cli.sizing_plan import (
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LARGEST = 1_000_000_000
+_WHOLE = 10
+"""From here on a figure has no decimals."""
+
+
+Mbs = Annotated[
+    float,
+    typer.Option("--mb-s", min=0.001, max=_LARGEST, help="MB/s of values written, at the peak."),
+]
+Partitions = Annotated[
+    int, typer.Option("--partitions", min=1, max=_LARGEST, help="Partitions of all topics.")
+]
+Connections = Annotated[
+    int, typer.Option("--connections", min=0, max=_LARGEST, help="Connections of clients.")
+]
+Replication = Annotated[
+    int, typer.Option("--replication", min=1, max=100, help="Copies of each partition.")
+]
+Retention = Annotated[
+    str,
+    typer.Option("--retention", metavar="DURATION", help="How long records are kept: 12h, 7d."),
+]
+Readers = Annotated[
+    float, typer.Option("--readers", min=0, max=_LARGEST, help="How often each record is read.")
+]
+BatchKib = Annotated[
+    float,
+    typer.Option(
+        "--batch-kib", min=0.1, max=16_384, help="KiB of a producer's batch for a partition."
+    ),
+]
+MeanShare = Annotated[
+    float,
+    typer.Option("--mean-share", min=0.001, max=1, help="What is written on average, of the peak."),
+]
+Cores = Annotated[
+    int, typer.Option("--cores", min=1, max=1024, help="Cores of a broker's machine.")
+]
+DiskGb = Annotated[
+    float | None,
+    typer.Option(
+        "--disk-gb", min=1, max=_LARGEST, help="GB of a broker's disks. Default: what is needed."
+    ),
+]
+NetworkGbit = Annotated[
+    float,
+    typer.Option("--network-gbit", min=0.01, max=10_000, help="Gbit/s of a broker's network."),
+]
 
 
 def sizing(
-    mb_s: Annotated[
-        float,
-        typer.Option(
-            "--mb-s", min=0.001, max=_LARGEST, help="MB/s of values written, at the peak."
-        ),
-    ],
-    partitions: Annotated[
-        int, typer.Option("--partitions", min=1, max=_LARGEST, help="Partitions of all topics.")
-    ] = 100,
-    connections: Annotated[
-        int, typer.Option("--connections", min=0, max=_LARGEST, help="Connections of clients.")
-    ] = 100,
-    replication: Annotated[
-        int, typer.Option("--replication", min=1, max=100, help="Copies of each partition.")
-    ] = 3,
-    retention: Annotated[
-        str, typer.Option("--retention", metavar="7d", help="How long records are kept: 12h, 7d.")
-    ] = "7d",
-    readers: Annotated[
-        float,
-        typer.Option("--readers", min=0, max=_LARGEST, help="How often each record is read."),
-    ] = 1.0,
-    batch_kib: Annotated[
-        float,
-        typer.Option(
-            "--batch-kib", min=0.1, max=16_384, help="KiB of a producer's batch for a partition."
-        ),
-    ] = 16.0,
-    mean_share: Annotated[
-        float,
-        typer.Option(
-            "--mean-share", min=0.001, max=1, help="What is written on average, of the peak."
-        ),
-    ] = 1.0,
-    cores: Annotated[
-        int, typer.Option("--cores", min=1, max=1024, help="Cores of a broker's machine.")
-    ] = 4,
-    disk_gb: Annotated[
-        float | None,
-        typer.Option(
-            "--disk-gb",
-            min=1,
-            max=_LARGEST,
-            help="GB of a broker's disks. Default: what is needed.",
-        ),
-    ] = None,
-    network_gbit_s: Annotated[
-        float,
-        typer.Option("--network-gbit", min=0.01, max=10_000, help="Gbit/s of a broker's network."),
-    ] = 10.0,
+    mb_s: Mbs,
+    partitions: Partitions = 100,
+    connections: Connections = 100,
+    replication: Replication = 3,
+    retention: Retention = "7d",
+    readers: Readers = 1.0,
+    batch_kib: BatchKib = 16.0,
+    mean_share: MeanShare = 1.0,
+    cores: Cores = 4,
+    disk_gb: DiskGb = None,
+    network_gbit_s: NetworkGbit = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Reckon how many brokers a load needs, from measured figures.
+    """Estimate how many brokers a load needs, from measured figures.
 
     raylog sizing --mb-s 50 --partitions 2000 --connections 500 --retention 7d
 
-    One broker may be lost. docs/sizing.md tells of the figures and the margins.
+    With more than one copy, the plan still carries the load when one broker is
+    lost. docs/sizing.md lists the figures and the margins.
     """
     load = Load(
         mb_s=mb_s,
@@ -114,25 +123,39 @@ def _seconds(text: str) -> float:
 
 
 def _show(found: Plan, load: Load) -> None:
+    is_spare = load.replication > 1
     why = {
-        "replication": f"{load.replication} copies",
+        "replication": "1 copy" if load.replication == 1 else f"{load.replication} copies",
         "cores": "the cores",
         "disk": "the disks",
         "network": "the network",
     }[found.decided_by]
+    each = "each, when one is lost" if is_spare else "each"
     rows = [
-        ("brokers", f"{found.brokers}", f"decided by {why}; one may be lost"),
-        ("cores", f"{found.cores:,.1f}", f"of all together; × {CPU_MARGIN:g}"),
-        ("disk", f"{found.disk_gb:,.0f} GB", f"each, when one is lost; × {DISK_MARGIN:g}"),
-        ("disk, written", f"{found.disk_mb_s:,.0f} MB/s", "each, when one is lost"),
         (
-            "network",
-            f"{found.network_gbit_s:,.2f} Gbit/s",
-            f"each, when one is lost; × {NETWORK_MARGIN:g}",
+            "brokers",
+            f"{found.brokers:,}",
+            f"decided by {why}; {'one' if is_spare else 'none'} may be lost",
         ),
-        ("memory", f"{found.memory_mib:,.0f} MiB", "each, beside the page cache"),
+        ("cores", figure(found.cores), f"of all together; × {CPU_MARGIN:g}"),
+        ("disk", f"{figure(found.disk_gb)} GB", f"{each}; × {DISK_MARGIN:g}"),
+        ("disk, written", f"{figure(found.disk_mb_s)} MB/s", each),
+        ("network", f"{figure(found.network_gbit_s)} Gbit/s", f"{each}; × {NETWORK_MARGIN:g}"),
+        ("memory", f"{figure(found.memory_mib)} MiB", "each, beside the page cache"),
     ]
     console().print(table(None, ["", "needed#", ""], rows))
     for note in found.notes:
         console().print(note, markup=False)
     console().print("Measured on two cores of one kind of machine: load-test your own.")
+
+
+def figure(value: float) -> str:
+    """A number for people: at most two digits of one that is below 10.
+
+    12,345, 120, 3.6, 4, 0.024; what is not zero never reads as zero.
+    """
+    if value >= _WHOLE:
+        return f"{value:,.0f}"
+    if value >= 1:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{float(f'{value:.2g}'):.12f}".rstrip("0").rstrip(".")

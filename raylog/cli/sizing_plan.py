@@ -60,6 +60,8 @@ batches of 1 and 64 KiB to six partitions; the gateway's is what is left of the 
 PARTITIONS_MEASURED = 100_000
 CONNECTIONS_MEASURED = 10_500
 """On one broker."""
+BROKERS_MEASURED = 3
+"""Under load."""
 PROCESSES = 4
 """Of a broker, that each have a copy of the metadata."""
 
@@ -116,9 +118,7 @@ class Plan:
 def plan(load: Load, machine: Machine) -> Plan:
     """The fewest brokers that carry the load when one of them is lost."""
     cores = CPU_MARGIN * _cores(load)
-    disk_gb = (
-        DISK_MARGIN * load.mb_s * load.mean_share * load.retention_s * load.replication / _MB_IN_GB
-    )
+    disk_gb = _disk_gb(load)
     network = NETWORK_MARGIN * _network_mb_s(load) * 8 / 1000
     at_rest = CPU_MARGIN * FIGURES["rest"].value
     needs = {
@@ -140,6 +140,12 @@ def plan(load: Load, machine: Machine) -> Plan:
         memory_mib=_memory_mib(load, carrying),
         notes=_notes(load, brokers),
     )
+
+
+def _disk_gb(load: Load) -> float:
+    """Of all brokers together."""
+    kept_mb = load.mb_s * load.mean_share * load.retention_s * load.replication
+    return DISK_MARGIN * kept_mb / _MB_IN_GB
 
 
 def _cores(load: Load) -> float:
@@ -175,10 +181,15 @@ def _notes(load: Load, brokers: int) -> list[str]:
             f"expected at least {needed} partitions, found {load.partitions}: one takes "
             f"{FIGURES['partition_mb_s'].value:g} MB/s at most, and half of that is planned"
         )
+    if brokers > BROKERS_MEASURED:
+        notes.append(
+            f"more than {BROKERS_MEASURED} brokers were never measured under load: "
+            f"the figures for {brokers:,} are an extrapolation"
+        )
     if load.partitions > PARTITIONS_MEASURED:
         notes.append(f"more than {PARTITIONS_MEASURED:,} partitions were never measured")
     if load.connections > CONNECTIONS_MEASURED * brokers:
         notes.append(f"more than {CONNECTIONS_MEASURED:,} connections a broker were never measured")
     if load.replication == 1:
-        notes.append("with one copy a lost broker's data is gone, and no broker is spare")
+        notes.append("with one copy, the data of a lost broker is gone, and no broker is spare")
     return notes

@@ -185,17 +185,18 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not _is_host(host) or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    name = bare_host(host)
+    if not name or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
         raise InvalidSetting(f"bootstrap.servers: expected host:port, found {text!r}")
-    return host, int(port)
+    return name, int(port)
 
 
-def _is_host(text: str) -> bool:
-    if ":" not in text:
-        return bool(text) and "/" not in text
+def bare_host(host: str) -> str | None:
+    """A host without the brackets of an IPv6 address; None if it can be no host."""
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not is_bracketed and ":" not in host:
+        return None if "/" in host else host
     try:
-        IPv6Address(text)
+        return str(IPv6Address(host[1:-1] if is_bracketed else host))
     except ValueError:
-        return False
-    return True
+        return None

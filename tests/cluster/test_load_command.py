@@ -88,6 +88,8 @@ def test_faults_are_done_and_marked(data: Path, mine: Path, fault: str, told: st
     assert mark.at_s == pytest.approx(found.scenario.faults[0].at_s, abs=2.5)
     assert found.failure is None
     assert not found.audit.findings
+    watched = {one.labels["broker"] for one in found.gauges if one.name == "memory"}
+    assert watched == {"0", "1", "2"}
 
 
 def test_the_brokers_restart_in_turn_under_load(data: Path, mine: Path) -> None:

@@ -9,13 +9,15 @@ APPEND_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0
 TABLE = Table(
     "Controller and cluster",
     Scope.CLUSTER,
-    "Told by the controller. Gauges are absent while none serves. Counters begin anew with each "
+    "Reported by the controller. Gauges are absent while none serves. Counters begin anew with "
+    "each "
     "controller process.",
 )
 EPOCH = TABLE.gauge("raylog_controller_epoch", "Controller epoch; each new controller raises it.")
 LEASE_AGE = TABLE.gauge(
     "raylog_controller_lease_age_seconds",
-    "For how long a majority of the voters has not been heard; it stops serving when that is too "
+    "For how long a majority of the voters has not been heard; the controller stops serving when "
+    "that is too "
     "long.",
 )
 ELECTIONS = TABLE.counter(
@@ -38,13 +40,14 @@ OUT_OF_SYNC = TABLE.gauge(
 )
 REASSIGNING = TABLE.gauge("raylog_reassigning_partitions", "Partitions that are being moved.")
 DISPLACED = TABLE.gauge(
-    "raylog_displaced_leaders", "Partitions that another than the preferred replica leads."
+    "raylog_displaced_leaders", "Partitions not led by their preferred replica."
 )
 LOG_END = TABLE.gauge(
     "raylog_metadata_log_end_offset", "End of the metadata log, what is not committed included."
 )
 UNCOMMITTED = TABLE.gauge(
-    "raylog_metadata_uncommitted_records", "Of it, records that no majority has synced yet."
+    "raylog_metadata_uncommitted_records",
+    "Metadata records that no majority of the voters has synced yet.",
 )
 SINCE_SNAPSHOT = TABLE.gauge(
     "raylog_metadata_log_size_bytes", "Bytes of the metadata log since its last snapshot."

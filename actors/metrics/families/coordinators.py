@@ -9,7 +9,8 @@ LOAD_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0
 TABLE = Table(
     "Coordinators",
     Scope.PROCESS,
-    "Told by the coordinators of groups (`role` is `group`) and of transactions (`transaction`): "
+    "Reported by the coordinators of groups (`role` is `group`) and of transactions (`transaction`)"
+    ": "
     "each holds the groups or transactional ids of the partitions of `__consumer_offsets` or "
     "`__transaction_state` that its broker leads.",
 )
@@ -38,7 +39,8 @@ REFUSALS = TABLE.counter(
 GROUPS_TABLE = Table(
     "Groups",
     Scope.PROCESS,
-    "Told by the coordinators of groups. A coordinator gives the first `metrics.groups.max` groups "
+    "Reported by the coordinators of groups. A coordinator gives the first `metrics.groups.max` "
+    "groups "
     'with committed offsets series of their own, and tells of all others as `group="(others)"`; '
     'of a group, the 20 topics with the most lag, and the others as `topic="(others)"`.',
 )
@@ -72,7 +74,7 @@ LAG_SKIPPED = GROUPS_TABLE.gauge(
 )
 
 TRANSACTIONS_TABLE = Table(
-    "Transactions", Scope.PROCESS, "Told by the coordinators of transactions."
+    "Transactions", Scope.PROCESS, "Reported by the coordinators of transactions."
 )
 TRANSACTIONS = TRANSACTIONS_TABLE.gauge(
     "raylog_transactions",

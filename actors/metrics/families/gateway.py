@@ -7,7 +7,8 @@ from raylog.actors.metrics.family import Scope, Table
 TABLE = Table(
     "Requests and connections",
     Scope.PROCESS,
-    "Told by each gateway. `api` is the name of a Kafka API, such as `Produce`. A request's time "
+    "Reported by each gateway. `api` is the name of a Kafka API, such as `Produce`. A request's "
+    "time "
     "begins when the gateway has all of it and takes it from the connection, and ends when the "
     "answer is handed to the operating system.",
 )

@@ -9,7 +9,7 @@ FLUSH_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
 TABLE = Table(
     "Logs and replication",
     Scope.PROCESS,
-    "Told by each Replica process of the partitions in it. A process gives the first "
+    "Reported by each Replica process of the partitions in it. A process gives the first "
     "`metrics.topics.max` topics that it opens series of their own, and tells of all others "
     'together as `topic="(others)"`.',
 )

@@ -9,7 +9,7 @@ BATCH_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 30
 TABLE = Table(
     "Sinks",
     Scope.JOB,
-    "Told by the process that writes batches exactly once: `raylog pipeline run --metrics`, or "
+    "Reported by the process that writes batches exactly once: `raylog pipeline run --metrics`, or "
     "any program that serves `raylog.raydp_jobs.counts.SinkCollector`. Brokers do not tell these.",
 )
 BATCHES = TABLE.counter(

@@ -187,6 +187,8 @@ def _answers(name: str, one: Reached) -> Finding:
 
 
 def _failed(one: Reached) -> str:
+    if one.kind == REFUSED:
+        return "the connection is refused"
     where = {NAME: "its name", TLS: "TLS", LOGIN: "the login (SASL)"}.get(one.kind)
     return f"fails at {where}: {one.why}" if where else one.why
 

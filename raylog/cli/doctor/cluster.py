@@ -112,4 +112,4 @@ def _where_replicas(known: Known, min_isr: Mapping[str, int], missing: int) -> s
 
 def where_of(bootstrap: Sequence[str]) -> str:
     """What commands need to reach a cluster."""
-    return f" -b {bootstrap[0]}" if bootstrap else ""
+    return f" -b {','.join(bootstrap)}" if bootstrap else ""

@@ -95,10 +95,11 @@ def doctor(
 def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
     """Any Kafka, from here."""
     from raylog.cli.doctor import machine
+    from raylog.cli.doctor.addresses import text_of
 
     settings = client_settings(bootstrap)
     here = machine.check_client(machine.gather())
-    where = f" -b {bootstrap.partition(',')[0].strip()}"
+    where = f" -b {','.join(map(text_of, settings.bootstrap))}"
     return [("this machine, as a client", here), _brokers(settings, where, progress)]
 
 
@@ -116,18 +117,24 @@ def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -
     from raylog.cli.cluster_record import read_record
     from raylog.cli.doctor import machine, volume
     from raylog.cli.local_cluster import is_up, known_brokers
+    from raylog.client.settings import parse_bootstrap
 
     run = data.absolute() / "run"
     record = read_record(run)
-    record = record if record is not None and is_up(run) else None
+    ended, record = record, record if record is not None and is_up(run) else None
     progress.tell("looking at this machine")
     host, port, asked = wanted
     known = len(known_brokers(data)) if data.is_dir() else 0
     count = asked or known or 1
+    addresses = [(host, port + at) for at in range(count)]
+    if record is None and ended is not None:
+        addresses = list(parse_bootstrap(ended.bootstrap)) or addresses
     facts = machine.gather()
     here = [*machine.check_client(facts), *machine.check_host(facts, count)]
+    if record is None and known:
+        here.append(machine.check_down(data, known, was_stopped=ended is None))
     if record is None:
-        here += machine.check_ports(machine.ports(host, port, count))
+        here += machine.check_ports(machine.ports(addresses))
     progress.tell(f"measuring the volume of {data}")
     sections = [
         ("this machine", here),

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from raylog.cli.doctor.findings import Finding, failure, ok, unknown, warning
-from raylog.cli.output import human_bytes
+from raylog.cli.output import counted, human_bytes
 
 _MIB = 1024 * 1024
 PYTHON_MIN, PYTHON_END = (3, 11), (3, 14)
@@ -85,13 +85,13 @@ def gather() -> MachineFacts:
     )
 
 
-def ports(host: str, first: int, brokers: int) -> list[PortFacts]:
+def ports(addresses: Iterable[tuple[str, int]]) -> list[PortFacts]:
     """Try to listen where brokers would."""
     from raylog.cli.failures import CommandFailed
     from raylog.cli.start_checks import check_listening
 
     found = []
-    for port in range(first, first + brokers):
+    for host, port in addresses:
         try:
             check_listening(host, port, 1)
         except CommandFailed as refused:
@@ -119,6 +119,22 @@ def check_ports(found: Sequence[PortFacts]) -> list[Finding]:
     if not bad:
         return [ok("ports", f"free: {', '.join(one.address for one in found)}")]
     return [failure("ports", one.problem, one.do) for one in bad]
+
+
+def check_down(data: Path, brokers: int, *, was_stopped: bool) -> Finding:
+    """The cluster whose data is here does not run; it was stopped, or it ended by itself."""
+    cluster = f"the cluster with data in {data} ({counted(brokers, 'broker')})"
+    if was_stopped:
+        return warning(
+            "cluster",
+            f"{cluster} is stopped, or runs on a Ray that raylog up did not start",
+            f"start it: raylog up --data {data}; on a running Ray, name that: --address auto",
+        )
+    return failure(
+        "cluster",
+        f"{cluster} is down: its Ray processes ended without raylog down",
+        f"see why: raylog logs --data {data}; start it again: raylog up --data {data}",
+    )
 
 
 def _versions(facts: MachineFacts) -> Finding:
@@ -170,7 +186,9 @@ def _memory_enough(facts: MachineFacts, brokers: int) -> Finding:
 def _cores(facts: MachineFacts, brokers: int) -> Finding:
     found = f"{facts.cores} for {brokers} broker{'' if brokers == 1 else 's'}"
     if facts.cores < brokers:
-        return warning("cores", found, "expect less throughput: a broker can use one and more")
+        return warning(
+            "cores", found, "expect less throughput: one broker can use more than one core"
+        )
     return ok("cores", found)
 
 
@@ -203,7 +221,7 @@ def _limit(value: int) -> str:
 def _clock(facts: MachineFacts) -> Finding:
     match facts.is_clock_synchronized:
         case None:
-            return unknown("clock", "the system does not tell whether it is synchronized")
+            return unknown("clock", "the system does not report if it is synchronized")
         case True:
             return ok("clock", "synchronized")
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,12 +12,28 @@ from raylog.cli.failures import EXIT_UNREACHABLE
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 
 if TYPE_CHECKING:
+    from raylog.cli.progress import Progress
     from raylog.cli.top.events import Event
     from raylog.cli.top.machine import Watch
     from raylog.client import ClientSettings
 
 DEFAULT_INTERVAL_S = 3.0
 _ONCE_S = 1.0
+_PATIENCE_S = 2.0
+"""After so long --once says what it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """Which cluster is shown, and how often it is asked."""
+
+    bootstrap: str
+    where: str
+    """Options that commands need to reach it."""
+    settings: ClientSettings
+    interval_s: float
+    metrics: tuple[tuple[str, int], ...] = ()
+    """Addresses of brokers' `/metrics` beside those that brokers report."""
 
 
 def top(
@@ -33,7 +50,7 @@ def top(
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="A broker's health.listener, if brokers do not tell it; may be repeated.",
+            help="A broker's health.listener, if the broker does not report it; may be repeated.",
         ),
     ] = None,
     as_json: Json = False,
@@ -54,22 +71,24 @@ def top(
     """
     settings = client_settings(bootstrap)
     addresses = tuple(map(_address, metrics or ()))
-    where = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap.partition(',')[0].strip()}"
+    bootstrap = ",".join(one.strip() for one in bootstrap.split(",") if one.strip())
+    where = "" if bootstrap == DEFAULT_BOOTSTRAP else f" -b {bootstrap}"
+    of = Of(bootstrap, where, settings, interval_s, addresses)
     if once or as_json:
-        _once(settings, where, addresses, as_json=as_json)
+        _once(of, as_json=as_json)
         return
     from raylog.extras import needs
 
     with needs("cli", "raylog top"):
-        from raylog.cli.top.screen import Of, TopApp
+        from raylog.cli.top.screen import TopApp
 
-    failure = TopApp(Of(bootstrap, where, settings, interval_s, addresses)).run()
+    failure = TopApp(of).run()
     if failure is not None:
         raise failure
 
 
 def _address(text: str) -> tuple[str, int]:
-    from raylog.cli.top.scraping import address_of
+    from raylog.cli.metrics_listeners import address_of
 
     found = address_of(text, "")
     if found is None or not found[0]:
@@ -77,20 +96,20 @@ def _address(text: str) -> tuple[str, int]:
     return found
 
 
-def _once(
-    settings: ClientSettings, where: str, metrics: tuple[tuple[str, int], ...], *, as_json: bool
-) -> None:
+def _once(of: Of, *, as_json: bool) -> None:
     """Print one look."""
     import asyncio  # most commands need none
 
     from raylog.cli.output import print_json
+    from raylog.cli.progress import Progress
     from raylog.cli.top.machine import Watch
     from raylog.cli.top.plain import document, print_plain
     from raylog.cli.top.reader import now_ms
     from raylog.cli.top.troubles import troubles
 
-    watch = Watch(where)
-    asyncio.run(_look_twice(settings, watch, metrics))
+    watch = Watch(of.where)
+    with Progress() as progress:
+        asyncio.run(_look_twice(of, watch, progress))
     found = troubles(watch.known, now_ms())
     if as_json:
         print_json(document(watch.known, found))
@@ -100,20 +119,23 @@ def _once(
         raise typer.Exit(EXIT_UNREACHABLE)
 
 
-async def _look_twice(
-    settings: ClientSettings, watch: Watch, metrics: tuple[tuple[str, int], ...]
-) -> None:
+async def _look_twice(of: Of, watch: Watch, progress: Progress) -> None:
     """For the rates; of a cluster that cannot be reached once is enough."""
     import asyncio
 
-    from raylog.cli.top.reader import Reader
+    from raylog.cli.top.reader import Reader, now_ms
+    from raylog.cli.top.troubles import waiting
 
     def tell(event: Event) -> None:
         watch.handle(event)
 
-    reader = Reader(settings, tell, now=True, metrics=metrics)
+    reader = Reader(of.settings, tell, now=True, metrics=of.metrics)
     try:
-        await reader.look()
+        look = asyncio.ensure_future(reader.look())
+        await asyncio.wait({look}, timeout=_PATIENCE_S)
+        if not look.done():
+            progress.tell(f"asking {of.bootstrap}: {waiting(watch.known, now_ms())}")
+        await look
         if watch.known.at_ms is not None:
             await asyncio.sleep(_ONCE_S)
             await reader.look()

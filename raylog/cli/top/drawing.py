@@ -13,7 +13,7 @@ from rich.text import Text
 from raylog.actors.plain_logs import plain
 from raylog.cli.top.plain import summary, verdict
 from raylog.cli.top.tables import view
-from raylog.cli.top.troubles import Severity
+from raylog.cli.top.troubles import Severity, clock, waiting
 
 if TYPE_CHECKING:
     from textual.widgets import DataTable
@@ -33,27 +33,51 @@ _CELL_MARGINS = 6
 """Around the two columns of problems, and what scrolls them."""
 _WIDTH_MIN = 20
 _LINES_MAX = 2
-"""Of one problem above a table."""
+"""Of one problem above a table; one where few lines are left for problems."""
+_HEIGHT_SMALL = 8
 _INDENT = " " * (_SEVERITY_WIDTH + 1)
 
 
-def summary_text(known: Known) -> Text:
+def summary_text(known: Known, now_ms: float, bootstrap: str) -> Text:
     """The second line."""
-    return Text(plain(summary(known)) if known.at_ms is not None else "asking the brokers ...")
+    if known.at_ms is None:
+        return Text(plain(f"asking {bootstrap}: {waiting(known, now_ms)}"))
+    when = f"at {clock(known.unix_s)}: " if known.is_stale else ""
+    return Text(plain(f"{when}{summary(known)}"))
 
 
-def verdict_text(known: Known, found: Sequence[Trouble], most: int, width: int) -> Text:
-    """How much is wrong, and the worst of it, each with what to do, in lines of a width."""
+def verdict_text(
+    known: Known, found: Sequence[Trouble], most: int, width: int, height: int
+) -> Text:
+    """How much is wrong, and the worst of it, each with what to do, in lines of a width.
+
+    At most `most` problems, and those that fit in `height` lines.
+    """
     if known.at_ms is None and not found:
         return Text("")
-    text = Text(verdict(list(found)), style="bold" if found else "green")
+    told = _wrapped(verdict(list(found)), width, _LINES_MAX)
+    text = Text(told, style="bold" if found else "green")
+    left = height - _lines(told)
+    lines_max = _LINES_MAX if height >= _HEIGHT_SMALL else 1
+    shown = 0
     for one in found[:most]:
         what = f"{one.severity.name:<{_SEVERITY_WIDTH}} {plain(one.what)}"
-        text.append(f"\n{_wrapped(what, width, _LINES_MAX)}", style=_STYLES[one.severity])
-        text.append(f"\n{_wrapped(f'{_INDENT}-> {plain(one.do)}', width, _LINES_MAX)}")
-    if most and len(found) > most:
-        text.append(f"\n{len(found) - most} more: press 1")
+        what = _wrapped(what, width, lines_max)
+        do = _wrapped(f"{_INDENT}-> {plain(one.do)}", width, lines_max)
+        more = 1 if len(found) > shown + 1 else 0
+        if _lines(what) + _lines(do) + more > left:
+            break
+        text.append(f"\n{what}", style=_STYLES[one.severity])
+        text.append(f"\n{do}")
+        left -= _lines(what) + _lines(do)
+        shown += 1
+    if most and len(found) > shown:
+        text.append(f"\n{len(found) - shown} more: press 1")
     return text
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + 1
 
 
 def _wrapped(text: str, width: int, lines: int) -> str:

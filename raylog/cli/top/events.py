@@ -38,6 +38,8 @@ class ClusterSeen:
     brokers: Mapping[int, BrokerSeen]
     """Live and fenced ones."""
     partitions: Mapping[TopicPartition, PartitionView]
+    unix_s: float = 0.0
+    """The same time on the clock of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,15 @@ class MetricsSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class PartAsked:
+    """A part has been asked for, or no longer is."""
+
+    part: str
+    at_ms: float | None
+    """None: the question has ended, with an answer or without."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartFailed:
     """One of the questions was not answered; what was known before stays."""
 
@@ -150,6 +161,7 @@ Event = (
     | DisksSeen
     | MinIsrSeen
     | MetricsSeen
+    | PartAsked
     | PartFailed
 )
 CLUSTER, ENDS, QUORUM, GROUPS, TRANSACTIONS, HANGING, DISKS, MIN_ISR, METRICS = (

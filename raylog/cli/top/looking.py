@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -20,6 +21,10 @@ _BUSY_MAX = 0.25
 
 _PAUSE_MIN_MS = 250.0
 """After a round that took longer than the interval, because somebody did not answer."""
+
+
+_LATE_MS = 2_000.0
+"""An answer that comes so much later than usual is overdue."""
 
 
 def period_ms(interval_ms: float, cpu_ms: float) -> float:
@@ -41,6 +46,8 @@ class Looking:
         self.interval_ms = interval_ms
         self.cpu_ms = 0.0
         """What the last round took of this thread."""
+        self.round_ms = 0.0
+        """How long the last round took."""
         self.is_paused = False
         self._settings = settings
         self._metrics = metrics
@@ -83,6 +90,13 @@ class Looking:
         """How often the cluster is asked."""
         return period_ms(self.interval_ms, self.cpu_ms)
 
+    @property
+    def patience_ms(self) -> float:
+        """How old an answer becomes while all is well; it never is overdue during a pause."""
+        if self.is_paused:
+            return math.inf
+        return max(self.period_ms, self.round_ms) + _LATE_MS
+
     async def _rounds(self) -> None:
         reader = Reader(self._settings, self._tell, metrics=self._metrics)
         stopping = asyncio.ensure_future(self._end())
@@ -102,7 +116,7 @@ class Looking:
 
     async def _round(self, reader: Reader, stopping: asyncio.Task[None]) -> None:
         """One round; it is left unfinished when the end comes."""
-        began_s = time.thread_time()
+        began_s, began_ms = time.thread_time(), now_ms()
         look = asyncio.ensure_future(reader.look())
         await asyncio.wait({look, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not look.done():
@@ -111,6 +125,7 @@ class Looking:
             return
         look.result()
         self.cpu_ms = (time.thread_time() - began_s) * 1_000
+        self.round_ms = now_ms() - began_ms
 
     async def _wait(self, began_ms: float) -> None:
         """Until the next round is due, or something changes."""

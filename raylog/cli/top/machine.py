@@ -20,6 +20,7 @@ from raylog.cli.top.events import (
     HangingSeen,
     MetricsSeen,
     MinIsrSeen,
+    PartAsked,
     PartFailed,
     QuorumSeen,
     TransactionsSeen,
@@ -87,8 +88,19 @@ class Known:
     """Brokers that should be there and are not: when that was seen first."""
     failing: dict[str, PartFailed] = field(default_factory=dict)
     """Questions whose last answer was a failure, by their first one."""
+    asking: dict[str, float] = field(default_factory=dict)
+    """Questions that are not answered yet: when they were asked."""
     at_ms: float | None = None
     """Of the last metadata; None: there was none."""
+    unix_s: float = 0.0
+    """The same on the clock of this machine."""
+    is_overdue: bool = False
+    """Whether the next metadata should have come by now."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the cluster may have changed without being seen."""
+        return self.is_overdue or events.CLUSTER in self.failing
 
 
 class Watch:
@@ -114,17 +126,27 @@ class Watch:
                 self._about_transactions(event)
             case QuorumSeen() | DisksSeen() | MinIsrSeen() | MetricsSeen():
                 self._about_brokers(event)
+            case PartAsked(part, None):
+                self.known.asking.pop(part, None)
+            case PartAsked(part, at_ms):
+                self.known.asking[part] = at_ms
             case PartFailed():
                 first = self.known.failing.get(event.part, event)
                 self.known.failing[event.part] = replace(event, at_ms=first.at_ms)
             case _:
                 assert_never(event)
 
+    def tick(self, now_ms: float, patience_ms: float) -> None:
+        """Time passes; metadata older than `patience_ms` is overdue."""
+        at_ms = self.known.at_ms
+        self.known.is_overdue = at_ms is not None and now_ms - at_ms > patience_ms
+
     def _about_partitions(self, event: ClusterSeen | EndsSeen) -> None:
         known = self.known
         if isinstance(event, ClusterSeen):
             self._answered(events.CLUSTER)
-            known.at_ms = event.at_ms
+            known.at_ms, known.unix_s = event.at_ms, event.unix_s
+            known.is_overdue = False
             known.cluster_id = event.cluster_id
             known.brokers = event.brokers
             known.partitions = event.partitions

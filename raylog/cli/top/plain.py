@@ -63,6 +63,8 @@ def print_plain(known: Known, found: list[Trouble], took_s: float) -> None:
     for one in found:
         for line in trouble_lines(one):
             typer.echo(plain(line))
+    if known.at_ms is None:
+        return
     typer.echo(
         plain(f"cluster {known.cluster_id}: {summary(known)}; rates over {duration(took_s)}")
     )

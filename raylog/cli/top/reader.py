@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.cli.top import events
-from raylog.cli.top.events import BrokerSeen, Event, PartFailed
+from raylog.cli.top.events import BrokerSeen, Event, PartAsked, PartFailed
 from raylog.cli.top.scraping import Scraper
 from raylog.client.admin.group_offsets import offsets_of_groups
 from raylog.client.admin.groups import GroupAdmin, GroupListing
@@ -152,6 +152,7 @@ class Reader:
 
     async def _part(self, part: str, asking: Awaitable[T]) -> T | None:
         """What a part is answered; None if it failed, which is told."""
+        self._tell(PartAsked(part, now_ms()))
         try:
             return await asking
         except (ClientError, KafkaError) as failure:
@@ -161,6 +162,8 @@ class Reader:
             why = f"{type(failure).__name__}: {failure}"
             self._tell(PartFailed(now_ms(), part, why, refused))
             return None
+        finally:
+            self._tell(PartAsked(part, None))
 
     # -- the cluster and its partitions --------------------------------------------------------
 
@@ -187,7 +190,11 @@ class Reader:
         }
         self._tell(
             events.ClusterSeen(
-                now_ms(), view.cluster_id or "", dict(sorted(brokers.items())), partitions
+                now_ms(),
+                view.cluster_id or "",
+                dict(sorted(brokers.items())),
+                partitions,
+                time.time(),
             )
         )
         return partitions
@@ -221,7 +228,7 @@ class Reader:
         at_ms = now_ms()
         try:
             told = await self._scraper.scrape(self.core)
-        except (OSError, ValueError) as failure:
+        except OSError as failure:
             self._tell(PartFailed(now_ms(), events.METRICS, str(failure)))
         else:
             self._tell(events.MetricsSeen(at_ms, told))

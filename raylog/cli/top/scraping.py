@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raylog.cli.metrics_listeners import Address, metrics_listeners
 from raylog.cli.top.events import BrokerMetrics
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 3.0
 _BYTES_MAX = 16 * 1024 * 1024
-_LISTENER = "health.listener"
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - told, not listened on
 _P99 = 0.99
 _BYTES = "raylog_network_bytes_total"
 _REQUESTS = "raylog_requests_total"
@@ -26,7 +25,6 @@ _LOOP_LAG = "raylog_event_loop_lag_seconds_bucket"
 _CPU = "raylog_process_cpu_seconds_total"
 _MEMORY = "raylog_process_resident_memory_bytes"
 _WANTED = (_BYTES, _REQUESTS, _LATENCY, _LOOP_LAG, _CPU, _MEMORY)
-Address = tuple[str, int]
 Buckets = Mapping[float, float]
 """Upper bound in seconds to how many were at most that."""
 
@@ -108,13 +106,13 @@ class Scraper:
         self._before: dict[int, Told] = {}
 
     async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
-        """What brokers tell now; raises OSError or ValueError where a named address does not.
+        """What brokers tell now; raises OSError where a named address does not.
 
         One that a broker told is for others, if it does not answer here: it is not asked again.
         """
         brokers = tuple(sorted(core.cluster.nodes))
         if brokers != self._of:
-            self._found = set(await _listeners(core, brokers)) - {*self._named}
+            self._found = set((await metrics_listeners(core)).values()) - {*self._named}
             self._of = brokers
         told: dict[int, Told] = {}
         for address, answer in (await _each({*self._named, *self._found})).items():
@@ -131,14 +129,15 @@ class Scraper:
 
 async def _each(
     addresses: Iterable[Address],
-) -> dict[Address, dict[int, Told] | OSError | ValueError]:
+) -> dict[Address, dict[int, Told] | OSError]:
     """What each address tells, or why it does not."""
 
-    def one(address: Address) -> dict[int, Told] | OSError | ValueError:
+    def one(address: Address) -> dict[int, Told] | OSError:
+        host, port = address
         try:
             return read(_get(address))
         except (OSError, ValueError) as failed:
-            return failed
+            return OSError(f"{host}:{port}/metrics: {failed}")
 
     asked = list(addresses)
     answers = await asyncio.gather(*(asyncio.to_thread(one, address) for address in asked))
@@ -157,35 +156,6 @@ def _metrics(before: Told, now: Told) -> BrokerMetrics:
     )
 
 
-async def _listeners(core: Core, brokers: Iterable[int]) -> list[Address]:
-    """Where brokers say that they tell; of Apache Kafka nowhere."""
-    from raylog.client.admin.topics import Resource, ResourceType, TopicAdmin
-    from raylog.client.errors import ClientError
-    from raylog.wire.errors import KafkaError
-
-    admin = TopicAdmin(core)
-    found = []
-    for broker in brokers:
-        try:
-            entries = await admin.describe_configs(Resource(ResourceType.BROKER, str(broker)))
-        except (ClientError, KafkaError):
-            continue  # it is away, or this user may not ask
-        node = core.cluster.nodes.get(broker)
-        value = next((one.value for one in entries if one.name == _LISTENER and one.value), None)
-        address = address_of(value or "", node.host if node is not None else "")
-        found += [address] if address is not None else []
-    return found
-
-
-def address_of(listener: str, broker_host: str) -> Address | None:
-    """Where a listener is reached; None for one on a free port, which is told to nobody."""
-    host, _, port = listener.rpartition(":")
-    if not port.isdecimal() or not int(port):
-        return None
-    host = host.removeprefix("[").removesuffix("]")
-    return (broker_host if host in _EVERYWHERE else host), int(port)
-
-
 def _get(address: Address) -> str:
     """The text at an address; raises OSError."""
     asking = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
@@ -193,9 +163,9 @@ def _get(address: Address) -> str:
         asking.request("GET", "/metrics")
         with asking.getresponse() as answer:
             if answer.status != http.client.OK:
-                raise OSError(f"{address[0]}:{address[1]}/metrics answers {answer.status}")
+                raise OSError(f"expected status 200, found {answer.status}")
             return answer.read(_BYTES_MAX).decode("utf-8", "replace")
     except http.client.HTTPException as failed:
-        raise OSError(f"{address[0]}:{address[1]}/metrics: {failed!r}") from failed
+        raise OSError(repr(failed)) from failed
     finally:
         asking.close()

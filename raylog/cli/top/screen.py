@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -31,8 +31,8 @@ from raylog.cli.top.troubles import Trouble, duration, troubles
 if TYPE_CHECKING:
     from textual.events import Resize
 
+    from raylog.cli.top.command import Of
     from raylog.cli.top.events import Event
-    from raylog.client import ClientSettings
 
 ROWS_MAX = 200
 """Of a table: a filter finds the others."""
@@ -41,9 +41,13 @@ _DRAW_S = 0.25
 _CLOCK_S = 1.0
 _ROWS_OF_PROBLEM = 10
 """A screen tells one problem above the table for so many of its rows, two at least."""
+_VERDICT_SHARE = 0.4
+"""Of the height of the screen, for problems above a table."""
 _OLD_AFTER = 2.5
 """Intervals after which what is shown is said to be old."""
 _NAMES = [_PROBLEMS, *(table.name for table in TABLES)]
+_TABS_WIDTH = 77
+"""In which all names of tabs have room."""
 _INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
 HELP = """\
 raylog top shows what a cluster does, and above that what is wrong.
@@ -93,7 +97,9 @@ class Reading(ModalScreen[None]):
     """A text over the tables."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark", "app.pop_screen", "back")
+        Binding("escape,q,enter", "app.pop_screen", "back"),
+        Binding("question_mark", "app.help", show=False),
+        *(Binding(str(n + 1), f"app.show({n})", show=False) for n in range(len(_NAMES))),
     ]
 
     def __init__(self, lines: list[str]) -> None:
@@ -107,32 +113,19 @@ class Reading(ModalScreen[None]):
         yield Footer()
 
 
-@dataclass(frozen=True, slots=True)
-class Of:
-    """Which cluster is shown, and how often it is asked."""
-
-    bootstrap: str
-    where: str
-    """Options that commands need to reach it."""
-    settings: ClientSettings
-    interval_s: float
-    metrics: tuple[tuple[str, int], ...] = ()
-    """Addresses of brokers' `/metrics` beside those that brokers tell."""
-
-
 class TopApp(App[BaseException | None]):
     """Ends with the failure that ended the questions, if one did."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #head, #summary { height: 1; }
+    #head, #summary, #note { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     #head { background: $primary; color: $text; }
-    #verdict { height: auto; max-height: 40%; padding: 0 0 0 0; }
+    #verdict { height: auto; }
     Tabs { height: 2; }
     DataTable { height: 1fr; }
     #find { display: none; height: 3; }
     #find.asked { display: block; }
-    #note { height: 1; color: $text-muted; }
+    #note { color: $text-muted; }
     Reading { align: center middle; }
     #reading { width: 90%; height: 80%; border: round $primary; padding: 0 1;
                background: $surface; }
@@ -150,7 +143,7 @@ class TopApp(App[BaseException | None]):
         Binding("minus", "often(1)", show=False),
         Binding("tab", "next(1)", "next tab", priority=True, show=False),
         Binding("shift+tab", "next(-1)", show=False, priority=True),
-        *(Binding(str(n + 1), f"show({n})", show=False) for n in range(len(TABLES) + 1)),
+        *(Binding(str(n + 1), f"show({n})", show=False) for n in range(len(_NAMES))),
     ]
 
     def __init__(self, of: Of) -> None:
@@ -192,7 +185,7 @@ class TopApp(App[BaseException | None]):
         self.query_one(DataTable).focus()
         self._looking.start()
         self.set_interval(_DRAW_S, self._draw_if_old)
-        self.set_interval(_CLOCK_S, self._draw_head)
+        self.set_interval(_CLOCK_S, self._tick)
         self._draw()
 
     def on_unmount(self) -> None:
@@ -218,6 +211,7 @@ class TopApp(App[BaseException | None]):
         assert event.tab.id is not None, "tabs have ids"
         if event.tab.id != self._shown:
             self._shown = event.tab.id
+            self._name_tabs()
             grid: DataTable[Text] = self.query_one(DataTable)
             grid.clear(columns=True)
             self._draw()
@@ -240,7 +234,9 @@ class TopApp(App[BaseException | None]):
     # -- keys ----------------------------------------------------------------------------------
 
     def action_show(self, number: int) -> None:
-        """Show a table."""
+        """Show a table, in place of a text over the tables."""
+        if isinstance(self.screen, Reading):
+            self.pop_screen()
         self.query_one(Tabs).active = _NAMES[number]
 
     def action_next(self, step: int) -> None:
@@ -300,8 +296,13 @@ class TopApp(App[BaseException | None]):
             self._draw_head()
 
     def action_help(self) -> None:
-        """Explain."""
-        self.push_screen(Reading(HELP.splitlines()))
+        """Explain, in place of another text; a second time go back."""
+        help_text, before = Reading(HELP.splitlines()), self.screen
+        if isinstance(before, Reading):
+            self.pop_screen()
+            if before.text == help_text.text:
+                return
+        self.push_screen(help_text)
 
     # -- drawing -------------------------------------------------------------------------------
 
@@ -322,19 +323,41 @@ class TopApp(App[BaseException | None]):
         self.query_one("#find", Input).remove_class("asked")
         self.query_one(DataTable).focus()
 
+    def _tick(self) -> None:
+        """What is shown becomes older, and may be overdue."""
+        known = self.watch_of.known
+        self.watch_of.tick(now_ms(), self._looking.patience_ms)
+        if known.is_stale or known.at_ms is None:
+            self._is_old = True
+        self._draw_head()
+
+    def _name_tabs(self) -> None:
+        """Where not all names have room, only that of the table that is shown."""
+        is_narrow = self.size.width < _TABS_WIDTH
+        for n, name in enumerate(_NAMES):
+            has_name = not is_narrow or name == self._shown
+            self.query_one(f"#{name}", Tab).label = f"{n + 1} {name}" if has_name else f"{n + 1}"
+
     def _draw_if_old(self) -> None:
         if self._is_old:
             self._draw()
 
     def _draw(self) -> None:
         self._is_old = False
-        known, table = self.watch_of.known, self._table()
-        self._found = troubles(known, now_ms())
+        known, table, now = self.watch_of.known, self._table(), now_ms()
+        self._found = troubles(known, now)
         self._draw_head()
-        self.query_one("#summary", Static).update(summary_text(known))
+        self._name_tabs()
+        self.query_one("#summary", Static).update(summary_text(known, now, self._of.bootstrap))
         told = max(2, self.size.height // _ROWS_OF_PROBLEM) if table is not None else 0
         self.query_one("#verdict", Static).update(
-            verdict_text(known, self._found, told, self.size.width)
+            verdict_text(
+                known,
+                self._found,
+                told,
+                self.size.width,
+                int(self.size.height * _VERDICT_SHARE),
+            )
         )
         grid: DataTable[Text] = self.query_one(DataTable)
         if table is None:

@@ -185,7 +185,9 @@ def _brokers(known: Known) -> Iterable[tuple[Value, ...]]:
 
 
 def broker_state(known: Known, broker: int) -> str:
-    """One word for a broker: live, fenced, away, or silent (it does not answer here)."""
+    """One word for a broker: live, fenced, away, silent (it does not answer here), or unknown."""
+    if known.is_stale:
+        return "unknown"
     if broker in known.away_since_ms:
         seen = known.brokers.get(broker)
         return "fenced" if seen is not None and seen.is_fenced else "away"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -63,16 +64,16 @@ def troubles(known: Known, now_ms: float) -> list[Trouble]:
     """What is wrong now, the worst first; `now_ms` is on the clock of the events."""
     if known.at_ms is None:
         failed = known.failing.get(events.CLUSTER)
-        return [_unreachable(known, failed.why)] if failed is not None else []
+        return [_unreachable(known, f"no broker answers: {failed.why}")] if failed else []
     found = [one for look in _LOOKS for one in look(known, now_ms)]
     return sorted(found, key=lambda one: one.severity)
 
 
-def _unreachable(known: Known, why: str) -> Trouble:
+def _unreachable(known: Known, what: str) -> Trouble:
     return Trouble(
         Severity.CRITICAL,
         "unreachable",
-        f"no broker answers: {why}",
+        what,
         f"raylog doctor{known.where}",
         f"{OPERATIONS}#status",
     )
@@ -80,9 +81,23 @@ def _unreachable(known: Known, why: str) -> Trouble:
 
 def _cluster(known: Known, now_ms: float) -> Iterator[Trouble]:
     failed = known.failing.get(events.CLUSTER)
-    if failed is not None:
-        ago = duration((now_ms - failed.at_ms) / 1_000)
-        yield _unreachable(known, f"for {ago}, all that is shown is older: {failed.why}")
+    if not known.is_stale:
+        return
+    why = f"no broker answers: {failed.why}" if failed is not None else waiting(known, now_ms)
+    yield _unreachable(known, f"state unknown since {clock(known.unix_s)}: {why}")
+
+
+def waiting(known: Known, now_ms: float) -> str:
+    """Which answers are waited for, and for how long."""
+    if not known.asking:
+        return "no answer yet"
+    longest = duration((now_ms - min(known.asking.values())) / 1_000)
+    return f"no answer for {longest} about {', '.join(sorted(known.asking))}"
+
+
+def clock(unix_s: float) -> str:
+    """A time of day."""
+    return f"{datetime.fromtimestamp(unix_s).astimezone():%H:%M:%S}"
 
 
 def _controller(known: Known, now_ms: float) -> Iterator[Trouble]:

@@ -493,7 +493,9 @@ def _name(kind: int, name: str) -> str:
     """How messages call a resource."""
     if kind not in set(ResourceType):
         return f"resource {name!r} of type {kind}"
-    known = ResourceType(kind).name.lower()
+    if kind == ResourceType.CLIENT_METRICS:
+        return f"client metrics subscription {repr(name) if name else 'with an empty name'}"
+    known = ResourceType(kind).name.lower().replace("_", " ")
     return f"{known} {name!r}" if name else f"all {known}s"
 
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raylog.cli.app import app
+from raylog.cli.sizing import figure
 from raylog.cli.sizing_plan import FIGURES, Load, Machine, plan
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -59,12 +60,13 @@ def test_more_never_needs_less(field: str) -> None:
 def test_what_was_not_measured_is_told() -> None:
     far = replace(LOAD, partitions=200_000, connections=1_000_000)
     assert [note.split(" were")[0] for note in plan(far, Machine()).notes] == [
+        "more than 3 brokers",
         "more than 100,000 partitions",
         "more than 10,500 connections a broker",
     ]
     few = plan(replace(LOAD, partitions=2, replication=1), Machine()).notes
     assert few[0].startswith("expected at least 3 partitions, found 2: one takes 47 MB/s at most")
-    assert few[1] == "with one copy a lost broker's data is gone, and no broker is spare"
+    assert few[1] == "with one copy, the data of a lost broker is gone, and no broker is spare"
 
 
 def test_the_command_and_its_json() -> None:
@@ -76,6 +78,37 @@ def test_the_command_and_its_json() -> None:
     assert found["brokers"] == 3
     assert found["figures"]["connection"]["command"] == "make scale-connections"
     assert found["load"]["retention_s"] == 604_800
+
+
+def test_with_one_copy_no_broker_may_be_lost() -> None:
+    shown = CliRunner().invoke(app, ["sizing", "--mb-s", "0.01", "--replication", "1"]).output
+    assert re.search(r"brokers +1 +decided by the cores; none may be lost", shown)
+    assert "when one is lost" not in shown
+
+
+def test_small_figures_do_not_read_as_zero() -> None:
+    shown = CliRunner().invoke(app, ["sizing", "--mb-s", "0.001", "--connections", "0"]).output
+    assert re.search(r"disk, written +0\.0015 MB/s", shown)
+    assert re.search(r"network +0\.000024 Gbit/s", shown)
+    assert " 0 " not in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, "0"),
+        (0.000_024, "0.000024"),
+        (0.456, "0.46"),
+        (0.999, "1"),
+        (3.0, "3"),
+        (3.64, "3.6"),
+        (9.99, "10"),
+        (12.0, "12"),
+        (56_700.4, "56,700"),
+    ],
+)
+def test_figures(value: float, expected: str) -> None:
+    assert figure(value) == expected
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "d", "7 d", "-1d", "1w", "9999999999d"])

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from raylog.cli.metrics_listeners import find_metrics_listeners
+from raylog.client import ClientSettings, parse_bootstrap
 from raylog.loadtest.broker_metrics import BrokerMetrics, percentile, read_scrape
+from raylog.loadtest.embedded import embedded_broker
 
 TEXT = """\
 # TYPE raylog_process_cpu_seconds counter
@@ -24,7 +27,7 @@ raylog_request_seconds_bucket{{broker="0",api="Produce",le="0.01"}} {all}
 raylog_request_seconds_bucket{{broker="0",api="Produce",le="+Inf"}} {all}
 raylog_request_seconds_bucket{{broker="0",api="Metadata",le="+Inf"}} 7
 """
-URL = "http://127.0.0.1:9/metrics"
+NOBODY = ("127.0.0.1", 9)
 
 
 def text(cpu: float, quick: int, total: int) -> str:
@@ -32,14 +35,14 @@ def text(cpu: float, quick: int, total: int) -> str:
 
 
 def test_values_are_added_up_over_processes_and_taken_between_scrapes() -> None:
-    metrics = BrokerMetrics([URL])
-    metrics.take(URL, read_scrape(text(2.0, 100, 100), 5.0))
-    metrics.take(URL, read_scrape(text(4.5, 150, 200), 10.0))
+    metrics = BrokerMetrics({4: NOBODY})
+    metrics.take(4, read_scrape(text(2.0, 100, 100), 5.0))
+    metrics.take(4, read_scrape(text(4.5, 150, 200), 10.0))
     found = {one.name: one for one in metrics.gauges()}
     assert found["memory"].points == [(5.0, 150.0), (10.0, 150.0)]
     assert found["CPU"].points == [(10.0, 0.5)]
-    assert found["CPU"].labels == {"broker": "127.0.0.1:9"}
-    assert found["request p99"].labels == {"broker": "127.0.0.1:9", "api": "Produce"}
+    assert found["CPU"].labels == {"broker": "4"}
+    assert found["request p99"].labels == {"broker": "4", "api": "Produce"}
     ((at_s, p99_ms),) = found["request p99"].points
     assert at_s == 10.0
     assert p99_ms == pytest.approx(9.82)
@@ -47,9 +50,9 @@ def test_values_are_added_up_over_processes_and_taken_between_scrapes() -> None:
 
 
 def test_a_process_that_was_replaced_has_used_nothing() -> None:
-    metrics = BrokerMetrics([URL])
-    metrics.take(URL, read_scrape(text(9.0, 0, 0), 5.0))
-    metrics.take(URL, read_scrape(text(0.5, 0, 0), 10.0))
+    metrics = BrokerMetrics({4: NOBODY})
+    metrics.take(4, read_scrape(text(9.0, 0, 0), 5.0))
+    metrics.take(4, read_scrape(text(0.5, 0, 0), 10.0))
     assert {one.name: one.points for one in metrics.gauges()}["CPU"] == [(10.0, 0.0)]
 
 
@@ -69,21 +72,28 @@ def test_percentiles(
 
 
 def test_what_is_no_metrics_leaves_a_gap() -> None:
-    with broker(b"raylog_connections{") as url:
-        metrics = BrokerMetrics([url, URL])
+    with broker(b"raylog_connections{") as address:
+        metrics = BrokerMetrics({0: address, 1: NOBODY})
         metrics.look(1.0)
     assert metrics.gauges() == []
 
 
 def test_brokers_are_asked_over_http() -> None:
-    with broker(text(1.0, 1, 1).encode()) as url:
-        metrics = BrokerMetrics([url])
+    with broker(text(1.0, 1, 1).encode()) as address:
+        metrics = BrokerMetrics({0: address})
         metrics.look(1.0)
     assert [one.name for one in metrics.gauges()] == ["memory"]
 
 
+def test_the_broker_of_a_run_without_a_cluster_has_metrics() -> None:
+    with embedded_broker() as bootstrap:
+        metrics = BrokerMetrics(find_metrics_listeners(ClientSettings(parse_bootstrap(bootstrap))))
+        metrics.look(1.0)
+    assert {"memory", "open files"} <= {one.name for one in metrics.gauges()}
+
+
 @contextmanager
-def broker(answer: bytes) -> Iterator[str]:
+def broker(answer: bytes) -> Iterator[tuple[str, int]]:
     """Answers every request so."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -99,7 +109,7 @@ def broker(answer: bytes) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/metrics"
+            yield "127.0.0.1", server.server_port
         finally:
             server.shutdown()
             thread.join()

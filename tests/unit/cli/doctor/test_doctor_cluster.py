@@ -177,7 +177,7 @@ def test_nobody_answers_and_the_exit_code_is_1() -> None:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         told = run("-b", address, code=1)
-    assert f"failure  bootstrap {address}" in told
+    assert f"failure  bootstrap {address}  the connection is refused" in told
     assert "is the broker up, and is the port right?" in told
 
 

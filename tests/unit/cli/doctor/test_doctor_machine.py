@@ -195,7 +195,7 @@ def test_a_broker_directory_of_another_user(tmp_path: Path) -> None:
 def test_ports_that_are_free_and_one_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (found,) = machine.ports("127.0.0.1", port, 1)
+        (found,) = machine.ports([("127.0.0.1", port)])
     assert "cannot listen on" in found.problem
     (told,) = machine.check_ports([PortFacts("h:1"), found])
     assert (told.status, told.do) == (Status.FAILURE, found.do)
@@ -215,3 +215,12 @@ def test_what_is_wrong_comes_with_what_to_do() -> None:
         "              -> z",
         "unknown  c    why",
     ]
+
+
+def test_a_cluster_that_is_down_is_told() -> None:
+    stopped = machine.check_down(Path("d"), 3, was_stopped=True)
+    assert stopped.status is Status.WARNING
+    assert stopped.found.startswith("the cluster with data in d (3 brokers) is stopped")
+    ended = machine.check_down(Path("d"), 3, was_stopped=False)
+    assert ended.status is Status.FAILURE
+    assert "its Ray processes ended without raylog down" in ended.found

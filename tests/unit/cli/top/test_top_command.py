@@ -11,11 +11,12 @@ from textual.widgets import DataTable
 from typer.testing import CliRunner
 
 from raylog.cli.app import app
-from raylog.cli.top import events, reader
+from raylog.cli.top import command, events, reader
+from raylog.cli.top.command import Of
 from raylog.cli.top.events import CommitsSeen, Event, HangingSeen, TransactionsSeen
 from raylog.cli.top.looking import period_ms
 from raylog.cli.top.reader import Reader, next_of
-from raylog.cli.top.screen import Of, TopApp
+from raylog.cli.top.screen import TopApp
 from raylog.client import Admin, ClientSettings, NewTopic, Producer, TopicPartition, parse_bootstrap
 from raylog.extras import MissingExtra
 from raylog.testing import EmbeddedBroker
@@ -80,8 +81,31 @@ def test_one_look_as_json(bootstrap: str) -> None:
 def test_no_cluster_is_exit_code_3() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        told = run("--once", "-b", f"127.0.0.1:{taken.getsockname()[1]}", code=3)
+        server = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = run("--once", "-b", f"{server}, {server}", code=3)
     assert "CRITICAL  no broker answers: NotConnected" in told
+    assert f"-> raylog doctor -b {server},{server}  " in told, "advice names all servers"
+    assert "cluster " not in told
+
+
+def test_a_port_that_is_silent_is_named_while_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(reader, "_OPERATION_MS", 1_000)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        result = CliRunner().invoke(app, ["top", "--once", "-b", server])
+    assert result.exit_code == 3
+    assert f"asking {server}: no answer for 0 s about metadata" in result.stderr
+
+
+def test_metrics_that_cannot_be_read_are_told_with_their_address(bootstrap: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = run("--once", "-b", bootstrap, "--metrics", address)
+    assert f"metrics not known: {address}/metrics: [Errno 111] Connection refused" in told
 
 
 def test_open_transactions_and_where_they_hold_up_readers(bootstrap: str) -> None:

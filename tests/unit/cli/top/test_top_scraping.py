@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from raylog.cli.app import app
 from raylog.cli.top.events import BrokerMetrics
-from raylog.cli.top.scraping import Scraper, address_of, quantile_ms, read
+from raylog.cli.top.scraping import Scraper, quantile_ms, read
 from raylog.testing import EmbeddedBroker
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.describe_configs import (
@@ -123,22 +123,6 @@ def test_quantiles_are_of_what_came_since_the_scrape_before() -> None:
 def test_a_named_address_that_tells_nothing_is_told(answer: tuple[int, bytes]) -> None:
     with serving(answer) as port, pytest.raises((OSError, ValueError)):
         scrape(port)
-
-
-@pytest.mark.parametrize(
-    ("listener", "expected"),
-    [
-        ("10.0.0.5:8080", ("10.0.0.5", 8080)),
-        ("0.0.0.0:8080", ("broker", 8080)),
-        ("[::]:8080", ("broker", 8080)),
-        (":8080", ("broker", 8080)),
-        ("127.0.0.1:0", None),
-        ("", None),
-        ("8080", ("broker", 8080)),
-    ],
-)
-def test_where_a_listener_is_reached(listener: str, expected: object) -> None:
-    assert address_of(listener, "broker") == expected
 
 
 def test_metrics_beside_a_cluster() -> None:

@@ -3,13 +3,16 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input, Static, Tab
 
-from raylog.cli.top.events import Event, GroupsSeen, MinIsrSeen
-from raylog.cli.top.screen import Learned, Of, Reading, TopApp
+from raylog.cli.top.command import Of
+from raylog.cli.top.events import CLUSTER, Event, GroupsSeen, MinIsrSeen, PartAsked
+from raylog.cli.top.reader import now_ms
+from raylog.cli.top.screen import Learned, Reading, TopApp
 from raylog.client import ClientSettings
 from raylog.client.admin.groups import GroupListing
 from tests.support.top_facts import cluster, ends, partition
@@ -198,6 +201,68 @@ def test_pause_interval_help_and_quit(of: Of) -> None:
         await pilot.press("escape", "q")
 
     assert drive(of, steps).return_value is None
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_keys_over_a_text_go_to_a_table_or_to_the_help(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, WELL)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Reading)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, Reading)
+        assert "1 to 6, Tab" in app.screen.text
+        await pilot.press("3")
+        await pilot.pause()
+        assert not isinstance(app.screen, Reading)
+        assert text(app, "note") == "2 of 2 topics"
+        await pilot.press("question_mark", "question_mark")
+        await pilot.pause()
+        assert not isinstance(app.screen, Reading)
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_a_screen_whose_answers_are_overdue_does_not_call_brokers_live(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        long_ago = replace(WELL, at_ms=now_ms() - 200_000, unix_s=1.0)
+        await show(app, pilot, long_ago, PartAsked(CLUSTER, now_ms()))
+        app._tick()
+        await drawn(app, pilot)
+        assert "CRITICAL state unknown since " in text(app, "verdict")
+        assert "about metadata" in text(app, "verdict")
+        assert [row[1] for row in table(app)] == ["unknown"] * 3
+        assert text(app, "summary").startswith("at ")
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_what_is_asked_stands_there_before_the_first_answer(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, PartAsked(CLUSTER, now_ms() - 4_000))
+        told = text(app, "summary")
+        assert told.startswith(f"asking {of.bootstrap}: no answer for 4 s about metadata")
+
+    drive(of, steps)
+
+
+@pytest.mark.usefixtures("asks_nobody")
+def test_a_small_screen_marks_what_it_leaves_out(of: Of) -> None:
+    async def steps(app: TopApp, pilot: Pilot[object]) -> None:
+        await show(app, pilot, ILL, MinIsrSeen({"beta": 2}), ends(1, beta=[5]))
+        told = text(app, "verdict").splitlines()
+        assert len(told) <= 4
+        assert told[-1] == "3 more: press 1"
+        rows = [str(app.query_one(f"#{name}", Tab).label) for name in ("brokers", "topics")]
+        assert rows == ["2 brokers", "3"]
+        for part in ("head", "summary", "note"):
+            assert app.query_one(f"#{part}").styles.text_overflow == "ellipsis"
+
+    drive(of, steps, (40, 12))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (20, 5)])

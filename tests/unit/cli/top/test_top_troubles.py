@@ -1,6 +1,7 @@
 """What `raylog top` says is wrong, and in which order."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,17 +9,20 @@ import pytest
 from raylog.cli.top import events, troubles
 from raylog.cli.top.events import (
     BrokerSeen,
+    ClusterSeen,
     CommitsSeen,
     DisksSeen,
     EndsSeen,
     GroupsSeen,
     HangingSeen,
     MinIsrSeen,
+    PartAsked,
     PartFailed,
     QuorumSeen,
     TransactionsSeen,
 )
 from raylog.cli.top.machine import Watch
+from raylog.cli.top.tables import broker_state
 from raylog.cli.top.troubles import REBALANCE_LONG_MS, Severity, Trouble
 from raylog.client import (
     ActiveProducer,
@@ -76,8 +80,31 @@ def test_no_broker_answers() -> None:
     one = only(watching(PartFailed(0, events.CLUSTER, "NotConnected: refused")))
     assert (one.severity, one.kind) == (Severity.CRITICAL, "unreachable")
     assert "refused" in one.what
-    lost = only(watching(WELL, PartFailed(1_000, events.CLUSTER, "lost")), 91_000)
-    assert "for 1 min 30 s, all that is shown is older: lost" in lost.what
+    lost = only(watching(at(1_000, 0), PartFailed(1_000, events.CLUSTER, "lost")), 91_000)
+    assert lost.what == f"state unknown since {troubles.clock(0)}: no broker answers: lost"
+
+
+def at(at_ms: float, unix_s: float) -> ClusterSeen:
+    """A cluster that is well."""
+    return replace(WELL, at_ms=at_ms, unix_s=unix_s)
+
+
+def test_an_answer_that_is_overdue_is_told() -> None:
+    watch = watching(at(1_000, 86_399), PartAsked(events.CLUSTER, 4_000))
+    watch.tick(6_000, 5_000)
+    assert found(watch, 6_000) == []
+    assert broker_state(watch.known, 0) == "live"
+    watch.tick(6_001, 5_000)
+    one = only(watch, 6_001)
+    assert one.severity is Severity.CRITICAL
+    assert one.what == (
+        f"state unknown since {troubles.clock(86_399)}: no answer for 2 s about metadata"
+    )
+    assert broker_state(watch.known, 0) == "unknown"
+    watch.handle(at(6_500, 86_405))
+    watch.handle(PartAsked(events.CLUSTER, None))
+    assert found(watch, 6_501) == []
+    assert broker_state(watch.known, 0) == "live"
 
 
 def test_no_controller() -> None:
