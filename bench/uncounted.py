@@ -44,10 +44,15 @@ COUNTING: list[tuple[Function, list[str]]] = [
     (
         ClientConnection.filled,
         [
-            "now_s = slot.filled_s = self._clock()",
-            "done.api_counts.answered(done, now_s)",
-            "self._counts.bytes_out += sum(map(len, out))",
+            "now_s = self._clock()",
+            "slot.filled_s = now_s",
+            "slot.api_counts.answered(slot, now_s)",
+            "self._counts.bytes_out += len(out[0]) if len(out) == 1 else sum(map(len, out))",
         ],
+    ),
+    (
+        ClientConnection._take_filled,
+        ["now_s = self._clock()", "done.api_counts.waited(done, done.filled_s, now_s)"],
     ),
     (
         GatewayActor._begin,
