@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement checker bench replicated parallel-bench metrics-cost transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -163,6 +163,9 @@ replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kaf
 
 clients-bench: $(STAMP) ## Python's Kafka clients beside one another, on Apache Kafka and Raylog (needs Java and Maven; an hour or so); ROUNDS=10
 	$(PY) -m bench.client_libraries --rounds $(or $(ROUNDS),10) --write-docs
+
+metrics-cost: $(STAMP) ## the CPU time that metrics add to a request, which must be below 2 %; STARTS=10 processes; half an hour
+	$(PY) -m bench.metrics_cost --starts $(or $(STARTS),10)
 
 parallel-bench: $(STAMP) ## workers that sleep 10 ms a record, on one partition, beside bare threads and tasks
 	$(PY) -m bench.parallel

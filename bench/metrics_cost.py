@@ -9,8 +9,8 @@ pairs, with the interval in which it lies in 95 % of the samples that are drawn 
 and from the pairs of each (bootstrap). `--same` has both sides count: its ratio must be 1, and its
 interval says how exact the others are.
 
-The load is sent from this process by bare sockets, in frames that were made before. The table of
-the counting alone has its time in a loop, without a broker and in a warm cache.
+The load is sent from this process by bare sockets, in frames that were made before. What a Produce
+request counts is timed alone, too: in a loop, without a broker, with everything in the cache.
 """
 
 from __future__ import annotations
@@ -20,24 +20,40 @@ import random
 import statistics
 import subprocess
 import sys
+import time
+import timeit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from bench import report
-from bench.metrics_load import LOADS, Load
-from bench.options import Only
+from bench.metrics_load import LOADS, VALUE_BYTES, Load
+from bench.options import Only, WriteDocs
 from bench.uncounted import COUNTED, CPU, READY, UNCOUNTED
+from raylog.actors.gateway.connection import ClientConnection, Slot
+from raylog.actors.gateway.counts import NOT_COUNTED, GatewayCounts
+from raylog.actors.replica.counts import TopicCounts
+from raylog.wire.api import ApiKey
 
 RATIO_MAX = 1.02
 RESAMPLES = 2_000
 INTERVAL = (0.025, 0.975)
 STOP_TIMEOUT_S = 30.0
+ALONE_TIMES = 2_000
+ALONE_REPEATS = 200
+HEADINGS = (
+    "load",
+    "records a request",
+    "CPU a request, µs",
+    "counting a request, ns",
+    "a record, ns",
+    "ratio",
+    "95 %",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,29 @@ class Figures:
 def _drawn_median(starts: Sequence[Sequence[float]], chance: random.Random) -> float:
     drawn = [chance.choices(start, k=len(start)) for start in chance.choices(starts, k=len(starts))]
     return statistics.median(ratio for start in drawn for ratio in start)
+
+
+def alone_ns() -> float:
+    """What a Produce request of one batch counts, by itself: the best of some loops, in ns."""
+    gateway, topic = GatewayCounts(topics_max=1), TopicCounts()
+    slot = Slot(cast(ClientConnection, None), 0, time.monotonic())  # it is never filled
+    answer = [b"answer"]
+
+    def count() -> None:
+        gateway.bytes_in += VALUE_BYTES
+        slot.begun_s = slot.taken_s
+        slot.left_s = 0.0
+        slot.api_counts = NOT_COUNTED
+        counts = slot.api_counts = gateway.apis[ApiKey.PRODUCE]
+        counts.requests += 1
+        topic.batches_in += 1
+        topic.bytes_in += VALUE_BYTES
+        topic.records_in += 1
+        slot.api_counts.answered(slot, time.monotonic())
+        gateway.bytes_out += len(answer[0]) if len(answer) == 1 else sum(map(len, answer))
+
+    timer = timeit.Timer(count, timer=time.thread_time)
+    return min(timer.repeat(ALONE_REPEATS, ALONE_TIMES)) * 1e9 / ALONE_TIMES
 
 
 class Broker:
@@ -153,14 +192,11 @@ def measured(broker: Broker, load: Load, pairs: int, sides: tuple[str, str]) -> 
     return found[1:]
 
 
-def table_of(found: dict[Load, Figures]) -> Table:
-    """One row for each load."""
-    table = Table(title="CPU time of the broker, with metrics : without")
-    for heading in ("load", "records", "µs/request", "counting", "ns/record", "ratio", "95 %"):
-        table.add_column(heading, justify="left" if heading == "load" else "right")
-    for load, figures in found.items():
-        table.add_row(*cells_of(load, figures))
-    return table
+def table_of(found: dict[Load, Figures]) -> str:
+    """One row for each load, in Markdown."""
+    rows = [list(HEADINGS), ["---"] + ["---:"] * (len(HEADINGS) - 1)]
+    rows += [cells_of(load, figures) for load, figures in found.items()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 def cells_of(load: Load, figures: Figures) -> list[str]:
@@ -183,6 +219,7 @@ def main(
     pairs: Annotated[int, typer.Option(min=1, help="Of each load in each process.")] = 20,
     only: Only = None,
     same: Annotated[bool, typer.Option("--same", help="Count on both sides.")] = False,
+    write_docs: WriteDocs = False,
 ) -> None:
     """Measure and print; fails where metrics cost more than 2 %."""
     loads = [one for one in LOADS if not only or any(word in one.name for word in only)]
@@ -194,8 +231,13 @@ def main(
         with broker_process() as broker:
             for load, figures in found.items():
                 figures.starts.append(measured(broker, load, pairs, sides))
-    Console().print(table_of(found))
-    say.print(report.circumstances(), soft_wrap=True)
+    text = (
+        f"{report.circumstances()}.\n\n{starts} starts of the broker, {pairs} pairs of each load "
+        f"in each. The counting alone takes {alone_ns():,.0f} ns.\n\n{table_of(found)}"
+    )
+    print(text)
+    if write_docs:
+        report.write_section(text, "bench.metrics_cost")
     dear = [load.name for load, figures in found.items() if figures.ratio > RATIO_MAX]
     if dear:
         say.print(f"[red]expected ratios of {RATIO_MAX} at most; more have: {', '.join(dear)}")

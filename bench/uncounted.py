@@ -57,8 +57,7 @@ COUNTING: list[tuple[Function, list[str]]] = [
     (
         GatewayActor._begin,
         [
-            "slot = context.slot",
-            "counts = slot.api_counts = self.counts.apis[context.header.api_key]",
+            "counts = slot.api_counts = self.counts.apis[api_key]",
             "counts.requests += 1",
             "if slot.answer is None:",
             "slot.left_s = self.runtime.clock()",
