@@ -164,7 +164,7 @@ replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kaf
 clients-bench: $(STAMP) ## Python's Kafka clients beside one another, on Apache Kafka and Raylog (needs Java and Maven; an hour or so); ROUNDS=10
 	$(PY) -m bench.client_libraries --rounds $(or $(ROUNDS),10) --write-docs
 
-metrics-cost: $(STAMP) ## the CPU time that metrics add to a request, which must be below 2 %; STARTS=10 processes; half an hour
+metrics-cost: $(STAMP) ## the CPU time that metrics add to a request; fails above 2 %; STARTS=10 brokers; ten minutes
 	$(PY) -m bench.metrics_cost --starts $(or $(STARTS),10)
 
 parallel-bench: $(STAMP) ## workers that sleep 10 ms a record, on one partition, beside bare threads and tasks
