@@ -52,7 +52,8 @@ class Connection:
     def answer(self) -> bytes:
         """The next answer without its length."""
         (length,) = _LENGTH.unpack(self._answers.read(_LENGTH.size))
-        return self._answers.read(length)
+        body: bytes = self._answers.read(length)
+        return body
 
     def ask(self, request: Any, version: int) -> Any:
         """The decoded answer to a request."""
