@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py test
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
-        differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement load-scenarios checker bench replicated parallel-bench transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement load-scenarios checker bench replicated parallel-bench metrics-cost transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -164,28 +164,19 @@ bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and
 replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kafka (needs Java and Maven)
 	$(PY) -m bench.replicated --write-docs
 
-clients-load-scenarios: $(STAMP) ## the shipped load tests on 1 and 3 brokers and on Apache Kafka (needs Java and Maven); SCENARIO=steady for one, LONGEST=1800 for a whole soak
-	$(PY) -m bench.scenarios --longest $(or $(LONGEST),300) $(if $(SCENARIO),--only $(SCENARIO)) $(if $(SYSTEM),--system $(SYSTEM))
-
-bench: $(STAMP) ## Python's Kafka clients beside one another, on Apache Kafka and Raylog (needs Java and Maven; an hour or so); ROUNDS=10
+clients-bench: $(STAMP) ## Python's Kafka clients beside one another, on Apache Kafka and Raylog (needs Java and Maven; an hour or so); ROUNDS=10
 	$(PY) -m bench.client_libraries --rounds $(or $(ROUNDS),10) --write-docs
 
-parallel-load-scenarios: $(STAMP) ## the shipped load tests on 1 and 3 brokers and on Apache Kafka (needs Java and Maven); SCENARIO=steady for one, LONGEST=1800 for a whole soak
-	$(PY) -m bench.scenarios --longest $(or $(LONGEST),300) $(if $(SCENARIO),--only $(SCENARIO)) $(if $(SYSTEM),--system $(SYSTEM))
+metrics-cost: $(STAMP) ## the CPU time that metrics add to a request; fails above 2 %; STARTS=10 brokers; ten minutes
+	$(PY) -m bench.metrics_cost --starts $(or $(STARTS),10)
 
-bench: $(STAMP) ## workers that sleep 10 ms a record, on one partition, beside bare threads and tasks
+parallel-bench: $(STAMP) ## workers that sleep 10 ms a record, on one partition, beside bare threads and tasks
 	$(PY) -m bench.parallel
 
-transactions-load-scenarios: $(STAMP) ## the shipped load tests on 1 and 3 brokers and on Apache Kafka (needs Java and Maven); SCENARIO=steady for one, LONGEST=1800 for a whole soak
-	$(PY) -m bench.scenarios --longest $(or $(LONGEST),300) $(if $(SCENARIO),--only $(SCENARIO)) $(if $(SYSTEM),--system $(SYSTEM))
-
-bench: $(STAMP) ## transactional produce throughput beside Apache Kafka (needs Java and Maven); BROKERS=1 or 3
+transactions-bench: $(STAMP) ## transactional produce throughput beside Apache Kafka (needs Java and Maven); BROKERS=1 or 3
 	$(PY) -m bench.transactions --brokers $(or $(BROKERS),1)
 
-spark-load-scenarios: $(STAMP) ## the shipped load tests on 1 and 3 brokers and on Apache Kafka (needs Java and Maven); SCENARIO=steady for one, LONGEST=1800 for a whole soak
-	$(PY) -m bench.scenarios --longest $(or $(LONGEST),300) $(if $(SCENARIO),--only $(SCENARIO)) $(if $(SYSTEM),--system $(SYSTEM))
-
-bench: $(STAMP) ## Spark's Kafka source and both sinks, on Raylog and Apache Kafka (needs Java and Maven)
+spark-bench: $(STAMP) ## Spark's Kafka source and both sinks, on Raylog and Apache Kafka (needs Java and Maven)
 	$(PY) -m bench.spark --write-docs
 
 cleaning: $(STAMP) ## three compacted logs of 1 GiB cleaned: rate, memory, and what other clients feel of it

@@ -108,7 +108,7 @@ def _keys(name: str) -> list[str]:
     """The keys of a dotted name as TOML has it, users[0].rate too; none if it is no such name."""
     dotted = re.sub(r"\[(\d+)\]", r".\1", name)
     try:
-        there = tomllib.loads(f"{dotted} = 0")
+        there: Any = tomllib.loads(f"{dotted} = 0")
     except tomllib.TOMLDecodeError:
         return []
     keys = []
@@ -158,7 +158,7 @@ def _lasting(document: dict[str, Any], duration_s: float) -> None:
 
     Members of groups take as long as before to join, so the warm-up is left as it is if it fits.
     """
-    before_s, warmup_s = document["duration_s"], document["warmup_s"]
+    before_s, warmup_s = float(document["duration_s"]), float(document["warmup_s"])
     warm_s = min(warmup_s, WARMUP_SHARE_MAX * duration_s)
     loaded = (duration_s - warm_s) / (before_s - warmup_s)
 

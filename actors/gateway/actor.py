@@ -262,11 +262,12 @@ class GatewayActor:
 
     def _begin(self, context: RequestContext, message: object) -> None:
         """Start a request's handler."""
-        slot = context.slot
-        counts = slot.api_counts = self.counts.apis[context.header.api_key]
+        slot, api_key = context.slot, context.header.api_key
+        assert isinstance(api_key, ApiKey), "unknown APIs are not served"
+        counts = slot.api_counts = self.counts.apis[api_key]
         counts.requests += 1
         try:
-            answer = handler_of(ApiKey(context.header.api_key))(context, message)
+            answer = handler_of(api_key)(context, message)
         except AssertionError as broken:
             self.runtime.start(_end_on(broken), str(context))
         except Exception as failure:  # noqa: BLE001 - logged there; other clients go on

@@ -71,7 +71,7 @@ class Slot:
         self.left_s = 0.0
         """When the handler was left without an answer, which comes later; 0: it was not."""
         self.filled_s: float
-        """When the answer was there."""
+        """When the answer was there, if it waits for earlier ones."""
         self.api_counts = NOT_COUNTED
         """Where its times are counted, from the moment when its handler begins."""
         self.size = size
@@ -355,32 +355,31 @@ class ClientConnection(asyncio.BufferedProtocol):
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
-        now_s = slot.filled_s = self._clock()
+        now_s = self._clock()
         if slot.is_begun:
             self._settled(slot)
         if not slot.counts:
             self._waiting -= 1
             slot.counts = True
             self._memory.held += slot.size
+        assert slot.answer is not None
         if not slots or slots[0] is not slot or self._transport is None:
-            assert slot.answer is not None
+            slot.filled_s = now_s
             self.resize(slot, owned_bytes(slot.answer) if slots else 0)
             if self._paused:
                 self._regulate()
             return
-        out: list[Buffer] = []
-        freed = 0
-        while slots and slots[0].answer is not None:
-            done = slots.popleft()
-            assert done.answer is not None
-            freed += done.size
-            done.size = 0
-            out.extend(done.answer)
-            done.api_counts.answered(done, now_s)
+        slots.popleft()
+        out = slot.answer
+        freed, slot.size = slot.size, 0
+        slot.api_counts.answered(slot, now_s)
+        if slots and slots[0].answer is not None:
+            out = [*out]
+            freed += self._take_filled(out)
         self._pending_bytes -= freed
         if out and not self._transport.is_closing():
             self._transport.writelines(out)
-            self._counts.bytes_out += sum(map(len, out))
+            self._counts.bytes_out += len(out[0]) if len(out) == 1 else sum(map(len, out))
             if self._unsent:
                 self._leaves_unread(out)
         if self._finished and not slots:
@@ -388,6 +387,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._memory.free(freed)
         if self._paused:
             self._regulate()
+
+    def _take_filled(self, out: list[Buffer]) -> int:
+        """Take the next answers, which waited for the one before; the memory that they held."""
+        slots = self._slots
+        now_s = self._clock()
+        freed = 0
+        while slots and (answer := slots[0].answer) is not None:
+            done = slots.popleft()
+            freed += done.size
+            done.size = 0
+            out.extend(answer)
+            done.api_counts.waited(done, done.filled_s, now_s)
+        return freed
 
     # ---- what the client does not read ----------------------------------------------------
 

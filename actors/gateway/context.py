@@ -145,7 +145,8 @@ class RequestContext:
 
     def _encoded(self, response: Any, version: int) -> list[Buffer]:
         header = self.header
-        return encode_response(ApiKey(header.api_key), version, header.correlation_id, response)
+        assert isinstance(header.api_key, ApiKey), "unknown APIs are not served"
+        return encode_response(header.api_key, version, header.correlation_id, response)
 
     async def _reply_aside(self, response: Any, version: int) -> None:
         """Answer with what takes long to encode."""

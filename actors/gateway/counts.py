@@ -15,36 +15,46 @@ if TYPE_CHECKING:
     from raylog.actors.gateway.connection import Slot
 
 _BOUNDS = families.REQUEST_SECONDS.bounds
+_QUICK_S = _BOUNDS[0]
 
 
 class ApiCounts:
     """The requests of one API.
 
-    What most requests do not wait for is counted only where one did: the others are as many as
-    have been answered beside them.
+    Most requests are answered by their handler and leave at once: all of their time is `local`, so
+    they are counted once. Of the others each stage is counted in which they waited.
     """
 
-    __slots__ = ("_local", "_queue", "_remote", "_send", "_whole", "requests")
+    __slots__ = ("_at_once", "_local", "_queue", "_remote", "_send", "_whole", "requests")
 
     def __init__(self) -> None:
         self.requests = 0
+        self._at_once = Histogram(_BOUNDS)
+        """Of requests that waited for nothing."""
         self._whole = Histogram(_BOUNDS)
-        self._queue = Histogram(_BOUNDS)
+        """Of the others."""
         self._local = Histogram(_BOUNDS)
+        """A stage of these; so are the next three, which are counted only where they took time."""
+        self._queue = Histogram(_BOUNDS)
         self._remote = Histogram(_BOUNDS)
         self._send = Histogram(_BOUNDS)
 
     def answered(self, slot: Slot, now_s: float) -> None:
-        """Count the times of a request whose answer leaves."""
-        begun_s, left_s, filled_s = slot.begun_s, slot.left_s, slot.filled_s
-        whole = self._whole  # `Histogram.observe` twice, in line: every request comes here
-        took_s = now_s - slot.taken_s
-        whole.counts[bisect_left(_BOUNDS, took_s)] += 1
-        whole.total += took_s
-        local = self._local
-        took_s = (left_s or filled_s) - begun_s
-        local.counts[bisect_left(_BOUNDS, took_s)] += 1
-        local.total += took_s
+        """Count the time of a request whose answer leaves as soon as it is there."""
+        taken_s = slot.taken_s
+        if slot.left_s or slot.begun_s != taken_s:
+            self.waited(slot, now_s, now_s)
+            return
+        took_s = now_s - taken_s
+        # Every request comes here, and most are quick: `Histogram.observe` in line.
+        self._at_once.counts[bisect_left(_BOUNDS, took_s) if took_s > _QUICK_S else 0] += 1
+        self._at_once.total += took_s
+
+    def waited(self, slot: Slot, filled_s: float, now_s: float) -> None:
+        """Count the times of a request whose answer was there at `filled_s`, and leaves now."""
+        begun_s, left_s = slot.begun_s, slot.left_s
+        self._whole.observe(now_s - slot.taken_s)
+        self._local.observe((left_s or filled_s) - begun_s)
         if left_s:
             self._remote.observe(filled_s - left_s)
         if begun_s != slot.taken_s:
@@ -55,11 +65,12 @@ class ApiCounts:
     def sample(self, samples: Samples, api: str) -> None:
         """Tell all of it."""
         samples.add(families.REQUESTS, self.requests, api)
-        samples.histogram(families.REQUEST_SECONDS, self._whole, api)
-        count = sum(self._whole.counts)
+        whole = _sum(self._at_once, self._whole)
+        samples.histogram(families.REQUEST_SECONDS, whole, api)
+        count = sum(whole.counts)
         for stage, counted in (
             ("queue", self._queue),
-            ("local", self._local),
+            ("local", _sum(self._at_once, self._local)),
             ("remote", self._remote),
             ("send", self._send),
         ):
@@ -76,6 +87,14 @@ def _with_others(counted: Histogram, count: int) -> Histogram:
     made.total = counted.total
     made.counts = [*counted.counts]
     made.counts[0] += count - sum(made.counts)
+    return made
+
+
+def _sum(one: Histogram, other: Histogram) -> Histogram:
+    """The values of both."""
+    made = Histogram(one.bounds)
+    made.total = one.total + other.total
+    made.counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
     return made
 
 

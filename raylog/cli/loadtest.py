@@ -241,8 +241,8 @@ def diff(
     if as_json:
         print_json(asdict(found))
     else:
-        names = [f"{path}: {target_name(one)}" for path, one in ((first, a), (second, b))]
-        print_comparison(compared(*names, [found]))
+        name_a, name_b = f"{first}: {target_name(a)}", f"{second}: {target_name(b)}"
+        print_comparison(compared(name_a, name_b, [found]))
 
 
 def _check_processes(processes: int, on_ray: int) -> None:

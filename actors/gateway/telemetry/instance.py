@@ -57,8 +57,8 @@ class ClientInstance:
         self.subscriptions = subscriptions
         """Of which `asked` was made."""
         self.asked = asked
-        self._asked_ms = _NEVER_MS if other is None else other._asked_ms
-        self._pushed_ms = _NEVER_MS if other is None else other._pushed_ms
+        self._asked_ms: float = _NEVER_MS if other is None else other._asked_ms
+        self._pushed_ms: float = _NEVER_MS if other is None else other._pushed_ms
         self._may_ask_again = False
         self._terminating = False
 

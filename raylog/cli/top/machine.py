@@ -126,10 +126,8 @@ class Watch:
                 self._about_transactions(event)
             case QuorumSeen() | DisksSeen() | MinIsrSeen() | MetricsSeen():
                 self._about_brokers(event)
-            case PartAsked(part, None):
-                self.known.asking.pop(part, None)
-            case PartAsked(part, at_ms):
-                self.known.asking[part] = at_ms
+            case PartAsked():
+                self._about_asking(event)
             case PartFailed():
                 first = self.known.failing.get(event.part, event)
                 self.known.failing[event.part] = replace(event, at_ms=first.at_ms)
@@ -140,6 +138,12 @@ class Watch:
         """Time passes; metadata older than `patience_ms` is overdue."""
         at_ms = self.known.at_ms
         self.known.is_overdue = at_ms is not None and now_ms - at_ms > patience_ms
+
+    def _about_asking(self, event: PartAsked) -> None:
+        if event.at_ms is None:
+            self.known.asking.pop(event.part, None)
+        else:
+            self.known.asking[event.part] = event.at_ms
 
     def _about_partitions(self, event: ClusterSeen | EndsSeen) -> None:
         known = self.known

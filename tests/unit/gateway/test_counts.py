@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from raylog.actors.gateway import context, counts
-from raylog.actors.metrics.counts import OTHERS
+from raylog.actors.gateway.connection import ClientConnection, Slot
+from raylog.actors.metrics.counts import OTHERS, Histogram
 from raylog.actors.metrics.families import gateway as families
 from raylog.actors.metrics.family import Family
+from raylog.actors.metrics.samples import Samples
 from raylog.actors.replica.api import PRODUCE
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import InvalidTimestamp
@@ -52,6 +54,12 @@ async def told(world: World) -> Told:
     return Told({(name, labels): value for name, labels, value in metrics.samples})
 
 
+def sampled(counted: counts.ApiCounts) -> Told:
+    samples = Samples()
+    counted.sample(samples, "Fetch")
+    return Told({(name, labels): value for name, labels, value in samples.taken})
+
+
 def test_the_time_of_a_request_is_told_by_stage() -> None:
     async def scenario(world: World) -> None:
         await world.topic("t")
@@ -82,6 +90,42 @@ def test_the_time_of_a_request_is_told_by_stage() -> None:
         assert found[families.IN_FLIGHT,] == 0
 
     run(scenario)
+
+
+@pytest.mark.parametrize("took_s", [0.0, 0.000_5, 0.000_6, 0.001, 0.7, 100.0])
+def test_the_time_of_a_request_that_waited_for_nothing_is_local(took_s: float) -> None:
+    slot = Slot(cast(ClientConnection, None), 0, 0.0)
+    counted, observed = counts.ApiCounts(), Histogram(families.REQUEST_SECONDS.bounds)
+    counted.answered(slot, took_s)
+    observed.observe(took_s)
+    found = sampled(counted)
+    expected = (took_s, *observed.counts)
+    assert found[families.REQUEST_SECONDS, "Fetch"] == expected
+    assert found[families.STAGE_SECONDS, "Fetch", "local"] == expected
+    assert found.seconds("Fetch") == {"queue": 0, "local": took_s, "remote": 0, "send": 0}
+    assert found.count("Fetch") == 1
+
+
+def test_each_stage_has_the_time_that_a_request_waited_in_it() -> None:
+    """It was decoded in 1 s, handled in 2 s and answered in 4 s, and left 8 s later."""
+    slot = Slot(cast(ClientConnection, None), 0, 100.0)
+    slot.begun_s, slot.left_s = 101.0, 103.0
+    counted = counts.ApiCounts()
+    counted.waited(slot, 107.0, 115.0)
+    found = sampled(counted)
+    assert found.seconds("Fetch") == {"queue": 1.0, "local": 2.0, "remote": 4.0, "send": 8.0}
+    assert found[families.REQUEST_SECONDS, "Fetch"][0] == 15.0
+    assert found.count("Fetch") == 1
+
+
+def test_a_large_request_that_its_handler_answers_has_waited_for_its_turn_alone() -> None:
+    slot = Slot(cast(ClientConnection, None), 0, 100.0)
+    slot.begun_s = 101.0
+    counted = counts.ApiCounts()
+    counted.answered(slot, 103.0)
+    found = sampled(counted)
+    assert found.seconds("Fetch") == {"queue": 1.0, "local": 2.0, "remote": 0, "send": 0}
+    assert found.count("Fetch") == 1
 
 
 def test_a_request_that_gets_no_answer_is_counted_and_one_whose_client_is_gone_is_not_timed() -> (

@@ -152,7 +152,8 @@ def test_changes_are_summed_up_and_other_numbers_replaced() -> None:
 def test_long_texts_are_cut_before_they_are_kept() -> None:
     kept = ReceivedMetrics()
     many = {f"name-{number}": "v" * 200 for number in range(5_000)}
-    kept.take(NO_ID, "c" * 30_000, [point("n", 1, **many), point("n", 2, **many, z="1")], 0, 1_000)
+    pushed = [Point("n", 1, False, many, {}), Point("n", 2, False, {**many, "z": "1"}, {})]
+    kept.take(NO_ID, "c" * 30_000, pushed, 0, 1_000)
     first, second = kept.series()
     assert max(map(len, (*first[:4], *second[:4]))) <= LABEL_CHARACTERS_MAX
     assert first.attributes != second.attributes

@@ -38,7 +38,7 @@ def _calm(_: int) -> Second:
 
 def _run(*operations: Operation, **changed: Any) -> Result:
     """Members join within the first second; 5 s are warm-up, and a broker is killed at 10 s."""
-    found = {"operations": [*operations, load_results.joins()], "marks": [FAULT]}
+    found: dict[str, Any] = {"operations": [*operations, load_results.joins()], "marks": [FAULT]}
     return load_results.result(SECONDS, stall=None, **(found | changed))
 
 

@@ -203,24 +203,34 @@ def test_pause_interval_help_and_quit(of: Of) -> None:
     assert drive(of, steps).return_value is None
 
 
+def is_reading(app: TopApp) -> bool:
+    """Whether a text is over the tables."""
+    return isinstance(app.screen, Reading)
+
+
+def reading(app: TopApp) -> str:
+    """The text that is over the tables."""
+    assert isinstance(app.screen, Reading)
+    return app.screen.text
+
+
 @pytest.mark.usefixtures("asks_nobody")
 def test_keys_over_a_text_go_to_a_table_or_to_the_help(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
         await show(app, pilot, WELL)
         await pilot.press("enter")
         await pilot.pause()
-        assert isinstance(app.screen, Reading)
+        assert is_reading(app)
         await pilot.press("question_mark")
         await pilot.pause()
-        assert isinstance(app.screen, Reading)
-        assert "1 to 6, Tab" in app.screen.text
+        assert "1 to 6, Tab" in reading(app)
         await pilot.press("3")
         await pilot.pause()
-        assert not isinstance(app.screen, Reading)
+        assert not is_reading(app)
         assert text(app, "note") == "2 of 2 topics"
         await pilot.press("question_mark", "question_mark")
         await pilot.pause()
-        assert not isinstance(app.screen, Reading)
+        assert not is_reading(app)
 
     drive(of, steps)
 
