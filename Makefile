@@ -12,9 +12,15 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
-BOTH_CORES := -n 2 --dist loadfile
+# Three workers, because a third of the time of unit tests is waiting; four for tests that mostly wait.
+# Files stay whole where tests share what they computed, or a cluster that takes long to start.
+COMPUTING := -n 3 --dist loadfile
+CLUSTERS := -n 4 --dist loadfile
+WAITING := -n 4 --dist worksteal
+PROPERTY_TESTS := tests/property tests/fuzz tests/golden tests/compat
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py tests/cluster/test_parallel_nodes.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
+CLUSTER_TESTS := tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
         differential peers malformed deploy spark spark-peers spark-copying loadtest loadtest-agreement load-scenarios checker bench replicated parallel-bench metrics-cost transactions-bench clients-bench copying client-kills load-faults groups-load spark-bench cleaning micro golden site lock clean install
@@ -40,9 +46,13 @@ demo: $(STAMP) ## flights through Spark, exactly once, under kills, beside panda
 demo-clients: $(STAMP) ## the same flights through two Kafka clients; no Java
 	$(PY) -m raylog.demo clients
 
-test: check unit property sim cluster conformance differential ## everything that must pass; within 20 minutes
+test: check ## everything that must pass; within 20 minutes
+	$(PYTEST) $(COMPUTING) tests/unit $(PROPERTY_TESTS) tests/sim
+	$(PYTEST) $(CLUSTERS) $(CLUSTER_TESTS)
+	$(PYTEST) $(WAITING) tests/conformance tests/differential
 
-check: lint types layers ## style, types, layers
+check: $(STAMP) ## style, types, layers
+	@$(MAKE) --no-print-directory --output-sync -j 2 types lint layers
 
 fmt: $(STAMP) ## format the code
 	$(VENV)/bin/ruff format .
@@ -53,23 +63,22 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff check .
 
 types: $(STAMP)
-	$(VENV)/bin/mypy -p raylog
-	$(VENV)/bin/mypy tests bench
+	$(VENV)/bin/mypy -p raylog -p tests -p bench
 
 layers: $(STAMP)
 	$(VENV)/bin/lint-imports
 
 unit: $(STAMP) ## machines, codecs, storage: no Ray
-	$(PYTEST) $(BOTH_CORES) tests/unit
+	$(PYTEST) $(COMPUTING) tests/unit
 
 property: $(STAMP) ## Hypothesis; a slice of the fuzzer; golden frames; directories of earlier commits
-	$(PYTEST) $(BOTH_CORES) tests/property tests/fuzz tests/golden tests/compat
+	$(PYTEST) $(COMPUTING) $(PROPERTY_TESTS)
 
 explore: $(STAMP) ## property tests with new examples for SECONDS=170; failures are printed and kept in .cache/explored
 	$(PY) -m tests.explore --seconds $(or $(SECONDS),170) $(if $(KEEP),--keep $(KEEP))
 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one, KIND=transactions SEED=7 for one of another kind
-	KIND=$(KIND) SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
+	KIND=$(KIND) SEED=$(SEED) $(PYTEST) $(COMPUTING) tests/sim
 
 sim-planted: $(STAMP) ## every planted mistake must be found; prints its seed and writes it into the docs; an hour or so
 	PLANTED=all $(PYTEST) tests/sim/test_planted.py -v
@@ -81,7 +90,7 @@ mutants: $(STAMP) ## COUNT=20 small mistakes drawn from SEED=1, and the test tha
 	$(PY) -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),20) $(if $(LIST),--list) $(if $(STAGES),--stages $(STAGES))
 
 cluster: $(STAMP) ## actors on a local Ray
-	$(PYTEST) $(BOTH_CORES) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
+	$(PYTEST) $(CLUSTERS) $(CLUSTER_TESTS)
 
 groups: $(STAMP) ## groups of real clients that come, go, die; the coordinator killed 40 times
 	$(PYTEST) $(GROUPS_TESTS)
@@ -90,7 +99,7 @@ groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache K
 	$(PY) -m bench.groups
 
 differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
-	$(PYTEST) $(BOTH_CORES) tests/differential
+	$(PYTEST) $(WAITING) tests/differential
 
 peers: $(STAMP) ## whether a live Apache Kafka still answers so (needs Java and Maven; on an idle machine)
 	$(PYTEST) tests/peers
@@ -130,7 +139,7 @@ scale-connections: $(STAMP) ## 500 busy connections beside 10,000 idle ones, on 
 	$(PY) -m bench.connections
 
 conformance: $(STAMP) ## foreign clients against the embedded broker
-	$(PYTEST) $(BOTH_CORES) tests/conformance
+	$(PYTEST) $(WAITING) tests/conformance
 
 spark: $(STAMP) ## the Spark source and the exactly-once sink (needs Java 17; minutes, so not in make test)
 	$(PYTEST) tests/spark
