@@ -45,7 +45,9 @@ class Usage:
 def usage(mark: str) -> Usage:
     """Sum over the marked processes: CPU seconds since their start, proportional memory."""
     pids = marked_processes(mark)
-    return Usage(len(pids), sum(map(cpu_of, pids)), sum(map(_pss_bytes, pids)))
+    return Usage(
+        len(pids), sum(map(cpu_of, pids)), sum(_rollup_bytes(pid, b"Pss:") for pid in pids)
+    )
 
 
 def cpu_seconds(mark: str) -> float:
@@ -76,6 +78,15 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def anonymous_bytes(mark: str) -> int:
+    """Memory of the marked processes without the pages of files, which the kernel may drop.
+
+    A shared page counts in proportion. Logs that are read are mapped, so with them memory grows as
+    logs do.
+    """
+    return sum(_rollup_bytes(pid, b"Pss_Anon:") for pid in marked_processes(mark))
+
+
 def open_files(mark: str) -> int:
     """File descriptors that the marked processes have open."""
     return sum(_open_files(pid) for pid in marked_processes(mark))
@@ -88,9 +99,9 @@ def _open_files(pid: int) -> int:
         return 0
 
 
-def _pss_bytes(pid: int) -> int:
+def _rollup_bytes(pid: int, field: bytes) -> int:
     for line in _read(_PROC / str(pid) / "smaps_rollup").splitlines():
-        if line.startswith(b"Pss:"):
+        if line.startswith(field):
             return int(line.split()[1]) * 1024
     return 0
 

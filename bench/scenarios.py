@@ -26,7 +26,7 @@ from rich.console import Console
 from bench import report
 from bench.__main__ import end_on_termination
 from bench.jars import MissingToolError, ToolFailedError
-from bench.measure import open_files, usage
+from bench.measure import anonymous_bytes, open_files
 from bench.options import WriteDocs
 from bench.peers import ApacheKafka, Peer, PeerError, Raylog, Source
 from raylog.loadtest.report.series import by_frequency, totals
@@ -54,7 +54,8 @@ class Look:
     """What the brokers of a system held at a time."""
 
     at_s: float
-    pss_bytes: int
+    memory_bytes: int
+    """Without pages of files."""
     files: int
 
 
@@ -83,7 +84,8 @@ def growth(looks: Sequence[Look]) -> tuple[float, float] | None:
         return None
     first, last = settled[:third], settled[-third:]
     return (
-        median(look.pss_bytes for look in last) / median(look.pss_bytes for look in first) - 1,
+        median(look.memory_bytes for look in last) / median(look.memory_bytes for look in first)
+        - 1,
         median(look.files for look in last) / median(look.files for look in first) - 1,
     )
 
@@ -96,7 +98,7 @@ def _watched(peer: Peer) -> Iterator[list[Look]]:
 
     def look() -> None:
         while not is_over.wait(LOOK_S):
-            at_s, held = monotonic() - began, usage(peer.mark).pss_bytes
+            at_s, held = monotonic() - began, anonymous_bytes(peer.mark)
             looks.append(Look(at_s, held, open_files(peer.mark)))
 
     thread = threading.Thread(target=look, name="looks")

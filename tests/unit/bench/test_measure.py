@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench.measure import (
+    anonymous_bytes,
     cpu_seconds,
     environment,
     marked_processes,
@@ -46,6 +47,7 @@ def test_a_marked_process_is_found_wherever_it_is(marked: tuple[str, int]) -> No
     assert found.processes == 1
     assert 0 < found.cpu_s < 60
     assert open_files(mark) >= 3, "its standard streams"
+    assert 0 < anonymous_bytes(mark) < found.pss_bytes
     assert 1 << 20 < found.pss_bytes < 1 << 30
 
 
