@@ -181,7 +181,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Read one address; an IPv6 host stands in brackets."""
+    """Read one address; an IPv6 host may stand in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)

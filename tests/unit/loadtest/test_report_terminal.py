@@ -19,7 +19,7 @@ def test_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     text = _printed(capsys)
     lines = [line.strip() for line in text.splitlines()]
     assert lines[:3] == [
-        "broker-loss at Raylog 0.1.0, 3 brokers, 2 min",
+        "broker-loss at Raylog 0.1.0 at 127.0.0.1:9092, 3 brokers, 2 min",
         "FAILED",
         "3 records lost: acknowledged, and not in the log",
     ]

@@ -128,7 +128,7 @@ def only(found: list[Finding]) -> Finding:
 def test_bootstrap_servers_of_which_one_answers() -> None:
     well, bad = addresses.check_bootstrap([FAR, REFUSED])
     assert (well.status, well.found) == (Status.OK, "answers in 3 ms (10.0.0.5)")
-    assert (bad.status, bad.found) == (Status.WARNING, "refused")
+    assert (bad.status, bad.found) == (Status.WARNING, "the connection is refused")
     assert "ss -ltnp" in bad.do
     assert only(addresses.check_bootstrap([REFUSED])).status is Status.FAILURE
 
@@ -158,7 +158,7 @@ def test_a_slow_broker() -> None:
             Status.FAILURE,
             "fails at its name: unknown",
         ),
-        (FAR, REFUSED, Status.FAILURE, "fails from here: refused"),
+        (FAR, REFUSED, Status.FAILURE, "fails from here: the connection is refused"),
         (
             FAR,
             replace(REFUSED, kind=addresses.TLS, why="expired"),

@@ -16,6 +16,7 @@ from raylog.cli.top.scraping import Scraper, quantile_ms, read
 from raylog.testing import EmbeddedBroker
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -147,7 +148,12 @@ def test_metrics_beside_a_cluster() -> None:
 def test_an_address_that_a_broker_tells_is_dropped_if_it_does_not_answer_here() -> None:
     def described(_: int, request: object) -> DescribeConfigsResponse:
         entry = DescribeConfigsResourceResult(name="health.listener", value=f"127.0.0.1:{port}")
-        return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=[entry])])
+        assert isinstance(request, DescribeConfigsRequest)
+        (asked,) = request.resources
+        result = DescribeConfigsResult(
+            resource_type=asked.resource_type, resource_name=asked.resource_name, configs=[entry]
+        )
+        return DescribeConfigsResponse(results=[result])
 
     async def run() -> list[dict[int, BrokerMetrics]]:
         scraper, core = Scraper([]), core_of(fake)

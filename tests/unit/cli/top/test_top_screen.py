@@ -255,7 +255,7 @@ def test_what_is_asked_stands_there_before_the_first_answer(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
         await show(app, pilot, PartAsked(CLUSTER, now_ms() - 4_000))
         told = text(app, "summary")
-        assert told.startswith(f"asking {of.bootstrap}: no answer for 4 s about metadata")
+        assert re.match(rf"asking {of.bootstrap}: no answer for \d+ s about metadata", told)
 
     drive(of, steps)
 
