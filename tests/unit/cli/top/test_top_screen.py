@@ -1,6 +1,7 @@
 """The terminal of `raylog top`, driven by textual's pilot, at addresses where nobody listens."""
 
 import asyncio
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
