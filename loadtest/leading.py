@@ -45,8 +45,8 @@ from raylog.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 LOOK_S = 0.2
 """How soon it is seen that the run is to end."""
-LEAD_S = 0.3
-"""From the message that begins a run to its start."""
+LEAD_S = 0.8
+"""From the message that begins a run to its start: users look for it every `LOOK_S` of theirs."""
 PREPARED_S = 10.0
 """How long workers may take to say their time."""
 _US_PER_S = 1_000_000
@@ -294,17 +294,22 @@ class Leader:
     def _end(self) -> None:
         """Have users ask for nothing more; Locust is about to stop them."""
         if self.started_us is not None and not self.over.is_set():
-            self._send(messages.FACTOR, {"factor": 0.0})
+            self.ended_s = min(self.at_s, self.job.scenario.duration_s)
+            self._set_load(self.ended_s, 0.0)
         self.over.set()
-        self.ended_s = self.ended_s or min(self.at_s, self.job.scenario.duration_s)
         if self._measuring is not None:
             self._measuring.kill(block=False)
             self._measuring = None
 
+    def _set_load(self, from_s: float, factor: float) -> None:
+        assert self.started_us is not None, "the run has begun"
+        at_us = self.started_us + round(from_s * _US_PER_S)
+        self._send(messages.FACTOR, {"at_us": at_us, "factor": factor})
+
     def _carry_out(self, effect: Effect, at_s: float) -> list[Effect]:
         match effect:
             case SetLoad(factor):
-                self._send(messages.FACTOR, {"factor": factor})
+                self._set_load(at_s, factor)
             case Strike(fault):
                 self._striking.append((at_s, fault))
                 self._outlet.tell(StrikeDue(fault=fault))

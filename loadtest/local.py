@@ -8,6 +8,7 @@ from raylog.loadtest.clock import Clock
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.generator import GeneratorWatch
 from raylog.loadtest.ledger import Ledger
+from raylog.loadtest.pacing import Load
 from raylog.loadtest.recorder import Recorder
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Generator
@@ -20,8 +21,8 @@ SENDERS_PER_WORKER = 1 << 20
 class Local:
     """The part of a run that happens in one process.
 
-    The runner sets `factor` as the shape says, `clock.offset_us` and `clock_uncertainty_us` before
-    users start, and `started_us`. Once a second it calls `generator.sample`, and takes what came
+    The runner sets `clock.offset_us` and `clock_uncertainty_us` before users start, then
+    `started_us`, and changes `load` as the shape says. Once a second it calls `generator.sample`, and takes what came
     since from `recorder`, `ledger` and `findings`.
     """
 
@@ -42,8 +43,8 @@ class Local:
         self.worker = worker
         self.workers = workers
         self.security = dict(security or {})
-        self.factor = 1.0
-        """By which the rates of all users are multiplied; 0 pauses them."""
+        self.load = Load()
+        """What is due of the rates of all users."""
         self.clock = Clock()
         self.clock_uncertainty_us = 0
         self.recorder = Recorder(self.clock.now_us, self.clock.now_us())
