@@ -19,6 +19,7 @@ from raylog.loadtest.shapes import UNJUDGED
 from raylog.loadtest.verdicts import judge
 from raylog.wire.errors import KafkaError
 
+NOTHING_WRITTEN = "no record was acknowledged in the whole run"
 _OURS = "gateway.actors"
 """A setting that brokers of Raylog have, and no others."""
 
@@ -30,6 +31,8 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
+    elif failure is None and leader.nothing_written:
+        failure = NOTHING_WRITTEN
     return Result(
         run=job.run,
         started=leader.started_at,

@@ -120,9 +120,10 @@ class Leader:
         self._exchanges: dict[str, list[Exchange]] = {}
         self._offsets: dict[str, Offset] = {}
         self._measuring: gevent.Greenlet | None = None
-        self._writing_rate = sum(
-            one.rate for one in job.scenario.users if one.kind in ("producer", "transactional")
-        )
+        self._writing = [
+            one for one in job.scenario.users if one.kind in ("producer", "transactional")
+        ]
+        self._writing_rate = sum(one.rate for one in self._writing)
 
     def attach(self) -> None:
         """Have Locust follow this run. The runner is there by now."""
@@ -398,7 +399,16 @@ class Leader:
             acknowledged=self.gathered.counted(PRODUCE, first, end)[0],
             meant=self._writing_rate * self.course.meant(first, end),
             lag_records=self.lag(),
+            writers=sum(one.count for one in self._writing),
         )
+
+    @property
+    def nothing_written(self) -> bool:
+        """Whether records were to be sent, and none was acknowledged in the whole run."""
+        meant = self._writing_rate * self.course.meant(0, self.ended_s)
+        produce = self.gathered.operations().get(PRODUCE)
+        intervals = [] if produce is None else produce.intervals
+        return meant > 0 and not any(one.requests for one in intervals)
 
     def progress(self, at_s: float) -> Progress:
         """How the last seconds were."""

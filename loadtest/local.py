@@ -22,8 +22,8 @@ class Local:
     """The part of a run that happens in one process.
 
     The runner sets `clock.offset_us` and `clock_uncertainty_us` before users start, then
-    `started_us`, and changes `load` as the shape says. Once a second it calls `generator.sample`, and takes what came
-    since from `recorder`, `ledger` and `findings`.
+    `started_us`, and changes `load` as the shape says. Once a second it calls `generator.sample`,
+    and takes what came since from `recorder`, `ledger` and `findings`.
     """
 
     def __init__(

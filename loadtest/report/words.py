@@ -9,6 +9,7 @@ from raylog.loadtest.report.aftermath import aftermaths
 from raylog.loadtest.report.latencies import merged, percentiles_ms
 from raylog.loadtest.results import Finding, Generator, Result, Verdict
 from raylog.loadtest.scenario import Threshold
+from raylog.loadtest.verdicts import FAILED_MS
 
 FINDINGS = {
     "lost": "acknowledged, and not in the log",
@@ -81,7 +82,7 @@ def found_text(verdict: Verdict) -> str:
     if found is None:
         return "nothing was measured"
     if threshold.max_ms is not None:
-        return f"{number(found)} ms"
+        return "a failed request" if found >= FAILED_MS else f"{number(found)} ms"
     if threshold.lag_records is not None:
         return f"{found:,.0f} records"
     return share(found)
