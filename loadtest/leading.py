@@ -375,6 +375,7 @@ class Leader:
             findings_json.validate_json(report["findings"]),
             None if generator is None else Generator.model_validate_json(generator),
         )
+        self.gathered.reach(report["reached"])
         if report["is_last"]:
             self._done.add(msg.node_id)
 

@@ -9,6 +9,7 @@ from raylog.loadtest.findings import Findings
 from raylog.loadtest.generator import GeneratorWatch
 from raylog.loadtest.ledger import Ledger
 from raylog.loadtest.pacing import Load
+from raylog.loadtest.receiving import Position
 from raylog.loadtest.recorder import Recorder
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Generator
@@ -51,6 +52,10 @@ class Local:
         self.ledger = Ledger()
         self.findings = Findings()
         """Wrong answers that users of this process saw."""
+        self.reached: dict[Position, int] = {}
+        """By reader and partition, the end of what was read."""
+        self.longest_us: dict[str, int] = {}
+        """By operation that lasts, the longest that was finished."""
         self.generator = GeneratorWatch(worker)
         self._senders = 0
         self._seats: dict[int, set[int]] = {}

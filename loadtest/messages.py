@@ -10,7 +10,7 @@
 | FACTOR | all workers | `factor`, the share of the rates from `at_us` on, by the leader's clock |
 | HURRY | all workers | `stop_s`, which users get to end |
 | STOP | all workers | nothing: stop users, and report the last |
-| REPORT | the leader | what happened since the last report: JSON of results, and a ledger |
+| REPORT | the leader | what happened since the last report; the last has `reached`, by reader |
 | TROUBLE | the leader | why a worker cannot do its part |
 """
 
