@@ -16,10 +16,10 @@ from raylog.loadtest.ledger import Fate, merged
 from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
 from raylog.loadtest.scenario import Stairs
 from raylog.loadtest.shapes import UNJUDGED
-from raylog.loadtest.verdicts import judge
+from raylog.loadtest.verdicts import judge, nothing_acknowledged
 from raylog.wire.errors import KafkaError
 
-NOTHING_WRITTEN = "no record was acknowledged in the whole run"
+NOTHING_ACKNOWLEDGED = "no record was acknowledged in the whole run"
 _OURS = "gateway.actors"
 """A setting that brokers of Raylog have, and no others."""
 
@@ -31,8 +31,8 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
-    elif failure is None and leader.nothing_written:
-        failure = NOTHING_WRITTEN
+    elif failure is None and nothing_acknowledged(leader.measured(0.0, leader.ended_s)):
+        failure = NOTHING_ACKNOWLEDGED
     return Result(
         run=job.run,
         started=leader.started_at,

@@ -403,14 +403,6 @@ class Leader:
             writers=sum(one.count for one in self._writing),
         )
 
-    @property
-    def nothing_written(self) -> bool:
-        """Whether records were to be sent, and none was acknowledged in the whole run."""
-        meant = self._writing_rate * self.course.meant(0, self.ended_s)
-        produce = self.gathered.operations().get(PRODUCE)
-        intervals = [] if produce is None else produce.intervals
-        return meant > 0 and not any(one.requests for one in intervals)
-
     def progress(self, at_s: float) -> Progress:
         """How the last seconds were."""
         operation = PRODUCE if self._writing_rate else END_TO_END

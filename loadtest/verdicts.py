@@ -46,6 +46,11 @@ def judge(thresholds: Iterable[Threshold], measured: Measured) -> list[Verdict]:
     return [_verdict(one, measured) for one in thresholds]
 
 
+def nothing_acknowledged(measured: Measured) -> bool:
+    """Whether records were to be sent, and none was acknowledged."""
+    return measured.meant > 0 and measured.acknowledged == 0
+
+
 def step_held(thresholds: Iterable[Threshold], measured: Measured) -> bool:
     """Whether a step of stairs held; records that are not acknowledged by now have failed."""
     if measured.meant > 0 and measured.acknowledged < KEPT_UP * measured.meant:

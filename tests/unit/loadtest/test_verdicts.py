@@ -9,7 +9,7 @@ import pytest
 from raylog.loadtest.histograms import added_up
 from raylog.loadtest.results import Interval, Operation
 from raylog.loadtest.scenario import Threshold
-from raylog.loadtest.verdicts import FAILED_MS, Measured, judge, step_held
+from raylog.loadtest.verdicts import FAILED_MS, Measured, judge, nothing_acknowledged, step_held
 
 
 def second(number: int, latencies_ms: list[int], failures: int = 0) -> Interval:
@@ -96,6 +96,12 @@ def test_a_step_does_not_hold_while_a_few_records_have_no_answer() -> None:
     assert step_held([slow, failing], Measured({"produce": produce}, 1, 960, 964, None, 4)), (
         "four users are off by a part of a record"
     )
+
+
+def test_nothing_was_acknowledged() -> None:
+    assert nothing_acknowledged(Measured({}, 10, 0, 100, None))
+    assert not nothing_acknowledged(Measured({}, 10, 1, 100, None))
+    assert not nothing_acknowledged(Measured({}, 10, 0, 0, None)), "nobody writes"
 
 
 def test_nothing_was_meant() -> None:
