@@ -16,6 +16,7 @@ from raylog.client import EARLIEST, LATEST, Admin, ConsumedRecords, Consumer, To
 from raylog.loadtest.findings import Findings, seen_by_both
 from raylog.loadtest.ledger import read
 from raylog.loadtest.reading import examine
+from raylog.loadtest.receiving import Written
 from raylog.loadtest.reconcile import PartitionAudit
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Audit, Finding
@@ -25,6 +26,7 @@ STALLED_S = 90.0
 
 A transaction whose producer has died is open until it times out, after 60 s by default."""
 _POLL_MS = 500.0
+_US_PER_S = 1_000_000
 _POLL_RECORDS = 20_000
 _SETTLED_AT = 100_000
 """Runs of one partition that are held at most before they are settled."""
@@ -46,6 +48,7 @@ class _Partition:
         """The highest end that the broker has told."""
         self.held = 0
         """Runs that were left at the last settling."""
+        self.written = Written()
 
 
 class RunAudit:
@@ -54,6 +57,8 @@ class RunAudit:
     def __init__(self, settings: Mapping[str, object], run: str, topics: Iterable[str]) -> None:
         """`settings` are those of a client, `topics` the names that they have in this run."""
         self._run_number = run_number(run)
+        self.started_us = 0
+        """The start of the run: seconds are counted from here."""
         self.findings = Findings()
         self._consumer = Consumer(
             {
@@ -125,6 +130,10 @@ class RunAudit:
             findings=seen_by_both(self.findings.result(), seen_by_users),
         )
 
+    def written(self) -> dict[TopicPartition, Written]:
+        """What was read of each partition, by offset."""
+        return {key: of.written for key, of in self._partitions.items()}
+
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
@@ -162,6 +171,7 @@ class RunAudit:
             )
         of.next_offset = max(of.next_offset, group.records[-1].offset + 1)
         of.book.found(offsets, seen.senders, seen.sequences)
+        of.written.add(offsets, (seen.intended_us - self.started_us) // _US_PER_S)
         if of.book.held_runs > of.held + _SETTLED_AT:
             of.book.settle(of.next_offset)
             of.held = of.book.held_runs

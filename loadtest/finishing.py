@@ -15,7 +15,9 @@ from raylog.loadtest.ledger import Fate, merged
 from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
 from raylog.loadtest.scenario import Stairs
 from raylog.loadtest.shapes import UNJUDGED
-from raylog.loadtest.verdicts import judge
+from raylog.loadtest.verdicts import judge, nothing_acknowledged
+
+NOTHING_ACKNOWLEDGED = "no record was acknowledged in the whole run"
 
 
 def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gauge]) -> Result:
@@ -25,6 +27,8 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
+    elif failure is None and nothing_acknowledged(leader.measured(0.0, leader.ended_s)):
+        failure = NOTHING_ACKNOWLEDGED
     return Result(
         run=job.run,
         started=leader.started_at,

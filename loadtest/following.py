@@ -90,7 +90,6 @@ class Follower:
             workers=given["workers"],
             security=given["security"],
         )
-        local.factor = 0.0
         local.recorder.locust = self._environment.stats
         self._local, self._reports = local, 0
         self._began(local)
@@ -98,10 +97,11 @@ class Follower:
     def _begin(self, msg: Message, **_: object) -> None:
         local = self.local
         local.started_us = msg.data["started_us"]
-        self._reporting = gevent.spawn(self._report_on, msg.data["factor"])
+        local.load.change(local.started_us, msg.data["factor"])
+        self._reporting = gevent.spawn(self._report_on)
 
     def _set_factor(self, msg: Message, **_: object) -> None:
-        self.local.factor = msg.data["factor"]
+        self.local.load.change(msg.data["at_us"], msg.data["factor"])
 
     def _hurry(self, msg: Message, **_: object) -> None:
         self._environment.stop_timeout = msg.data["stop_s"]
@@ -112,11 +112,10 @@ class Follower:
 
     # ---- reports -------------------------------------------------------------------------
 
-    def _report_on(self, factor: float) -> None:
-        """Have users begin in time, and report each second."""
+    def _report_on(self) -> None:
+        """Report each second."""
         local = self.local
         gevent.sleep(max(0, local.started_us - local.clock.now_us()) / _US_PER_S)
-        local.factor = factor
         while True:
             gevent.sleep(REPORT_S)
             self.local.generator.sample()
@@ -133,6 +132,7 @@ class Follower:
             "operations": operations_json.dump_json(local.recorder.take()),
             "ledger": local.ledger.take(),
             "findings": findings_json.dump_json(local.findings.take()),
+            "reached": [[*key, end] for key, end in local.reached.items()] if is_last else [],
             "generator": generator,
             "is_last": is_last,
         }

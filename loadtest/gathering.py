@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from raylog.loadtest.error_texts import count_error
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.histograms import added_up
+from raylog.loadtest.receiving import Position
 from raylog.loadtest.results import Finding, Generator, Interval, Operation
 
 _PARTS_MAX = 8
@@ -61,6 +62,8 @@ class Gathered:
     findings: Findings = field(default_factory=Findings)
     generators: dict[int, Generator] = field(default_factory=dict)
     """By worker; the newest that it told."""
+    reached: dict[Position, int] = field(default_factory=dict)
+    """By reader and partition, the end of what was read."""
     _operations: dict[str, _Operation] = field(default_factory=dict)
 
     def add(
@@ -78,6 +81,12 @@ class Gathered:
         self.findings.merge(findings)
         if generator is not None:
             self.generators[generator.worker] = generator
+
+    def reach(self, rows: Iterable[tuple[str, str, int, int]]) -> None:
+        """Add how far readers of one process have read: reader, topic, partition and end."""
+        for reader, topic, partition, end in rows:
+            key = (reader, topic, partition)
+            self.reached[key] = max(self.reached.get(key, 0), end)
 
     def operations(self, first: int = 0, end: int | None = None) -> dict[str, Operation]:
         """Operations by name, with their seconds from `first` to before `end`."""

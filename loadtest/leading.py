@@ -44,8 +44,8 @@ from raylog.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 LOOK_S = 0.2
 """How soon it is seen that the run is to end."""
-LEAD_S = 0.3
-"""From the message that begins a run to its start."""
+LEAD_S = 0.8
+"""From the message that begins a run to its start: users look for it every `LOOK_S` of theirs."""
 PREPARED_S = 10.0
 """How long workers may take to say their time."""
 _US_PER_S = 1_000_000
@@ -119,9 +119,10 @@ class Leader:
         self._exchanges: dict[str, list[Exchange]] = {}
         self._offsets: dict[str, Offset] = {}
         self._measuring: gevent.Greenlet | None = None
-        self._writing_rate = sum(
-            one.rate for one in job.scenario.users if one.kind in ("producer", "transactional")
-        )
+        self._writing = [
+            one for one in job.scenario.users if one.kind in ("producer", "transactional")
+        ]
+        self._writing_rate = sum(one.rate for one in self._writing)
 
     def attach(self) -> None:
         """Have Locust follow this run. The runner is there by now."""
@@ -293,17 +294,22 @@ class Leader:
     def _end(self) -> None:
         """Have users ask for nothing more; Locust is about to stop them."""
         if self.started_us is not None and not self.over.is_set():
-            self._send(messages.FACTOR, {"factor": 0.0})
+            self.ended_s = min(self.at_s, self.job.scenario.duration_s)
+            self._set_load(self.ended_s, 0.0)
         self.over.set()
-        self.ended_s = self.ended_s or min(self.at_s, self.job.scenario.duration_s)
         if self._measuring is not None:
             self._measuring.kill(block=False)
             self._measuring = None
 
+    def _set_load(self, from_s: float, factor: float) -> None:
+        assert self.started_us is not None, "the run has begun"
+        at_us = self.started_us + round(from_s * _US_PER_S)
+        self._send(messages.FACTOR, {"at_us": at_us, "factor": factor})
+
     def _carry_out(self, effect: Effect, at_s: float) -> list[Effect]:
         match effect:
             case SetLoad(factor):
-                self._send(messages.FACTOR, {"factor": factor})
+                self._set_load(at_s, factor)
             case Strike(fault):
                 self._striking.append((at_s, fault))
                 self._outlet.tell(StrikeDue(fault=fault))
@@ -368,6 +374,7 @@ class Leader:
             findings_json.validate_json(report["findings"]),
             None if generator is None else Generator.model_validate_json(generator),
         )
+        self.gathered.reach(report["reached"])
         if report["is_last"]:
             self._done.add(msg.node_id)
 
@@ -392,6 +399,7 @@ class Leader:
             acknowledged=self.gathered.counted(PRODUCE, first, end)[0],
             meant=self._writing_rate * self.course.meant(first, end),
             lag_records=self.lag(),
+            writers=sum(one.count for one in self._writing),
         )
 
     def progress(self, at_s: float) -> Progress:

@@ -9,6 +9,8 @@ from raylog.loadtest.clock import Clock
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.generator import GeneratorWatch
 from raylog.loadtest.ledger import Ledger
+from raylog.loadtest.pacing import Load
+from raylog.loadtest.receiving import Position
 from raylog.loadtest.recorder import Recorder
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Generator
@@ -21,9 +23,9 @@ SENDERS_PER_WORKER = 1 << 20
 class Local:
     """The part of a run that happens in one process.
 
-    The runner sets `factor` as the shape says, `clock.offset_us` and `clock_uncertainty_us` before
-    users start, and `started_us`. Once a second it calls `generator.sample`, and takes what came
-    since from `recorder`, `ledger` and `findings`.
+    The runner sets `clock.offset_us` and `clock_uncertainty_us` before users start, then
+    `started_us`, and changes `load` as the shape says. Once a second it calls `generator.sample`,
+    and takes what came since from `recorder`, `ledger` and `findings`.
     """
 
     def __init__(
@@ -43,8 +45,8 @@ class Local:
         self.worker = worker
         self.workers = workers
         self.security = dict(security or {})
-        self.factor = 1.0
-        """By which the rates of all users are multiplied; 0 pauses them."""
+        self.load = Load()
+        """What is due of the rates of all users."""
         self.clock = Clock()
         self.clock_uncertainty_us = 0
         self.recorder = Recorder(self.clock.now_us, self.clock.now_us())
@@ -53,6 +55,10 @@ class Local:
         """Wrong answers that users of this process saw."""
         self.warnings: Counter[str] = Counter()
         """Errors that users of this process have met, by text: each is logged now and then."""
+        self.reached: dict[Position, int] = {}
+        """By reader and partition, the end of what was read."""
+        self.longest_us: dict[str, int] = {}
+        """By operation that lasts, the longest that was finished."""
         self.generator = GeneratorWatch(worker)
         self._senders = 0
         self._seats: dict[int, set[int]] = {}

@@ -7,10 +7,10 @@
 | OFFSET | a worker | `offset_us` and `uncertainty_us` of its clock |
 | PREPARE | a worker | its part of the run: what `Local` takes |
 | BEGIN | all workers | `started_us`, by the leader's clock, and the first `factor` |
-| FACTOR | all workers | the share of the rates from now on |
+| FACTOR | all workers | `factor`, the share of the rates from `at_us` on, by the leader's clock |
 | HURRY | all workers | `stop_s`, which users get to end |
 | STOP | all workers | nothing: stop users, and report the last |
-| REPORT | the leader | what happened since the last report: JSON of results, and a ledger |
+| REPORT | the leader | what happened since the last report; the last has `reached`, by reader |
 | TROUBLE | the leader | why a worker cannot do its part |
 """
 

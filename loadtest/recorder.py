@@ -102,14 +102,19 @@ class Recorder:
         found.latency_us.frombytes((now_us - intended_us).tobytes())
         self._counted(found, int(intended_us[0]), size)
 
-    def failed(
-        self, operation: str, error: str, count: int = 1, intended_us: int | None = None
-    ) -> None:
-        """Requests have failed; without a time, in this second."""
+    def failed(self, operation: str, error: str, intended_us: int | None = None) -> None:
+        """A request has failed; without a time, it was meant for now."""
+        self.failed_many(operation, error, [self._now_us() if intended_us is None else intended_us])
+
+    def failed_many(self, operation: str, error: str, intended_us: Sequence[int]) -> None:
+        """Requests have failed that were meant for these times."""
+        if not len(intended_us):
+            return
         found = self._of(operation)
-        count_error(found.errors, error[:_ERROR_TEXT_LENGTH_MAX], count)
-        at_us = self._now_us() if intended_us is None else intended_us
-        self._second(found, at_us).failures += count
+        count_error(found.errors, error[:_ERROR_TEXT_LENGTH_MAX], len(intended_us))
+        seconds = (np.array(intended_us, np.int64) - self.started_us) // _US_PER_S
+        for number, count in zip(*np.unique(seconds, return_counts=True), strict=True):
+            found.seconds.setdefault(int(number), Second()).failures += int(count)
 
     def take(self) -> list[Operation]:
         """What was seen since the last call.

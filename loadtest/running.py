@@ -25,6 +25,8 @@ from raylog.loadtest.jobs import Job, Said, TopicsMade, TopicsRemoved
 from raylog.loadtest.lags import LagWatch
 from raylog.loadtest.leading import Broken, Leader, Outlet
 from raylog.loadtest.local import Local
+from raylog.loadtest.operations import END_TO_END
+from raylog.loadtest.receiving import as_failures, readers, unreceived
 from raylog.loadtest.results import Audit, Result, Target
 from raylog.loadtest.scenario import GroupUsers, ProducerUsers, Scenario, TransactionalUsers
 from raylog.loadtest.targets import target_of
@@ -204,6 +206,7 @@ class Run:
 
     def _hand_over(self, audit: RunAudit) -> None:
         """Give an audit the ledgers that came since."""
+        audit.started_us = self.leader.started_us or 0
         ledgers, self.leader.gathered.ledgers = self.leader.gathered.ledgers, []
         for one in ledgers:
             audit.add(one)
@@ -226,7 +229,20 @@ class Run:
                 audit.finish(leader.incomplete)
             except _ERRORS as failure:
                 leader.fail(Broken(f"records could not be read back: {failure}"))
+            else:
+                self._count_unreceived(audit)
             return audit.result(findings)
+
+    def _count_unreceived(self, audit: RunAudit) -> None:
+        """What readers did not receive has failed; nobody knows what lost workers have received."""
+        leader = self.leader
+        if leader.incomplete:
+            return
+        of_readers, name_of = readers(self._job.scenario), leader.names.topic
+        reached, written = leader.gathered.reached, audit.written()
+        seconds = unreceived(of_readers, reached, written, name_of, leader.ended_s)
+        if seconds:
+            leader.gathered.add([as_failures(END_TO_END, seconds)], b"", [], None)
 
     def _tidy_up(self) -> None:
         if not self._has_topics or self._job.keep_topics:

@@ -106,10 +106,10 @@ class Sender:
         for number, group in enumerate(groups):
             try:
                 self._send_group(group)
-            except Exception as error:
-                left = sum(len(one.intended_us) for one in islice(groups, number + 1, None))
-                if left:
-                    self._local.recorder.failed(PRODUCE, describe(error), left)
+            except BaseException as error:
+                text = describe(error) if isinstance(error, Exception) else UNFINISHED
+                for left in islice(groups, number + 1, None):
+                    self._local.recorder.failed_many(PRODUCE, text, left.intended_us)
                 raise
 
     def _send_group(self, group: Group) -> None:
@@ -130,12 +130,11 @@ class Sender:
             self._open.pop(sent, None)
         local, count = self._local, delivery.record_count
         place = Place(sent.partition, sent.first_sequence + first_row, count, delivery.base_offset)
+        times = sent.intended_us[first_row : first_row + count]
         if delivery.failure is not None:
-            if self._transaction is None:
-                local.recorder.failed(PRODUCE, describe(delivery.failure), count)
+            local.recorder.failed_many(PRODUCE, describe(delivery.failure), times)
             self._note(place, Fate.UNANSWERED)
             return
-        times = sent.intended_us[first_row : first_row + count]
         size = sent.bytes * count // len(sent.intended_us)
         local.recorder.done_many(PRODUCE, times, local.clock.now_us(), size)
         self._note(place, Fate.ACKNOWLEDGED if self._is_answered else Fate.UNANSWERED)
@@ -165,7 +164,8 @@ class Sender:
         unfinished, self._open = self._open, {}
         for sent in unfinished:
             for row, count in sent.unfinished():
-                self._local.recorder.failed(PRODUCE, UNFINISHED, count)
+                times = sent.intended_us[row : row + count]
+                self._local.recorder.failed_many(PRODUCE, UNFINISHED, times)
                 place = Place(sent.partition, sent.first_sequence + row, count, UNKNOWN_OFFSET)
                 self._note(place, Fate.UNANSWERED)
         self.end_transaction(fate)

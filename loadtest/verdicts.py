@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from raylog.loadtest.histograms import added_up
+from raylog.loadtest.histograms import LATENCY_US_MAX, added_up
 from raylog.loadtest.results import Interval, Operation, Verdict
 from raylog.loadtest.scenario import Threshold
 
 KEPT_UP = 0.95
 """A step of stairs whose acknowledged records are a smaller share of those meant did not hold,
-whatever its thresholds are: what was never answered has no latency."""
+whatever its thresholds are."""
+FAILED_MS = LATENCY_US_MAX / 1000
+"""What is found where a request at the percentile has failed: more than any limit."""
+_PRODUCE = "produce"
 _US_A_MS = 1000
 _PERCENTILES = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p99.9_ms": 99.9, "max_ms": 100.0}
 
@@ -29,6 +32,8 @@ class Measured:
     """Records that were meant to be sent."""
     lag_records: int | None
     """Of all groups together, now; None where there are none or nobody could tell."""
+    writers: int = 0
+    """Users that send; what each sent may be one record off what was meant."""
 
     @property
     def acknowledged_per_s(self) -> float:
@@ -41,11 +46,30 @@ def judge(thresholds: Iterable[Threshold], measured: Measured) -> list[Verdict]:
     return [_verdict(one, measured) for one in thresholds]
 
 
+def nothing_acknowledged(measured: Measured) -> bool:
+    """Whether records were to be sent, and none was acknowledged."""
+    return measured.meant > 0 and measured.acknowledged == 0
+
+
 def step_held(thresholds: Iterable[Threshold], measured: Measured) -> bool:
-    """Whether a step of stairs held."""
+    """Whether a step of stairs held; records that are not acknowledged by now have failed."""
     if measured.meant > 0 and measured.acknowledged < KEPT_UP * measured.meant:
         return False
-    return all(one.held for one in judge(thresholds, measured))
+    return all(one.held for one in judge(thresholds, _with_unanswered(measured)))
+
+
+def _with_unanswered(measured: Measured) -> Measured:
+    """The same, with a failure for each record that was meant and has no answer."""
+    produce = measured.operations.get(_PRODUCE)
+    if produce is None:
+        return measured
+    failures = sum(one.failures for one in produce.intervals)
+    missing = int(measured.meant) - measured.writers - measured.acknowledged - failures
+    if missing <= 0:
+        return measured
+    unanswered = Interval(second=0, requests=0, failures=missing, bytes=0, latencies="")
+    produce = produce.model_copy(update={"intervals": [*produce.intervals, unanswered]})
+    return replace(measured, operations={**measured.operations, _PRODUCE: produce})
 
 
 def _verdict(threshold: Threshold, measured: Measured) -> Verdict:
@@ -85,8 +109,10 @@ def _of_latency(threshold: Threshold, intervals: Sequence[Interval]) -> Verdict:
     assert threshold.percentile is not None, "it comes with max_ms"
     assert threshold.max_ms is not None, "it was asked for"
     latencies = added_up(one.latencies for one in intervals if one.requests)
+    latencies.record_value(LATENCY_US_MAX, sum(one.failures for one in intervals))
     if latencies.get_total_count() == 0:
         return Verdict(threshold=threshold, found=None, held=False)
     found_us = latencies.get_value_at_percentile(_PERCENTILES[threshold.percentile])
-    found_ms = found_us / _US_A_MS
-    return Verdict(threshold=threshold, found=found_ms, held=found_ms <= threshold.max_ms)
+    found_ms = min(found_us / _US_A_MS, FAILED_MS)
+    held = found_ms <= threshold.max_ms and found_ms < FAILED_MS
+    return Verdict(threshold=threshold, found=found_ms, held=held)

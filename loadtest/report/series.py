@@ -81,11 +81,11 @@ def points(operation: Operation, duration_s: float, width: int) -> list[Point]:
 
 def totals(operation: Operation, result: Result) -> Totals:
     """All seconds after the warm-up, as thresholds judge them."""
-    judged = judged_intervals(operation, result)
-    together = _point(0, judged)
+    first, end = judged_span(result)
+    together = _point(0, judged_intervals(operation, result))
     return Totals(
         name=operation.name,
-        seconds=max(result.duration_s - result.scenario.warmup_s, 1.0),
+        seconds=max(end - first, 1),
         requests=together.requests,
         failures=together.failures,
         bytes=together.bytes,
@@ -93,9 +93,15 @@ def totals(operation: Operation, result: Result) -> Totals:
     )
 
 
+def judged_span(result: Result) -> tuple[int, int]:
+    """The first whole second after the warm-up, and the end of the last whole second."""
+    return math.ceil(result.scenario.warmup_s), math.floor(result.duration_s)
+
+
 def judged_intervals(operation: Operation, result: Result) -> list[Interval]:
-    """Those after the warm-up."""
-    return [one for one in operation.intervals if one.second >= result.scenario.warmup_s]
+    """Those after the warm-up, as thresholds judge them."""
+    first, end = judged_span(result)
+    return [one for one in operation.intervals if first <= one.second < end]
 
 
 def _point(at_s: float, intervals: Iterable[Interval]) -> Point:

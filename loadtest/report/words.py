@@ -10,6 +10,7 @@ from raylog.loadtest.report.latencies import merged, percentiles_ms
 from raylog.loadtest.report.series import totals
 from raylog.loadtest.results import Finding, Generator, Result, Verdict
 from raylog.loadtest.scenario import Threshold
+from raylog.loadtest.verdicts import FAILED_MS
 
 FINDINGS = {
     "lost": "acknowledged, and not in the log",
@@ -82,7 +83,7 @@ def found_text(verdict: Verdict) -> str:
     if found is None:
         return _unmeasured(threshold)
     if threshold.max_ms is not None:
-        return f"{number(found)} ms"
+        return "a failed request" if found >= FAILED_MS else f"{number(found)} ms"
     if threshold.lag_records is not None:
         return f"{found:,.0f} records"
     return share(found)

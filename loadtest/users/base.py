@@ -15,12 +15,9 @@ from raylog.client.errors import ClientError
 from raylog.client.producer.reports import describe
 from raylog.loadtest.error_texts import count_error, is_logged
 from raylog.loadtest.local import Local
-from raylog.loadtest.pacing import Pace
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
-WAKE_S = 0.001
-"""A user sends what is due, and then sleeps at least so long."""
 LOOK_S = 0.5
 """It sleeps no longer than this: the factor may have changed, or the run may be over."""
 RETRY_S = 1.0
@@ -37,9 +34,9 @@ Entry = TypeVar("Entry")
 class LoadUser(User, Generic[Entry]):
     """A user of Locust whose work goes on, in one task, until it is stopped.
 
-    `begin` makes its client, `step` does a part of its work and returns within about a second, and
-    `end` closes the client. What they raise is counted as a failure of `operation`, and the user
-    begins anew; only a bug ends it.
+    `begin` makes its client, `step` does a part of its work and returns within about a second,
+    `finish` does the last part, and `end` closes the client. What they raise is counted as a
+    failure of `operation`, and the user begins anew; only a bug ends it.
     """
 
     abstract = True
@@ -70,8 +67,10 @@ class LoadUser(User, Generic[Entry]):
         raise StopUser
 
     def _go_on(self) -> None:
-        while not self.is_stopping and self._guarded(self.step):
-            pass
+        while not self.is_stopping:
+            if not self._guarded(self.step):
+                return
+        self._guarded(self.finish)
 
     def begin(self) -> None:
         """Make the client."""
@@ -80,6 +79,9 @@ class LoadUser(User, Generic[Entry]):
     def step(self) -> None:
         """Do a part of the work."""
         raise NotImplementedError
+
+    def finish(self) -> None:
+        """Do the rest of the work: the user is to stop, and its client is in order."""
 
     def end(self) -> None:
         """Close the client if there is one; may be called again."""
@@ -97,25 +99,14 @@ class LoadUser(User, Generic[Entry]):
         gevent.sleep(seconds)
         self.local.generator.woke(max(0, clock.now_us() - due_us))
 
-    def await_due(self, pace: Pace) -> None:
-        """Sleep until the next request of a pace is due, or there is something else to look at."""
-        next_us = pace.next_us(self.local.factor)
-        wait_s = LOOK_S
-        if next_us is not None:
-            wait_s = min((next_us - self.local.clock.now_us()) / _US_PER_S, LOOK_S)
-        self.sleep(max(wait_s, WAKE_S))
-
-    def pace_of(self, rate: float, count: int) -> Pace:
-        """This user's share of a rate; users of one entry do not all send at the same moment."""
-        return Pace(rate / count, self.local.clock.now_us(), (self.seat % count) / count)
-
     def _guarded(self, part: Callable[[], None]) -> bool:
-        """Run a part of the work; False if it failed, which is counted."""
+        """Run a part of the work; False if it failed, which is counted where it began."""
+        began_us = self.local.clock.now_us()
         try:
             part()
         except ERRORS as error:
             self._warn(describe(error))
-            self.local.recorder.failed(self.operation, describe(error))
+            self.local.recorder.failed(self.operation, describe(error), began_us)
             return False
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raylog.client import EARLIEST, ConsumedRecords, TopicPartition
 from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.lasting import Lasting
 from raylog.loadtest.operations import CATCH_UP, CATCH_UP_POLL
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers
 from raylog.loadtest.users.base import LOOK_S
@@ -51,6 +52,7 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
         """The first reading begins when the scenario says so."""
         super().on_start()
         self._ends: dict[TopicPartition, int] = {}
+        self._pass = Lasting(self.local, CATCH_UP)
 
     def begin(self) -> None:
         """A consumer of all partitions."""
@@ -74,9 +76,16 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
             self._pass_bytes += self._bytes
         position = self.consumer.position
         if all(position(key) >= end for key, end in self._ends.items()):
-            done_us = self.local.clock.now_us()
-            self.local.recorder.done(CATCH_UP, self._pass_us, done_us, self._pass_bytes)
+            self._pass.done(self.local.clock.now_us(), self._pass_bytes)
             self._ends = {}
+
+    def finish(self) -> None:
+        """A reading that goes on is not read to its end."""
+
+    def end(self) -> None:
+        """One that took unusually long has failed."""
+        self._pass.leave()
+        super().end()
 
     def _begin_pass(self, now_us: int) -> bool:
         """Go back to the beginning; False if there is nothing to read yet."""
@@ -85,8 +94,8 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
         if not any(ends.values()):
             self.sleep(LOOK_S)
             return False
-        self._ends, self._pass_us, self._pass_bytes = ends, now_us, 0
-        self.local.recorder.intended(CATCH_UP)
+        self._ends, self._pass_bytes = ends, 0
+        self._pass.begin(now_us)
         self.consumer.seek_to_beginning(keys)
         self.forget_order(keys)
         return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from raylog.client import CommitFailed, RebalanceListener, TopicPartition
 from raylog.client.producer.reports import describe
+from raylog.loadtest.lasting import Lasting
 from raylog.loadtest.operations import COMMIT, JOIN, REBALANCE
 from raylog.loadtest.scenario import GroupUsers
 from raylog.loadtest.users.base import LOOK_S
@@ -21,10 +23,16 @@ class GroupUser(ReadingUser[GroupUsers]):
     """A member of a group, which commits what it has read.
 
     "join" is the time from the subscription to the first assignment, "rebalance" that from losing
-    partitions to the next assignment, "commit" that of a commit, once a second.
+    partitions to the next assignment, "commit" that from when a commit is due, once a second.
     """
 
     abstract = True
+
+    def on_start(self) -> None:
+        """Not a member yet."""
+        super().on_start()
+        self._join = Lasting(self.local, JOIN)
+        self._rebalance = Lasting(self.local, REBALANCE)
 
     def begin(self) -> None:
         """Join; a static member comes back under its name."""
@@ -37,10 +45,9 @@ class GroupUser(ReadingUser[GroupUsers]):
         if entry.static:
             settings["group.instance.id"] = f"{entry.group}-{self.seat}"
         now_us = local.clock.now_us()
-        self._joined_us, self._is_member, self._commit_us = now_us, False, now_us + COMMIT_US
-        self._lost_us: int | None = None
+        self._joined_us, self._commit_us = now_us, now_us + COMMIT_US
         self._has_read = False
-        local.recorder.intended(JOIN)
+        self._join.begin(now_us)
         consumer = self.open({**settings, **entry.client})
         consumer.subscribe([local.topic(entry.topic)], _Moves(self))
 
@@ -51,13 +58,28 @@ class GroupUser(ReadingUser[GroupUsers]):
         if count and self.entry.processing_ms:
             self.sleep(count * self.entry.processing_ms / 1_000)
         now_us = self.local.clock.now_us()
-        if self._has_read and now_us >= self._commit_us:
-            self._commit()
-            self._commit_us = now_us + COMMIT_US
-        stays_s = self.entry.stays_s
-        if stays_s is not None and now_us - self._joined_us >= stays_s * _US_PER_S:
+        due = range(self._commit_us, now_us + 1, COMMIT_US)
+        self._commit_us += len(due) * COMMIT_US
+        if due and self._has_read:
+            self._commit(due)
+        stays_us = (self.entry.stays_s or math.inf) * _US_PER_S
+        if now_us - self._joined_us >= stays_us and not self.is_stopping:
             self.end()
             self.begin()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no rebalance goes on."""
+        return not self._rebalance.is_open
+
+    def end(self) -> None:
+        """What is open has failed if it took unusually long; so has a join that was given up."""
+        self._join.leave(is_over=not self.is_stopping)
+        self._rebalance.leave()
+        try:
+            super().end()
+        finally:
+            self._rebalance.leave()  # closing takes partitions away
 
     @property
     def _records_at_once(self) -> int:
@@ -68,40 +90,35 @@ class GroupUser(ReadingUser[GroupUsers]):
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions came, perhaps none."""
-        recorder, now_us = self.local.recorder, self.local.clock.now_us()
-        if not self._is_member:
-            self._is_member = True
-            recorder.done(JOIN, self._joined_us, now_us)
-        elif self._lost_us is not None:
-            recorder.intended(REBALANCE)
-            recorder.done(REBALANCE, self._lost_us, now_us)
-        self._lost_us = None
+        now_us = self.local.clock.now_us()
+        self._join.done(now_us)
+        self._rebalance.done(now_us)
         self.forget_order(list(partitions))
 
     def revoked(self) -> None:
         """Partitions go to others: what was read of them is committed."""
-        self._lost_us = self.local.clock.now_us()
+        now_us = self.local.clock.now_us()
+        self._rebalance.begin(now_us)
         if self._has_read:
-            self._commit()
+            self._commit([now_us])
 
     def lost(self) -> None:
         """Others have the partitions already."""
-        self._lost_us = self.local.clock.now_us()
+        self._rebalance.begin(self.local.clock.now_us())
 
-    def _commit(self) -> None:
-        recorder, clock = self.local.recorder, self.local.clock
-        began_us = clock.now_us()
-        recorder.intended(COMMIT)
+    def _commit(self, due_us: Sequence[int]) -> None:
+        """Commit; a member that was held up does all commits that were due with one."""
+        recorder = self.local.recorder
         try:
             self.consumer.commit()
         except RebalanceInProgress:
-            recorder.intended(COMMIT, -1)  # nothing is committed, and the group says how to go on
-            return
+            return  # nothing is committed, and the group says how to go on
         except (KafkaError, CommitFailed) as error:
-            recorder.failed(COMMIT, describe(error))
-            return
-        self._has_read = False
-        recorder.done(COMMIT, began_us, clock.now_us())
+            recorder.failed_many(COMMIT, describe(error), due_us)
+        else:
+            self._has_read = False
+            recorder.done_many(COMMIT, due_us, self.local.clock.now_us())
+        recorder.intended(COMMIT, len(due_us))
 
 
 class _Moves(RebalanceListener):

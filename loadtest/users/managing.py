@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle
 
 from raylog.client import LATEST, Admin, NewTopic, TopicPartition
-from raylog.client.producer.reports import describe
 from raylog.loadtest.operations import (
     CONNECT,
     CREATE,
@@ -16,12 +16,12 @@ from raylog.loadtest.operations import (
     LIST_OFFSETS,
 )
 from raylog.loadtest.scenario import AdminUsers, ConnectionUsers
-from raylog.loadtest.users.base import ERRORS, LoadUser
+from raylog.loadtest.users.paced import PacedUser
 
 _PARTITIONS = 3
 
 
-class AdminUser(LoadUser[AdminUsers]):
+class AdminUser(PacedUser[AdminUsers]):
     """Creates a topic, looks at it, at groups and at the ends of a scenario's topic, deletes it.
 
     Ends that move back are wrong answers.
@@ -32,17 +32,20 @@ class AdminUser(LoadUser[AdminUsers]):
     _admin: Admin | None = None
 
     def on_start(self) -> None:
-        """The rate counts from here."""
+        """Nothing is made yet."""
         super().on_start()
-        self._pace = self.pace_of(self.entry.rate, self.entry.count)
         self._made = 0
         self._ends: dict[TopicPartition, int] = {}
         self._topics = cycle(sorted(map(self.local.topic, self.local.scenario.topics)))
+        self._requests = self._in_turn()
 
     def begin(self) -> None:
         """Connect."""
         self._admin = Admin(self.local.client_settings(self.entry.client))
-        self._requests = cycle(
+        self._requests = self._in_turn()
+
+    def _in_turn(self) -> Iterator[tuple[str, Callable[[Admin], None]]]:
+        return cycle(
             (
                 (CREATE, self._create),
                 (DESCRIBE, self._describe),
@@ -52,13 +55,19 @@ class AdminUser(LoadUser[AdminUsers]):
             )
         )
 
-    def step(self) -> None:
-        """The requests that are due."""
+    def perform(self, intended_us: list[int]) -> None:
+        """Make the next requests."""
         assert self._admin is not None, "begin comes before step"
-        for intended_us in self._pace.due(self.local.clock.now_us(), self.local.factor, 1):
-            operation, request = next(self._requests)
-            self._do(operation, request, self._admin, intended_us)
-        self.await_due(self._pace)
+        for at_us in intended_us:
+            operation, make = next(self._requests)
+            self.request(operation, at_us, partial(make, self._admin))
+
+    def fail(self, intended_us: list[int], error: str) -> None:
+        """Count the next requests as failed."""
+        for at_us in intended_us:
+            operation, _ = next(self._requests)
+            self.local.recorder.intended(operation)
+            self.local.recorder.failed(operation, error, at_us)
 
     def end(self) -> None:
         """Delete what is left, close the connections."""
@@ -73,18 +82,6 @@ class AdminUser(LoadUser[AdminUsers]):
 
     _topic: str | None = None
     """Its own, if it is there."""
-
-    def _do(
-        self, operation: str, request: Callable[[Admin], None], admin: Admin, intended_us: int
-    ) -> None:
-        recorder = self.local.recorder
-        recorder.intended(operation)
-        try:
-            request(admin)
-        except ERRORS as error:
-            recorder.failed(operation, describe(error))
-            return
-        recorder.done(operation, intended_us, self.local.clock.now_us())
 
     def _create(self, admin: Admin) -> None:
         local = self.local
@@ -118,33 +115,23 @@ class AdminUser(LoadUser[AdminUsers]):
             self._ends[key] = max(before, found.offset)
 
 
-class ConnectionChurnUser(LoadUser[ConnectionUsers]):
+class ConnectionChurnUser(PacedUser[ConnectionUsers]):
     """Connects, asks for metadata and closes, over and over."""
 
     abstract = True
     operation = CONNECT
 
-    def on_start(self) -> None:
-        """The rate counts from here."""
-        super().on_start()
-        self._pace = self.pace_of(self.entry.rate, self.entry.count)
-
     def begin(self) -> None:
         """There is nothing that lasts."""
 
-    def step(self) -> None:
-        """The connections that are due."""
-        recorder, settings = self.local.recorder, self.local.client_settings(self.entry.client)
-        for intended_us in self._pace.due(self.local.clock.now_us(), self.local.factor, 1):
-            recorder.intended(CONNECT)
-            try:
-                with Admin(settings) as admin:
-                    admin.metadata([])
-            except ERRORS as error:
-                recorder.failed(CONNECT, describe(error))
-                continue
-            recorder.done(CONNECT, intended_us, self.local.clock.now_us())
-        self.await_due(self._pace)
+    def perform(self, intended_us: list[int]) -> None:
+        """Make connections."""
+        for at_us in intended_us:
+            self.request(CONNECT, at_us, self._connect)
+
+    def _connect(self) -> None:
+        with Admin(self.local.client_settings(self.entry.client)) as admin:
+            admin.metadata([])
 
     def end(self) -> None:
         """There is nothing that lasts."""

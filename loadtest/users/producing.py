@@ -7,13 +7,14 @@ from raylog.client.config import client_and_producer
 from raylog.loadtest.operations import PRODUCE
 from raylog.loadtest.scenario import ProducerUsers
 from raylog.loadtest.sending import Sender
-from raylog.loadtest.users.base import STOP_TIMEOUT_S, LoadUser
+from raylog.loadtest.users.base import STOP_TIMEOUT_S
+from raylog.loadtest.users.paced import PacedUser
 
 AT_ONCE_MAX = 10_000
 """So many overdue records are made ready together."""
 
 
-class ProducerUser(LoadUser[ProducerUsers]):
+class ProducerUser(PacedUser[ProducerUsers]):
     """Sends at a rate, whatever the answers take."""
 
     abstract = True
@@ -21,10 +22,10 @@ class ProducerUser(LoadUser[ProducerUsers]):
     _producer: Producer[bytes, bytes] | None = None
     _sender: Sender | None = None
 
-    def on_start(self) -> None:
-        """The rate counts from here."""
-        super().on_start()
-        self._pace = self.pace_of(self.entry.rate, self.entry.count)
+    @property
+    def room(self) -> int:
+        """So many records are made ready together."""
+        return AT_ONCE_MAX
 
     def begin(self) -> None:
         """A producer of its own."""
@@ -39,14 +40,10 @@ class ProducerUser(LoadUser[ProducerUsers]):
             is_answered=own.acks != 0,
         )
 
-    def step(self) -> None:
-        """Send what is due, then wait for more."""
+    def perform(self, intended_us: list[int]) -> None:
+        """Send records."""
         assert self._sender is not None, "begin comes before step"
-        due = self._pace.due(self.local.clock.now_us(), self.local.factor, AT_ONCE_MAX)
-        if due:
-            self._sender.send(due)
-        if len(due) < AT_ONCE_MAX:
-            self.await_due(self._pace)
+        self._sender.send(intended_us)
 
     def end(self) -> None:
         """Wait for what is in flight."""
@@ -57,9 +54,3 @@ class ProducerUser(LoadUser[ProducerUsers]):
         finally:
             if self._sender is not None:
                 self._sender.give_up()
-
-    def on_stop(self) -> None:
-        """What was due and not even sent was intended all the same."""
-        overdue = self._pace.overdue(self.local.clock.now_us(), self.local.factor)
-        self.local.recorder.intended(PRODUCE, overdue)
-        super().on_stop()

@@ -8,12 +8,17 @@ from raylog.client import ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.histograms import Numbers
 from raylog.loadtest.operations import END_TO_END
 from raylog.loadtest.reading import Order, examine
+from raylog.loadtest.receiving import reader_of
+from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers, GroupUsers
 from raylog.loadtest.users.base import LoadUser
 
 POLL_MS = 200.0
 POLL_RECORDS = 5_000
 CLOSE_TIMEOUT_MS = 5_000.0
-Entry = TypeVar("Entry")
+DRAIN_S = 5.0
+"""How long a reader may go on when the run is over, to read what is there."""
+_US_PER_S = 1_000_000
+Entry = TypeVar("Entry", ConsumerUsers, GroupUsers, CatchUpUsers)
 
 
 class ReadingUser(LoadUser[Entry]):
@@ -28,6 +33,9 @@ class ReadingUser(LoadUser[Entry]):
         super().on_start()
         self._known_from_us = self.local.clock.now_us()
         self._orders: dict[tuple[str, int], Order] = {}
+        self._reader = reader_of(self.number, self.entry)
+        self._taken = 0
+        """Records of the newest poll."""
 
     @property
     def consumer(self) -> Consumer[bytes, bytes]:
@@ -41,6 +49,20 @@ class ReadingUser(LoadUser[Entry]):
         self._consumer = Consumer(self.local.client_settings({**own, **settings}))
         return self._consumer
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether this user has the partitions that it is to have."""
+        return True
+
+    def finish(self) -> None:
+        """Read what is there by now, so that the end of the run cuts nothing off."""
+        stop_s = self.environment.stop_timeout or 0.0
+        until_us = self.local.clock.now_us() + int(min(DRAIN_S, stop_s / 2) * _US_PER_S)
+        while self.local.clock.now_us() < until_us:
+            self.step()
+            if not self._taken and self.is_settled:
+                return
+
     def end(self) -> None:
         """Close the consumer, which may still call a listener."""
         try:
@@ -52,7 +74,8 @@ class ReadingUser(LoadUser[Entry]):
     def take(self, groups: list[ConsumedRecords]) -> int:
         """Look at records; returns how many there were."""
         now_us = self.local.clock.now_us()
-        return sum(self._take(group, now_us) for group in groups)
+        self._taken = sum(self._take(group, now_us) for group in groups)
+        return self._taken
 
     def forget_order(self, keys: list[TopicPartition]) -> None:
         """These are read from another place on."""
@@ -67,6 +90,9 @@ class ReadingUser(LoadUser[Entry]):
         if order is None:
             order = self._orders[key] = Order(f"{group.topic}-{group.partition}", local.findings)
         order.follow(seen)
+        position = (self._reader, group.topic, group.partition)
+        end = group.records[-1].offset + 1
+        local.reached[position] = max(local.reached.get(position, 0), end)
         self.count(seen.intended_us[seen.intended_us >= self._known_from_us], now_us, seen.bytes)
         return len(group.records)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from gevent import GreenletExit
+
 from raylog.client import AbortRequired, Producer, ProducerUnusable
 from raylog.client.config import client_and_producer
 from raylog.client.producer.reports import describe
@@ -11,13 +13,16 @@ from raylog.loadtest.ledger import Fate
 from raylog.loadtest.operations import ABORT, PRODUCE, TRANSACTION
 from raylog.loadtest.scenario import TransactionalUsers
 from raylog.loadtest.sending import Sender
-from raylog.loadtest.users.base import ERRORS, STOP_TIMEOUT_S, LoadUser
+from raylog.loadtest.users.base import ERRORS, STOP_TIMEOUT_S
+from raylog.loadtest.users.paced import UNANSWERED, PacedUser
 
 _COMMITS_MAX = 5
 """How often a commit is tried whose outcome is not known."""
+_FLUSH_S = STOP_TIMEOUT_S / 2
+"""How long records of the open transaction may take when the user stops."""
 
 
-class TransactionalUser(LoadUser[TransactionalUsers]):
+class TransactionalUser(PacedUser[TransactionalUsers]):
     """Sends records as they are due, some of them in each transaction, and aborts some on purpose.
 
     "transaction" is the time from the intended time of a transaction's last record to the end of
@@ -30,9 +35,8 @@ class TransactionalUser(LoadUser[TransactionalUsers]):
     _sender: Sender | None = None
 
     def on_start(self) -> None:
-        """The rate counts from here."""
+        """Nothing is sent yet."""
         super().on_start()
-        self._pace = self.pace_of(self.entry.rate, self.entry.count)
         self._chance = random.Random(self.local.run_number + self.seat)  # noqa: S311 — no secret
         self._sent = 0
         """Records in the open transaction."""
@@ -47,48 +51,50 @@ class TransactionalUser(LoadUser[TransactionalUsers]):
         self._sender = Sender(self.local, self.entry, self._producer, batch_bytes=own.batch_bytes)
         self._sent = 0
 
-    def step(self) -> None:
-        """Send what is due; end the transaction when it has its records."""
+    @property
+    def room(self) -> int:
+        """Records that the open transaction is to have yet."""
+        return self.entry.records - self._sent
+
+    def perform(self, intended_us: list[int]) -> None:
+        """Send records; end the transaction when it has all of them."""
         producer, sender = self._producer, self._sender
         assert producer is not None, "begin comes before step"
         assert sender is not None, "begin comes before step"
-        now_us, room = self.local.clock.now_us(), self.entry.records - self._sent
-        due = self._pace.due(now_us, self.local.factor, room)
-        if due:
-            if not self._sent:
-                producer.begin_transaction()
-                sender.begin_transaction()
-            self._sent += len(due)
-            try:
-                sender.send(due)
-            except AbortRequired as error:
-                self._failed(producer, sender, error)
-                return
-        if self._sent == self.entry.records:
-            self._end_transaction(producer, sender, due[-1])
-        else:
-            self.await_due(self._pace)
+        if not self._sent:
+            producer.begin_transaction()
+            sender.begin_transaction()
+        self._sent += len(intended_us)
+        try:
+            sender.send(intended_us)
+            if self._sent == self.entry.records:
+                self._end_transaction(producer, sender, intended_us[-1])
+        except AbortRequired as error:
+            self.local.recorder.failed(TRANSACTION, describe(error), intended_us[-1])
+            self._sent = 0
+            producer.abort_transaction()
+            sender.end_transaction(Fate.ABORTED)
+
+    def fail(self, intended_us: list[int], error: str) -> None:
+        """Count records as failed; they are in no transaction."""
+        self.local.recorder.intended(PRODUCE, len(intended_us))
+        self.local.recorder.failed_many(PRODUCE, error, intended_us)
 
     def end(self) -> None:
-        """Abort what is open."""
+        """Abort what is open, once its records are sent."""
         producer, self._producer = self._producer, None
         sender, self._sender = self._sender, None
         fate = Fate.UNANSWERED
         try:
             if producer is not None:
                 if producer.has_open_transaction:
+                    self._guarded(lambda: producer.flush(_FLUSH_S))
                     producer.abort_transaction()
                     fate = Fate.ABORTED
-                producer.close(STOP_TIMEOUT_S)
+                producer.close(STOP_TIMEOUT_S - _FLUSH_S)
         finally:
             if sender is not None:
                 sender.give_up(fate)
-
-    def on_stop(self) -> None:
-        """What was due and not even sent was intended all the same."""
-        overdue = self._pace.overdue(self.local.clock.now_us(), self.local.factor)
-        self.local.recorder.intended(PRODUCE, overdue)
-        super().on_stop()
 
     def _end_transaction(
         self, producer: Producer[bytes, bytes], sender: Sender, intended_us: int
@@ -99,24 +105,16 @@ class TransactionalUser(LoadUser[TransactionalUsers]):
         recorder.intended(operation)
         try:
             if is_aborted:
+                producer.flush()  # an abort alone drops records that are not sent yet
                 producer.abort_transaction()
             else:
                 self._commit(producer)
-        except AbortRequired as error:
-            self._failed(producer, sender, error)
-            return
+        except GreenletExit:
+            recorder.failed(operation, UNANSWERED, intended_us)
+            raise
         self._sent = 0
         sender.end_transaction(Fate.ABORTED if is_aborted else Fate.ACKNOWLEDGED)
         recorder.done(operation, intended_us, clock.now_us())
-
-    def _failed(
-        self, producer: Producer[bytes, bytes], sender: Sender, error: AbortRequired
-    ) -> None:
-        """The transaction cannot be committed."""
-        self.local.recorder.failed(TRANSACTION, describe(error))
-        self._sent = 0
-        producer.abort_transaction()
-        sender.end_transaction(Fate.ABORTED)
 
     @staticmethod
     def _commit(producer: Producer[bytes, bytes]) -> None:

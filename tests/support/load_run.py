@@ -47,6 +47,7 @@ def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
         audit = RunAudit(local.client_settings({}), local.run, topics)
         began_s, cpu_s = time.monotonic(), time.process_time()
         local.started_us = local.clock.now_us()
+        local.load.change(local.started_us, 1.0)
         users = sum(entry.count for entry in scenario.users)
         runner.start(users, spawn_rate=users)
         seen: list[Operation] = []
@@ -62,6 +63,7 @@ def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
                 audit.look_at_ends()
         cpu_s = time.process_time() - cpu_s
         alive = runner.user_count
+        local.load.change(local.clock.now_us(), 0.0)
         runner.quit()
         seen += local.recorder.take()
         audit.add(local.ledger.take())

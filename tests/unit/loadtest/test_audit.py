@@ -145,3 +145,15 @@ def test_a_partition_that_the_run_does_not_have(bootstrap: str, topic: str) -> N
         pytest.raises(AuditFailed, match=f"{topic}-7 was written"),
     ):
         audit.add(ledger.take())
+
+
+def test_an_audit_knows_which_second_each_record_was_meant_for(bootstrap: str, topic: str) -> None:
+    writer = Writer(bootstrap, topic)
+    with closing(writer.producer), audit_of(bootstrap, topic) as audit:
+        audit.started_us = -3_000_000
+        writer.write(10)
+        audit.add(writer.ledger.take())
+        audit.finish()
+        written = audit.written()
+    assert written[TopicPartition(topic, 0)].from_offset(4) == {3: 6}
+    assert written[TopicPartition(topic, 1)].from_offset(0) == {}

@@ -93,12 +93,14 @@ def test_requests_belong_to_the_second_they_were_meant_for() -> None:
 
 def test_failures_belong_to_their_second_too() -> None:
     counts = recorder()
-    counts.failed("commit", "REBALANCE", 3)
-    counts.failed("commit", "TIMEOUT", intended_us=START_US)
+    counts.failed("commit", "REBALANCE")
+    counts.failed("commit", "TIMEOUT", START_US)
+    counts.failed_many("commit", "TIMEOUT", [START_US + 7_000_000, START_US + 6_999_999, START_US])
+    counts.failed_many("commit", "NEVER SEEN", [])
     operation = one(counts.take())
-    assert operation.errors == {"REBALANCE": 3, "TIMEOUT": 1}
+    assert operation.errors == {"REBALANCE": 1, "TIMEOUT": 4}
     seconds = by_second(operation)
-    assert {second: of.failures for second, of in seconds.items()} == {0: 1, 2: 3}
+    assert {second: of.failures for second, of in seconds.items()} == {0: 2, 2: 1, 6: 1, 7: 1}
 
 
 def test_texts_of_errors_are_bounded() -> None:

@@ -19,6 +19,7 @@ from tests.support.lying_broker import Lies, LyingBroker, Place
 
 SECONDS = 3
 RATE = 5_000
+UNSENT = "was not sent by the end of the run"
 PLACE = Place(partition=1, offset=2_000)
 OTHER_PLACE = Place(partition=0, offset=2_000)
 SCENARIO: dict[str, Any] = {
@@ -44,7 +45,7 @@ def broker() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def run(bootstrap: str, **changes: object) -> dict[str, Any]:
+def run(bootstrap: str, *, expects_failures: bool = False, **changes: object) -> dict[str, Any]:
     """A load test's report."""
     done = subprocess.run(
         [
@@ -59,7 +60,8 @@ def run(bootstrap: str, **changes: object) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert report["exceptions"] == []
-    assert report["operations"]["produce"]["failures"] == 0, report["operations"]["produce"]
+    produced = report["operations"]["produce"]
+    assert expects_failures or produced["failures"] == 0, produced
     return report
 
 
@@ -129,3 +131,17 @@ def test_a_broker_that_is_late_once(broker: str) -> None:
     assert findings(report) == {}
     assert report["operations"]["produce"]["ms"]["99.9"] >= 450
     assert report["operations"]["end-to-end"]["ms"]["50"] < 450
+
+
+def test_what_is_due_while_a_user_is_held_up_until_the_end_has_failed(broker: str) -> None:
+    """A producer whose buffer is full cannot send: what was due meanwhile counts all the same."""
+    client = {"buffer.memory": 32_768, "batch.size": 16_384, "max.block.ms": 20_000}
+    users = [{"kind": "producer", "topic": "t", "rate": RATE, "client": client}]
+    with LyingBroker(broker, Lies(late_ms=6_000, late_after_s=1)) as proxy:
+        report = run(proxy.bootstrap, expects_failures=True, users=users)
+    found = report["operations"]["produce"]
+    assert findings(report) == {}
+    assert UNSENT in found["errors"]
+    assert found["intended"] == found["requests"] + found["failures"]
+    assert found["intended"] == pytest.approx(SECONDS * RATE, rel=0.25)
+    assert found["failures"] > RATE

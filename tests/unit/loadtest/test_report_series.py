@@ -89,3 +89,18 @@ def test_totals_leave_out_the_warm_up() -> None:
     assert (found.requests, found.bytes, found.seconds) == (2, 200, 5.0)
     assert found.percentiles_ms[-1] == pytest.approx(2.0, rel=0.001)
     assert found.rate == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("warmup_s", "duration_s", "requests", "seconds"),
+    [(3.33, 30.0, 26, 26), (3.0, 30.5, 27, 27), (2.5, 9.9, 6, 6), (0.5, 0.9, 0, 1)],
+)
+def test_rates_are_over_the_seconds_that_are_counted(
+    warmup_s: float, duration_s: float, requests: int, seconds: int
+) -> None:
+    """One request a second is a rate of 1, wherever the warm-up and the run end."""
+    result = load_results.result(40)
+    scenario = result.scenario.model_copy(update={"warmup_s": warmup_s})
+    result = result.model_copy(update={"duration_s": duration_s, "scenario": scenario})
+    found = totals(_operation(*(_interval(second, 1000) for second in range(40))), result)
+    assert (found.requests, found.seconds) == (requests, seconds)
