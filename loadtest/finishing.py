@@ -10,7 +10,7 @@ from pathlib import Path
 
 import raylog
 from raylog.client import Admin, ClientError, Resource, ResourceType
-from raylog.loadtest.generator import limited
+from raylog.loadtest.generator import limited, within
 from raylog.loadtest.leading import Leader
 from raylog.loadtest.ledger import Fate, merged
 from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
@@ -26,7 +26,8 @@ _OURS = "gateway.actors"
 def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gauge]) -> Result:
     """The result of a run that has ended."""
     job, gathered = leader.job, leader.gathered
-    generators = [gathered.generators[worker] for worker in sorted(gathered.generators)]
+    told = [gathered.generators[worker] for worker in sorted(gathered.generators)]
+    generators = within(told, leader.ended_s)
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
@@ -44,7 +45,7 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
         marks=sorted(leader.marks, key=lambda mark: mark.at_s),
         audit=audit,
         verdicts=_verdicts(leader),
-        limited_by_generator=limited(generators),
+        limited_by_generator=limited(generators, leader.ended_s),
         capacity=leader.course.capacity,
         notes=leader.notes,
         failure=failure,

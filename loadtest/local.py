@@ -13,6 +13,7 @@ from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Generator
 from raylog.loadtest.scenario import Scenario
 
+_US_PER_S = 1_000_000
 SENDERS_PER_WORKER = 1 << 20
 """A sender's number is its worker's times this, plus its own in that worker."""
 
@@ -20,9 +21,9 @@ SENDERS_PER_WORKER = 1 << 20
 class Local:
     """The part of a run that happens in one process.
 
-    The runner sets `factor` as the shape says, `clock.offset_us` and `clock_uncertainty_us` before
-    users start, and `started_us`. Once a second it calls `generator.sample`, and takes what came
-    since from `recorder`, `ledger` and `findings`.
+    The runner sets `factor` as the shape says, `clock.offset_us` (and says how uncertain that is)
+    before users start, and `started_us`. Once a second it calls `generator.sample`, and takes what
+    came since from `recorder`, `ledger` and `findings`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Local:
         """By which the rates of all users are multiplied; 0 pauses them."""
         self.clock = Clock()
         self.clock_uncertainty_us = 0
+        """The worst of the run."""
         self.recorder = Recorder(self.clock.now_us, self.clock.now_us())
         self.ledger = Ledger()
         self.findings = Findings()
@@ -62,6 +64,15 @@ class Local:
     @started_us.setter
     def started_us(self, started_us: int) -> None:
         self.recorder.started_us = started_us
+
+    def note_uncertainty(self, uncertainty_us: int) -> None:
+        """The offset of the clock is known so well."""
+        self.clock_uncertainty_us = max(self.clock_uncertainty_us, uncertainty_us)
+
+    @property
+    def at_s(self) -> float:
+        """Seconds since the run's start; negative before."""
+        return (self.clock.now_us() - self.started_us) / _US_PER_S
 
     def topic(self, name: str) -> str:
         """The name that a topic of the scenario has in this run."""

@@ -92,9 +92,10 @@ class LoadUser(User, Generic[Entry]):
     def sleep(self, seconds: float) -> None:
         """Let others run; how late this wakes up tells whether the process keeps up."""
         clock = self.local.clock
-        due_us = clock.now_us() + int(seconds * _US_PER_S)
+        sleep_us = int(seconds * _US_PER_S)
+        due_us = clock.now_us() + sleep_us
         gevent.sleep(seconds)
-        self.local.generator.woke(max(0, clock.now_us() - due_us))
+        self.local.generator.woke(sleep_us, max(0, clock.now_us() - due_us))
 
     def await_due(self, pace: Pace) -> None:
         """Sleep until the next request of a pace is due, or there is something else to look at."""
