@@ -14,6 +14,7 @@ from raylog.loadtest.generator import limited, within
 from raylog.loadtest.leading import Leader
 from raylog.loadtest.ledger import Fate, merged
 from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
+from raylog.loadtest.retries import divided, without_idempotence
 from raylog.loadtest.scenario import Stairs
 from raylog.loadtest.shapes import UNJUDGED
 from raylog.loadtest.verdicts import judge
@@ -28,6 +29,7 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
     job, gathered = leader.job, leader.gathered
     told = [gathered.generators[worker] for worker in sorted(gathered.generators)]
     generators = within(told, leader.ended_s)
+    wrong, notes = divided(audit.findings, without_idempotence(job.scenario, job.security))
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
@@ -43,11 +45,11 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
         generators=generators,
         gauges=list(gauges),
         marks=sorted(leader.marks, key=lambda mark: mark.at_s),
-        audit=audit,
+        audit=audit.model_copy(update={"findings": wrong}),
         verdicts=_verdicts(leader),
         limited_by_generator=limited(generators, leader.ended_s),
         capacity=leader.course.capacity,
-        notes=leader.notes,
+        notes=[*leader.notes, *notes],
         failure=failure,
     )
 

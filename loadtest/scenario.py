@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -47,6 +48,17 @@ class Topic(_Model):
     """Left out: three, or as many as there are brokers if they are fewer."""
     settings: dict[str, str] = {}
     """The topic's, by Kafka's names."""
+
+    @field_validator("settings")
+    @classmethod
+    def _check_policy(cls, settings: dict[str, str]) -> dict[str, str]:
+        policy = settings.get("cleanup.policy", "delete")
+        if "compact" in policy:
+            raise ValueError(
+                f"expected cleanup.policy=delete, found {policy}: records that compaction removed "
+                "cannot be told from lost ones"
+            )
+        return settings
 
 
 class FixedSize(_Model):

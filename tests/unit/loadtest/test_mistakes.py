@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -63,18 +62,16 @@ def bootstrap() -> Iterator[str]:
 )
 def test_a_bug_ends_the_run(
     bootstrap: str,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     module: str,
     name: str,
     method: str,
     failure: str,
 ) -> None:
-    script = tmp_path / "leading.py"
-    script.write_text(SCRIPT.format(module=module, name=name, method=method))
-    monkeypatch.setattr(workers, "COMMAND", (sys.executable, str(script)))
+    script = SCRIPT.format(module=module, name=name, method=method)
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", script))
     audit = "during" if name == "RunAudit" else "after"
-    found = run(bootstrap, audit)
+    found = run(bootstrap, name, audit)
     assert found.failure == failure
     assert not found.passed
     assert found.duration_s < 30, "it ended at once"
@@ -83,10 +80,10 @@ def test_a_bug_ends_the_run(
         assert [one for one in admin.metadata().topics if one.endswith(found.run)] == []
 
 
-def run(bootstrap: str, audit: str) -> Result:
+def run(bootstrap: str, name: str, audit: str) -> Result:
     job = Job(
         scenario=checked({**SCENARIO, "audit": audit}, "a test"),
-        run="mistaken",
+        run=name,
         bootstrap=bootstrap,
         security={},
         target="",
