@@ -19,6 +19,9 @@ BUSY_SHARE = 0.9
 LATE_MS = 20.0
 """So is one whose users are later than this for one hundredth of a second's time."""
 _LATE_SHARE = 0.01
+_TOUCHED_S = 0.1
+"""Samples are not taken exactly between two seconds; one that has less of a second says nothing of
+how late users were in it."""
 _US_PER_MS = 1_000
 
 
@@ -63,7 +66,8 @@ class GeneratorWatch:
         for second in range(math.floor(from_s), math.ceil(to_s)):
             inside_s = min(to_s, second + 1) - max(from_s, second)
             self._cpu_share[second] += share * inside_s
-            self._late_ms[second] = max(self._late_ms[second], late_ms)
+            if inside_s >= _TOUCHED_S:
+                self._late_ms[second] = max(self._late_ms[second], late_ms)
 
     def result(self, clock_offset_us: int = 0, clock_uncertainty_us: int = 0) -> Generator:
         """What was seen so far."""

@@ -94,6 +94,17 @@ def test_a_process_that_stood_still_was_the_limit_all_that_time(
     assert [len(one.cpu_share) for one in within([found], 29.5)] == [30]
 
 
+def test_a_sample_that_comes_a_moment_late_is_of_the_second_before() -> None:
+    watch = GeneratorWatch(0)
+    watch.sample(0.0)
+    watch.woke(1_000, 500_000)
+    watch.sample(1.03)
+    watch.sample(2.01)
+    late_ms = watch.result().late_ms
+    assert late_ms[0] > LATE_MS
+    assert late_ms[1:] == [0.0, 0.0]
+
+
 def test_spans_in_which_the_generator_was_the_limit() -> None:
     calm, busy = [0.2] * 6, [0.2, 0.95, 0.99, 0.1, 0.1, 0.92]
     late = [0.0, 0.0, 0.0, 40.0, 0.0, 0.0]
