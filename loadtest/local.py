@@ -21,9 +21,9 @@ SENDERS_PER_WORKER = 1 << 20
 class Local:
     """The part of a run that happens in one process.
 
-    The runner sets `factor` as the shape says, `clock.offset_us` (and says how uncertain that is)
-    before users start, and `started_us`. Once a second it calls `generator.sample`, and takes what
-    came since from `recorder`, `ledger` and `findings`.
+    The runner sets `factor` as the shape says, `clock.offset_us` and `clock_uncertainty_us` before
+    users start, and `started_us`. Once a second it calls `generator.sample`, and takes what came
+    since from `recorder`, `ledger` and `findings`.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ def test_a_bug_ends_the_run(
     script = SCRIPT.format(module=module, name=name, method=method)
     monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", script))
     audit = "during" if name == "RunAudit" else "after"
-    found = run(bootstrap, name, audit)
+    found = run(bootstrap, name, audit=audit)
     assert found.failure == failure
     assert not found.passed
     assert found.duration_s < 30, "it ended at once"
@@ -80,9 +80,41 @@ def test_a_bug_ends_the_run(
         assert [one for one in admin.metadata().topics if one.endswith(found.run)] == []
 
 
-def run(bootstrap: str, name: str, audit: str) -> Result:
+LAST_KNOWN = """
+from raylog.client import ClientError
+from raylog.loadtest import load_process, running
+from raylog.loadtest.lags import LagWatch
+
+known = []
+
+def first_only(self, admin, group):
+    if known:
+        raise ClientError("its coordinator is away")
+    known.append(group)
+    return 0
+
+LagWatch._lag = first_only
+running.LAG_LAST_S = running.LAG_RETRY_S = 0.1
+load_process.main()
+"""
+
+
+def test_a_lag_that_is_not_known_at_the_end_does_not_hold(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", LAST_KNOWN))
+    found = run(bootstrap, "lag", duration_s=4, thresholds=[{"lag_records": 1_000_000}])
+    (verdict,) = found.verdicts
+    assert (verdict.found, verdict.held) == (None, False)
+    assert found.failure is None
+    assert found.notes == [
+        "the lag of group g-lag at the end is not known: its coordinator is away"
+    ]
+
+
+def run(bootstrap: str, name: str, **changes: object) -> Result:
     job = Job(
-        scenario=checked({**SCENARIO, "audit": audit}, "a test"),
+        scenario=checked({**SCENARIO, **changes}, "a test"),
         run=name,
         bootstrap=bootstrap,
         security={},
