@@ -169,9 +169,9 @@ class Run:
     def finish(self) -> Result:
         """The load is over: compare, judge, tidy up. Raises why the run never began."""
         leader = self.leader
-        leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
-        gevent.joinall(self._beside, timeout=_STOP_S)
         try:
+            leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
+            gevent.joinall(self._beside, timeout=_STOP_S)
             if leader.started_us is None or self._target is None:
                 raise leader.failure or Broken(f"{leader.stopped}: the run had not begun")
             leader.mark_unfinished()
