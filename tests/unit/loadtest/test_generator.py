@@ -146,3 +146,6 @@ def test_names_and_settings_of_a_run() -> None:
     of.started_us = 77
     assert of.recorder.started_us == 77
     assert of.generator_result().clock_offset_us == 0
+    for uncertainty_us in (40, 900, 60):
+        of.note_uncertainty(uncertainty_us)
+    assert of.generator_result().clock_uncertainty_us == 900, "the worst"
