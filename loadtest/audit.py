@@ -116,6 +116,7 @@ class RunAudit:
                 )
                 raise AuditFailed(f"nothing could be read for {stalled_s:g} s: {told}")
         self.look_at_ends()
+        self._look_for_deleted()
         for of in self._partitions.values():
             of.book.finish(incomplete)
         return self.result()
@@ -160,8 +161,9 @@ class RunAudit:
     def _take(self, group: ConsumedRecords) -> None:
         of = self._partitions[TopicPartition(group.topic, group.partition)]
         first = group.records[0].offset
-        if first > of.next_offset:
-            self._look_for_deleted(of, first)
+        if first > of.next_offset:  # control records are there, or retention deleted something
+            begin = self._consumer.beginning_offsets([of.key])[of.key]
+            self._note_deleted(of, min(begin, first))
         seen = examine(group, self._run_number, self.findings)
         offsets = seen.offsets
         if first < of.next_offset or (np.diff(offsets) <= 0).any():
@@ -176,8 +178,12 @@ class RunAudit:
             of.book.settle(of.next_offset)
             of.held = of.book.held_runs
 
-    def _look_for_deleted(self, of: _Partition, first: int) -> None:
-        """There is a gap before an offset: of control records, or of what retention deleted."""
-        begin = self._consumer.beginning_offsets([of.key])[of.key]
-        if begin > of.next_offset:
-            of.book.deleted(of.next_offset, min(begin, first))
+    def _look_for_deleted(self) -> None:
+        """At the end no record may follow those that retention deleted."""
+        begins = self._consumer.beginning_offsets(self._partitions)
+        for key, begin in begins.items():
+            self._note_deleted(self._partitions[key], begin)
+
+    def _note_deleted(self, of: _Partition, end_offset: int) -> None:
+        if end_offset > of.next_offset:
+            of.book.deleted(of.next_offset, end_offset)

@@ -16,7 +16,9 @@ class Clock:
 
     def __init__(self) -> None:
         self._offset_us = 0
-        self._base_us = (time.time_ns() - time.monotonic_ns()) // _NS_PER_US
+        self._base_us = self.own_base_us = (time.time_ns() - time.monotonic_ns()) // _NS_PER_US
+        """`own_base_us` is what was added to the monotonic clock at first. Processes of one machine
+        that began before and after a correction of the system's time have different ones."""
 
     @property
     def offset_us(self) -> int:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from raylog.loadtest.faults import FaultFailed, Striker
 from raylog.loadtest.jobs import (
     INTERRUPTED,
@@ -39,6 +41,8 @@ from raylog.loadtest.workers import Workers, end, ended_by, forget, launched
 LOOK_S = 0.2
 INTERRUPTED_S = 15.0
 """How long a run that was interrupted may take for its result."""
+_LINE_SHOWN = 200
+"""Bytes that are shown of a line that is no message."""
 Shown = Progress | Said
 
 
@@ -119,9 +123,22 @@ class _Lead:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "it is a pipe"
-        for line in self._process.stdout:
-            self.lines.put(told.validate_json(line))
-        self.lines.put(None)
+        try:
+            for line in self._process.stdout:
+                if line.endswith(b"\n"):  # else it ended while it wrote the line
+                    self.lines.put(_message(line))
+        finally:
+            self.lines.put(None)
+
+
+def _message(line: bytes) -> Told:
+    try:
+        return told.validate_json(line)
+    except ValidationError:
+        return Failed(
+            message="the process that leads the run: expected a message, found "
+            f"{line[:_LINE_SHOWN]!r}"
+        )
 
 
 def conduct(

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import raylog
-from raylog.loadtest.generator import limited
+from raylog.loadtest.generator import limited, within
 from raylog.loadtest.leading import Leader
 from raylog.loadtest.ledger import Fate, merged
 from raylog.loadtest.results import Audit, Finding, Gauge, Result, Target, Verdict
+from raylog.loadtest.retries import divided, without_idempotence
 from raylog.loadtest.scenario import Stairs
 from raylog.loadtest.shapes import UNJUDGED
 from raylog.loadtest.verdicts import judge, nothing_acknowledged
@@ -23,7 +24,9 @@ NOTHING_ACKNOWLEDGED = "no record was acknowledged in the whole run"
 def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gauge]) -> Result:
     """The result of a run that has ended."""
     job, gathered = leader.job, leader.gathered
-    generators = [gathered.generators[worker] for worker in sorted(gathered.generators)]
+    told = [gathered.generators[worker] for worker in sorted(gathered.generators)]
+    generators = within(told, leader.ended_s)
+    wrong, notes = divided(audit.findings, without_idempotence(job.scenario, job.security))
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
@@ -41,11 +44,11 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
         generators=generators,
         gauges=list(gauges),
         marks=sorted(leader.marks, key=lambda mark: mark.at_s),
-        audit=audit,
+        audit=audit.model_copy(update={"findings": wrong}),
         verdicts=_verdicts(leader),
-        limited_by_generator=limited(generators),
+        limited_by_generator=limited(generators, leader.ended_s),
         capacity=leader.course.capacity,
-        notes=leader.notes,
+        notes=[*leader.notes, *notes],
         failure=failure,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from raylog.loadtest.scenario import Scenario
 
 _US_PER_S = 1_000_000
 REPORT_S = 1.0
+_EARLY_S = 0.1
+"""A timer may end a moment before its second does."""
 _GENERATOR_EVERY = 10
 """Reports between two with the seconds of this process, which grow with the run."""
 operations_json = TypeAdapter(list[Operation])
@@ -37,6 +40,7 @@ class Follower:
         self._reports = 0
         self._reporting: gevent.Greenlet | None = None
         self._local: Local | None = None
+        self._has_told_mistake = False
 
     def attach(self) -> None:
         """Listen to the leading process. The runner is there by now."""
@@ -53,6 +57,7 @@ class Follower:
             self._runner.register_message(name, listener)
         events = self._environment.events
         events.test_stop.add_listener(self._finish)  # type: ignore[no-untyped-call]  # Locust
+        events.user_error.add_listener(self._tell_mistake)  # type: ignore[no-untyped-call]  # Locust
 
     @property
     def _runner(self) -> Any:
@@ -69,12 +74,17 @@ class Follower:
     def _tell_time(self, msg: Message, **_: object) -> None:
         clock = self.local.clock
         own_us = clock.now_us() + clock.offset_us
-        answer = {"asked_us": msg.data["asked_us"], "own_us": own_us, "clock_id": clock_id()}
+        answer = {
+            "asked_us": msg.data["asked_us"],
+            "own_us": own_us,
+            "own_base_us": clock.own_base_us,
+            "clock_id": clock_id(),
+        }
         self._runner.send_message(messages.TIME, answer)
 
     def _set_offset(self, msg: Message, **_: object) -> None:
         self.local.clock.offset_us = msg.data["offset_us"]
-        self.local.clock_uncertainty_us = msg.data["uncertainty_us"]
+        self.local.note_uncertainty(msg.data["uncertainty_us"])
 
     def _prepare(self, msg: Message, **_: object) -> None:
         given = msg.data
@@ -91,7 +101,7 @@ class Follower:
             security=given["security"],
         )
         local.recorder.locust = self._environment.stats
-        self._local, self._reports = local, 0
+        self._local, self._reports, self._has_told_mistake = local, 0, False
         self._began(local)
 
     def _begin(self, msg: Message, **_: object) -> None:
@@ -110,21 +120,33 @@ class Follower:
         """Locust's own message would have this process wait for the time that users have to end."""
         self._runner.stop()
 
+    def _tell_mistake(self, exception: Exception, **_: object) -> None:
+        """A user did what it never should: Locust goes on, but what it does proves nothing."""
+        if not self._has_told_mistake:
+            self._has_told_mistake = True
+            text = f"a user ended with {type(exception).__name__}: {exception}"
+            self._runner.send_message(messages.TROUBLE, {"text": text})
+
     # ---- reports -------------------------------------------------------------------------
 
     def _report_on(self) -> None:
         """Report each second."""
         local = self.local
-        gevent.sleep(max(0, local.started_us - local.clock.now_us()) / _US_PER_S)
+        gevent.sleep(max(0.0, -local.at_s))
+        local.generator.sample(local.at_s)
         while True:
-            gevent.sleep(REPORT_S)
-            self.local.generator.sample()
+            until_s = math.floor(local.at_s + _EARLY_S) + REPORT_S
+            wait_s = until_s - local.at_s
+            gevent.sleep(wait_s)
+            late_s = max(0.0, local.at_s - until_s)
+            local.generator.woke(int(wait_s * _US_PER_S), int(late_s * _US_PER_S))
             self._reports += 1
             self._report(is_last=False)
 
     def _report(self, *, is_last: bool) -> None:
         """Hand over what happened since the last report."""
         local = self.local
+        local.generator.sample(local.at_s)
         generator = None
         if is_last or self._reports % _GENERATOR_EVERY == 1:
             generator = local.generator_result().model_dump_json()

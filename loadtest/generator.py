@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -10,19 +11,22 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from raylog.loadtest.histograms import NO_COUNTS, counted, encoded, sum_of
+from raylog.loadtest.histograms import NO_COUNTS, Numbers, counted, encoded, sum_of
 from raylog.loadtest.results import Generator
 
 BUSY_SHARE = 0.9
 """A process that takes more of its core than this may be the limit."""
 LATE_MS = 20.0
-"""So is one in which one of 100 wake-ups is later than this."""
-_LATE_PERCENTILE = 99
+"""So is one whose users are later than this for one hundredth of a second's time."""
+_LATE_SHARE = 0.01
+_TOUCHED_S = 0.1
+"""Samples are not taken exactly between two seconds; one that has less of a second says nothing of
+how late users were in it."""
 _US_PER_MS = 1_000
 
 
 class GeneratorWatch:
-    """CPU and lateness of this process."""
+    """CPU and lateness of this process, second by second."""
 
     def __init__(self, worker: int) -> None:
         self._worker = worker
@@ -30,23 +34,40 @@ class GeneratorWatch:
         self._late_ms: list[float] = []
         self._counts = NO_COUNTS
         self._late_us = array("q")
-        self._cpu_s = time.process_time()
-        self._wall_s = time.monotonic()
+        self._slept_us = 0
+        self._cpu_s = 0.0
+        self._at_s: float | None = None
+        """Of the last sample."""
 
-    def woke(self, late_us: int) -> None:
-        """A user woke up so much later than it had asked for."""
+    def woke(self, slept_us: int, late_us: int) -> None:
+        """A user wanted to sleep for a time, and woke up so much later."""
+        self._slept_us += slept_us
         self._late_us.append(late_us)
 
-    def sample(self) -> None:
-        """Close a second: call it once in each."""
-        cpu_s, wall_s = time.process_time(), time.monotonic()
-        took_s = max(wall_s - self._wall_s, 1e-6)
-        self._cpu_share.append(round((cpu_s - self._cpu_s) / took_s, 3))
-        self._cpu_s, self._wall_s = cpu_s, wall_s
-        late_us, self._late_us = np.array(self._late_us), array("q")
-        worst_us = float(np.percentile(late_us, _LATE_PERCENTILE)) if len(late_us) else 0.0
-        self._late_ms.append(round(worst_us) / _US_PER_MS)
-        self._counts = sum_of([self._counts, counted(late_us)])
+    def sample(self, at_s: float) -> None:
+        """Note what happened since the last call; the first one, at the start, begins.
+
+        All seconds since then get it, each its share: one call of a process that stood still for
+        20 s says what 20 seconds were like.
+        """
+        cpu_s, late_us = time.process_time(), np.array(self._late_us)
+        if self._at_s is not None and at_s > self._at_s:
+            share = (cpu_s - self._cpu_s) / (at_s - self._at_s)
+            late_ms = round(_late_us(late_us, self._slept_us)) / _US_PER_MS
+            self._add(self._at_s, at_s, share, late_ms)
+            self._counts = sum_of([self._counts, counted(late_us)])
+        self._cpu_s, self._at_s = cpu_s, at_s
+        self._late_us, self._slept_us = array("q"), 0
+
+    def _add(self, from_s: float, to_s: float, share: float, late_ms: float) -> None:
+        missing = math.ceil(to_s) - len(self._cpu_share)
+        self._cpu_share += [0.0] * missing
+        self._late_ms += [0.0] * missing
+        for second in range(math.floor(from_s), math.ceil(to_s)):
+            inside_s = min(to_s, second + 1) - max(from_s, second)
+            self._cpu_share[second] += share * inside_s
+            if inside_s >= _TOUCHED_S:
+                self._late_ms[second] = max(self._late_ms[second], late_ms)
 
     def result(self, clock_offset_us: int = 0, clock_uncertainty_us: int = 0) -> Generator:
         """What was seen so far."""
@@ -55,7 +76,7 @@ class GeneratorWatch:
             host=platform.node(),
             cores=os.cpu_count() or 1,
             pid=os.getpid(),
-            cpu_share=list(self._cpu_share),
+            cpu_share=[round(one, 3) for one in self._cpu_share],
             late_ms=list(self._late_ms),
             lateness=encoded(self._counts),
             clock_offset_us=clock_offset_us,
@@ -63,20 +84,43 @@ class GeneratorWatch:
         )
 
 
-def limited(generators: Iterable[Generator]) -> list[tuple[float, float]]:
-    """Spans (s) in which some process had no core to spare, or woke its users up late."""
+def _late_us(late_us: Numbers, slept_us: int) -> float:
+    """How late users were, or later, for `_LATE_SHARE` of their time.
+
+    What is due while a user is late waits until it wakes up: the first for all of that time, the
+    last for none. So a user that is late once, for half a second, counts as much as it should,
+    however often it wakes up in time.
+    """
+    late = np.sort(late_us)[::-1].astype(np.float64)
+    allowed = _LATE_SHARE * (slept_us + float(late.sum()))
+    limits = (np.cumsum(late) - allowed) / np.arange(1, len(late) + 1)
+    return float(limits.max(initial=0.0))
+
+
+def within(generators: Iterable[Generator], end_s: float) -> list[Generator]:
+    """The same without seconds after an end."""
+    end = math.ceil(end_s)
+    return [
+        one.model_copy(update={"cpu_share": one.cpu_share[:end], "late_ms": one.late_ms[:end]})
+        for one in generators
+    ]
+
+
+def limited(generators: Iterable[Generator], end_s: float) -> list[tuple[float, float]]:
+    """Spans (s) before an end in which some process had no core to spare, or was late."""
     seconds = sorted(
         {
             second
             for one in generators
             for second, (busy, late_ms) in enumerate(zip(one.cpu_share, one.late_ms, strict=True))
-            if busy >= BUSY_SHARE or late_ms >= LATE_MS
+            if second < end_s and (busy >= BUSY_SHARE or late_ms >= LATE_MS)
         }
     )
     spans: list[tuple[float, float]] = []
     for second in seconds:
+        until_s = min(second + 1.0, end_s)
         if spans and spans[-1][1] == second:
-            spans[-1] = (spans[-1][0], float(second + 1))
+            spans[-1] = (spans[-1][0], until_s)
         else:
-            spans.append((float(second), float(second + 1)))
+            spans.append((float(second), until_s))
     return spans

@@ -16,23 +16,28 @@ class LagWatch:
         """`topics` has the partitions that each group reads."""
         self._topics = topics
         self._points: dict[str, list[tuple[float, float]]] = {group: [] for group in topics}
-        self._newest: dict[str, int] = {}
+        self._newest: dict[str, tuple[float, int]] = {}
+        """By group, when it was last known, and what it was."""
 
-    def look(self, admin: Admin, at_s: float) -> None:
-        """Ask for all groups."""
+    def look(self, admin: Admin, at_s: float) -> dict[str, Exception]:
+        """Ask for all groups; returns what failed, by group."""
+        failed: dict[str, Exception] = {}
         for group in self._topics:
             try:
                 lag = self._lag(admin, group)
-            except (KafkaError, ClientError, OSError):
-                continue  # its coordinator or a leader moves: the next look may tell
-            self._newest[group] = lag
+            except (KafkaError, ClientError, OSError) as failure:
+                failed[group] = failure  # its coordinator or a leader moves: the next may tell
+                continue
+            self._newest[group] = at_s, lag
             self._points[group].append((round(at_s, 1), float(lag)))
+        return failed
 
-    def total(self) -> int | None:
-        """Of all groups together, when it was last known of each; None where it never was."""
-        if not self._topics or len(self._newest) < len(self._topics):
+    def total(self, since_s: float = 0.0) -> int | None:
+        """Of all groups together, when last known; None unless each was looked at since then."""
+        newest = [self._newest.get(group) for group in self._topics]
+        if not newest or any(one is None or one[0] < since_s for one in newest):
             return None
-        return sum(self._newest.values())
+        return sum(one[1] for one in newest if one is not None)
 
     def gauges(self) -> Iterable[Gauge]:
         """The lag of each group over time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -21,14 +22,7 @@ from locust.shape import LoadTestShape
 
 from raylog.client import ClientError
 from raylog.loadtest import messages
-from raylog.loadtest.clocks import (
-    EVERY_S,
-    ROUNDS,
-    Exchange,
-    Offset,
-    clock_id,
-    offset_of,
-)
+from raylog.loadtest.clocks import EVERY_S, ROUNDS, Exchange, OtherClock, clock_id
 from raylog.loadtest.following import findings_json, operations_json
 from raylog.loadtest.gathering import Gathered
 from raylog.loadtest.histograms import added_up
@@ -100,8 +94,8 @@ class Leader:
         """Why the run was ended early."""
         self.stopped: str | None = None
         """Who ended it early."""
-        self.lag: Callable[[], int | None] = lambda: None
-        """Of all groups together, now."""
+        self.lag: Callable[[float], int | None] = lambda _: None
+        """Of all groups together, now; None if nobody could tell since that second."""
         self.before_users: Callable[[], None] = lambda: None
         """Makes topics."""
         self.started_us: int | None = None
@@ -116,8 +110,8 @@ class Leader:
         self._workers: list[str] = []
         self._done: set[str] = set()
         """Workers that have reported their last."""
-        self._exchanges: dict[str, list[Exchange]] = {}
-        self._offsets: dict[str, Offset] = {}
+        self._clocks: defaultdict[str, OtherClock] = defaultdict(OtherClock)
+        """By worker."""
         self._measuring: gevent.Greenlet | None = None
         self._writing = [
             one for one in job.scenario.users if one.kind in ("producer", "transactional")
@@ -212,37 +206,44 @@ class Leader:
     # ---- clocks --------------------------------------------------------------------------
 
     def _measure_on(self) -> None:
+        """Tell workers what is known of their clocks, and ask again."""
         while True:
             gevent.sleep(EVERY_S)
-            self._measure()
+            self._tell_offsets()
+            self._ask_times()
 
     def _measure(self) -> None:
-        """Measure each worker's clock, several times, and tell it how far it is ahead."""
-        self._exchanges = {worker: [] for worker in self._workers}
+        """Ask each worker for its time, several times, and tell it how far it is ahead."""
         for _ in range(ROUNDS):
-            for worker in self._workers:
-                self._send(messages.ASK_TIME, {"asked_us": self.clock.now_us()}, worker)
-                gevent.sleep(0)
+            self._ask_times()
             gevent.sleep(0.01)
         with gevent.Timeout(PREPARED_S, False):
-            while not all(self._exchanges.values()):
+            while not set(self._workers) <= set(self._clocks):
                 gevent.sleep(0.01)
-        for worker, exchanges in self._exchanges.items():
-            if exchanges:
-                offset = self._offsets[worker] = offset_of(exchanges)
+        silent = [worker for worker in self._workers if worker not in self._clocks]
+        if silent:
+            raise Broken(f"worker {silent[0]} does not say its time within {PREPARED_S:g} s")
+        self._tell_offsets()
+
+    def _ask_times(self) -> None:
+        for worker in self._workers:
+            self._send(messages.ASK_TIME, {"asked_us": self.clock.now_us()}, worker)
+            gevent.sleep(0)
+
+    def _tell_offsets(self) -> None:
+        for worker in self._workers:
+            offset = self._clocks[worker].at(self.clock.now_us())
+            if offset is not None:
                 told = {"offset_us": offset.offset_us, "uncertainty_us": offset.uncertainty_us}
                 self._send(messages.OFFSET, told, worker)
-            elif worker not in self._offsets:
-                raise Broken(f"worker {worker} does not say its time within {PREPARED_S:g} s")
 
     def _time_told(self, msg: Message, **_: object) -> None:
         heard_us = self.clock.now_us()
-        told = msg.data
+        told, clock = msg.data, self._clocks[msg.node_id]
         if told["clock_id"] is not None and told["clock_id"] == clock_id():
-            exchange = Exchange(told["own_us"], told["own_us"], told["own_us"])
+            clock.runs_with_ours(told["own_base_us"] - self.clock.own_base_us)
         else:
-            exchange = Exchange(told["asked_us"], told["own_us"], heard_us)
-        self._exchanges.setdefault(msg.node_id, []).append(exchange)
+            clock.heard(Exchange(told["asked_us"], told["own_us"], heard_us))
 
     # ---- meanwhile -----------------------------------------------------------------------
 
@@ -398,7 +399,7 @@ class Leader:
             seconds=max(0, end - first),
             acknowledged=self.gathered.counted(PRODUCE, first, end)[0],
             meant=self._writing_rate * self.course.meant(first, end),
-            lag_records=self.lag(),
+            lag_records=self.lag(self.ended_s or from_s),
             writers=sum(one.count for one in self._writing),
         )
 
@@ -419,7 +420,7 @@ class Leader:
             per_s=requests / max(1, end - first),
             p99_ms=latencies.get_value_at_percentile(99) / 1000 if requests else None,
             errors=sum(sum(each.errors.values()) for each in found.values()),
-            lag=self.lag(),
+            lag=self.lag(0.0),
         )
 
     def _send(self, name: str, data: dict[str, Any], worker: str | None = None) -> None:

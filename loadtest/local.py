@@ -16,6 +16,7 @@ from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Generator
 from raylog.loadtest.scenario import Scenario
 
+_US_PER_S = 1_000_000
 SENDERS_PER_WORKER = 1 << 20
 """A sender's number is its worker's times this, plus its own in that worker."""
 
@@ -49,6 +50,7 @@ class Local:
         """What is due of the rates of all users."""
         self.clock = Clock()
         self.clock_uncertainty_us = 0
+        """The worst of the run."""
         self.recorder = Recorder(self.clock.now_us, self.clock.now_us())
         self.ledger = Ledger()
         self.findings = Findings()
@@ -71,6 +73,15 @@ class Local:
     @started_us.setter
     def started_us(self, started_us: int) -> None:
         self.recorder.started_us = started_us
+
+    def note_uncertainty(self, uncertainty_us: int) -> None:
+        """The offset of the clock is known so well."""
+        self.clock_uncertainty_us = max(self.clock_uncertainty_us, uncertainty_us)
+
+    @property
+    def at_s(self) -> float:
+        """Seconds since the run's start; negative before."""
+        return (self.clock.now_us() - self.started_us) / _US_PER_S
 
     def topic(self, name: str) -> str:
         """The name that a topic of the scenario has in this run."""

@@ -3,7 +3,7 @@
 | message | to | what it holds |
 |---|---|---|
 | ASK_TIME | a worker | `asked_us`, by the leader's clock |
-| TIME | the leader | `asked_us` as asked, `own_us` by the worker's own clock, `clock_id` |
+| TIME | the leader | `asked_us`, and the worker's `own_us`, `own_base_us` and `clock_id` |
 | OFFSET | a worker | `offset_us` and `uncertainty_us` of its clock |
 | PREPARE | a worker | its part of the run: what `Local` takes |
 | BEGIN | all workers | `started_us`, by the leader's clock, and the first `factor` |

@@ -51,9 +51,9 @@ class Generator(_Model):
     cores: int
     pid: int
     cpu_share: list[float]
-    """Of one core, second by second."""
+    """Of one core, second by second from the start of the run."""
     late_ms: list[float]
-    """How late users were woken up, 99th percentile, second by second."""
+    """How late users were, 99th percentile of each second's time."""
     lateness: str
     """How late users were woken up, as latencies are kept."""
     clock_offset_us: int

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 WRITERS = (ProducerUsers, TransactionalUsers)
 _ERRORS = (AuditFailed, ClientError, KafkaError, OSError)
 LAG_EVERY_S = 2.0
+LAG_LAST_S = 10.0
+"""How long the last look at the lag is tried."""
+LAG_RETRY_S = 0.5
 GROUPS_S = 8.0
 """How long groups may take to be empty."""
 SETTLE_EVERY_S = 5.0
@@ -96,6 +101,8 @@ class Run:
         self._audit: RunAudit | None = None
         self._beside: list[gevent.Greenlet] = []
         """What goes on beside the load, until the run is over."""
+        self._following: gevent.Greenlet | None = None
+        """Reads the log while it grows."""
         self._has_topics = False
 
     def attach(self) -> None:
@@ -118,12 +125,24 @@ class Run:
         if topics.groups(names):
             self._lags = LagWatch(_read_by_groups(names))
             self.leader.lag = self._lags.total
-            self._beside.append(gevent.spawn(self._watch))
+            self._begin_beside("reading the lag", self._watch)
         self._metrics = BrokerMetrics(find_metrics_listeners(client_only(self._settings, {})))
         if self._metrics.listeners:
-            self._beside.append(gevent.spawn(self._scrape))
+            self._begin_beside("reading metrics", self._scrape)
         if self._job.scenario.audit == "during":
-            self._beside.append(gevent.spawn(self._follow_log))
+            self._following = self._begin_beside("reading records back", self._follow_log)
+
+    def _begin_beside(self, what: str, work: Callable[[], None]) -> gevent.Greenlet:
+        """Have it go on beside the load; the run ends at once if that fails."""
+
+        def failed(beside: gevent.Greenlet) -> None:
+            failure = beside.exception
+            self.leader.fail(Broken(f"{what} failed: {type(failure).__name__}: {failure}"))
+
+        beside = gevent.spawn(work)
+        beside.link_exception(failed)
+        self._beside.append(beside)
+        return beside
 
     def _watch(self) -> None:
         """Look at the lag now and then, until the run is over."""
@@ -163,7 +182,7 @@ class Run:
         leader = self.leader
         try:
             leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
-            gevent.joinall(self._beside, timeout=_STOP_S, raise_error=True)
+            gevent.joinall(self._beside, timeout=_STOP_S)
             if leader.started_us is None or self._target is None:
                 raise leader.failure or Broken(f"{leader.stopped} before the run began")
             leader.mark_unfinished()
@@ -176,9 +195,19 @@ class Run:
 
     def _look_last(self) -> None:
         """Members have committed what they had read."""
-        if self._lags is not None and self.leader.stopped is None:
-            with Admin(self._settings) as admin:
-                self._lags.look(admin, self.leader.at_s)
+        leader = self.leader
+        if self._lags is None or leader.stopped is not None or leader.failure is not None:
+            return
+        deadline = time.monotonic() + LAG_LAST_S
+        with Admin(self._settings) as admin:
+            while failed := self._lags.look(admin, leader.at_s):
+                if time.monotonic() > deadline:
+                    leader.notes += [
+                        f"the lag of group {group} at the end is not known: {failure}"
+                        for group, failure in failed.items()
+                    ]
+                    return
+                gevent.sleep(LAG_RETRY_S)
 
     # ---- audit ---------------------------------------------------------------------------
 
@@ -220,12 +249,13 @@ class Run:
                 leader.notes.append("records were not read back: the run was ended early")
                 return unread(leader.gathered.ledgers, findings)
             self._audit = self._new_audit()
+        has_failed = self._following is not None and self._following.exception is not None
         with closing(self._audit) as audit:
-            self._hand_over(audit)
-            if leader.stopped is not None:
+            if leader.stopped is not None or has_failed:
                 leader.notes.append("not all records were read back: the run was ended early")
                 return audit.result(findings)
             try:
+                self._hand_over(audit)
                 audit.finish(leader.incomplete)
             except _ERRORS as failure:
                 leader.fail(Broken(f"records could not be read back: {failure}"))

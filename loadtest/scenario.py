@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -65,6 +66,17 @@ class Topic(_Model):
     """How many brokers have a copy of each partition."""
     settings: dict[str, str] = {}
     """The topic's, by Kafka's names."""
+
+    @field_validator("settings")
+    @classmethod
+    def _check_policy(cls, settings: dict[str, str]) -> dict[str, str]:
+        policy = settings.get("cleanup.policy", "delete")
+        if "compact" in policy:
+            raise ValueError(
+                f"expected cleanup.policy=delete, found {policy}: records that compaction removed "
+                "cannot be told from lost ones"
+            )
+        return settings
 
 
 class FixedSize(_Model):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raylog.loadtest.histograms import LATENCY_US_MAX, added_up
+from raylog.loadtest.operations import PRODUCE
 from raylog.loadtest.results import Interval, Operation, Verdict
 from raylog.loadtest.scenario import Threshold
 
@@ -14,7 +15,6 @@ KEPT_UP = 0.95
 whatever its thresholds are."""
 FAILED_MS = LATENCY_US_MAX / 1000
 """What is found where a request at the percentile has failed: more than any limit."""
-_PRODUCE = "produce"
 _US_A_MS = 1000
 _PERCENTILES = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p99.9_ms": 99.9, "max_ms": 100.0}
 
@@ -60,7 +60,7 @@ def step_held(thresholds: Iterable[Threshold], measured: Measured) -> bool:
 
 def _with_unanswered(measured: Measured) -> Measured:
     """The same, with a failure for each record that was meant and has no answer."""
-    produce = measured.operations.get(_PRODUCE)
+    produce = measured.operations.get(PRODUCE)
     if produce is None:
         return measured
     failures = sum(one.failures for one in produce.intervals)
@@ -69,7 +69,7 @@ def _with_unanswered(measured: Measured) -> Measured:
         return measured
     unanswered = Interval(second=0, requests=0, failures=missing, bytes=0, latencies="")
     produce = produce.model_copy(update={"intervals": [*produce.intervals, unanswered]})
-    return replace(measured, operations={**measured.operations, _PRODUCE: produce})
+    return replace(measured, operations={**measured.operations, PRODUCE: produce})
 
 
 def _verdict(threshold: Threshold, measured: Measured) -> Verdict:

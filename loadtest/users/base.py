@@ -95,9 +95,10 @@ class LoadUser(User, Generic[Entry]):
     def sleep(self, seconds: float) -> None:
         """Let others run; how late this wakes up tells whether the process keeps up."""
         clock = self.local.clock
-        due_us = clock.now_us() + int(seconds * _US_PER_S)
+        sleep_us = int(seconds * _US_PER_S)
+        due_us = clock.now_us() + sleep_us
         gevent.sleep(seconds)
-        self.local.generator.woke(max(0, clock.now_us() - due_us))
+        self.local.generator.woke(sleep_us, max(0, clock.now_us() - due_us))
 
     def _guarded(self, part: Callable[[], None]) -> bool:
         """Run a part of the work; False if it failed, which is counted where it began."""

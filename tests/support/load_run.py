@@ -54,7 +54,7 @@ def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
         until_s = began_s + scenario.duration_s
         while time.monotonic() < until_s or done(seen) < requests:
             gevent.sleep(0.5)
-            local.generator.sample()
+            local.generator.sample(local.at_s)
             seen += local.recorder.take()
             if scenario.audit == "during":
                 audit.add(local.ledger.take())

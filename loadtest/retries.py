@@ -1,0 +1,40 @@
+"""What retries of producers without idempotence do to the log: no fault of the brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raylog.client.config import client_and_producer
+from raylog.loadtest.results import Finding
+from raylog.loadtest.scenario import ProducerUsers, Scenario
+
+_BY_RETRIES = ("doubled", "reordered")
+_NOBODY = "127.0.0.1:9092"
+"""Settings are read with it; nobody connects."""
+
+
+def without_idempotence(scenario: Scenario, given: Mapping[str, object]) -> list[str]:
+    """Entries whose producers retry without idempotence, with what all clients are `given`."""
+    found = []
+    for index, users in enumerate(scenario.users):
+        if isinstance(users, ProducerUsers):
+            settings = {"bootstrap.servers": _NOBODY, **given, **users.client}
+            _, own = client_and_producer(settings, {})
+            if own.retries and not own.is_idempotent:
+                found.append(f"users[{index}]")
+    return found
+
+
+def divided(findings: Iterable[Finding], entries: Iterable[str]) -> tuple[list[Finding], list[str]]:
+    """Findings that are wrong answers, and notes on those that retries of `entries` explain."""
+    names = ", ".join(entries)
+    wrong, notes = [], []
+    for one in findings:
+        if names and one.kind in _BY_RETRIES:
+            notes.append(
+                f"{one.count:,} records are {one.kind}, which does not fail the run: {names} "
+                f"retries without enable.idempotence. The first: {one.examples[0]}"
+            )
+        else:
+            wrong.append(one)
+    return wrong, notes
