@@ -24,7 +24,14 @@ TURN = 2_000
 class ControllerCounts:
     """Counts of one controller process, over all its epochs."""
 
-    __slots__ = ("appends", "elections", "fencings", "records", "unclean_at_ms", "unclean_elections")
+    __slots__ = (
+        "appends",
+        "elections",
+        "fencings",
+        "records",
+        "unclean_at_ms",
+        "unclean_elections",
+    )
 
     def __init__(self) -> None:
         self.elections = 0

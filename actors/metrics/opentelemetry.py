@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from raylog.actors.build import BUILD
 from raylog.actors.metrics.exposition import clean
-from raylog.actors.metrics.families.table import FAMILIES
 from raylog.actors.metrics.families.process import START_TIME
+from raylog.actors.metrics.families.table import FAMILIES
 from raylog.actors.metrics.family import SCOPE_LABELS, Family, Kind
 from raylog.actors.metrics.samples import Sample, Value
 from raylog.actors.names import BROKER, CONTROLLER
