@@ -2,8 +2,8 @@
 
 Ray has no way to set a counter or a histogram to what somebody else has counted. So counters are
 gauges that grow, and of a histogram there are `_count` and `_sum`. Ray keeps a series for as long
-as the process lives. A gauge that is no longer told is set to 0. What counts keeps its last value: its
-process may only have missed a scrape, and 0 would be a restart to whoever computes rates.
+as the process lives. A gauge that is no longer told is set to 0. What counts keeps its last value:
+its process may only have missed a scrape, and 0 would look like a restart.
 """
 
 from __future__ import annotations
