@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from raylog.cli.counters import Buckets, Process, bucket_growth, growth, process_of
 from raylog.cli.metrics_listeners import Address
 from raylog.loadtest.results import Gauge
 
@@ -44,25 +45,27 @@ class Scrape:
     at_s: float
     sums: Mapping[str, float]
     """By name, over all its processes."""
-    cpu_s: float
-    buckets: Mapping[str, Mapping[float, float]]
-    """Requests so far by API and upper bound (s)."""
+    cpu_s: Mapping[Process, float]
+    buckets: Mapping[str, Mapping[Process, Buckets]]
+    """Requests so far by API."""
 
 
 def read_scrape(text: str, at_s: float) -> Scrape:
     """Read what `/metrics` answers; ValueError if it is something else."""
     sums: dict[str, float] = defaultdict(float)
-    cpu_s = 0.0
-    buckets: dict[str, dict[float, float]] = {api: defaultdict(float) for api in _APIS}
+    cpu_s: dict[Process, float] = defaultdict(float)
+    buckets: dict[str, dict[Process, dict[float, float]]] = {api: {} for api in _APIS}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name in _SUMS:
                 sums[sample.name] += sample.value
             elif sample.name == _CPU:
-                cpu_s += sample.value
+                cpu_s[process_of(sample.labels)] += sample.value
             elif sample.name == _BUCKET and sample.labels.get("api") in buckets:
-                buckets[sample.labels["api"]][float(sample.labels["le"])] += sample.value
-    return Scrape(at_s, dict(sums), cpu_s, {api: dict(one) for api, one in buckets.items()})
+                of_api = buckets[sample.labels["api"]]
+                counts = of_api.setdefault(process_of(sample.labels), defaultdict(float))
+                counts[float(sample.labels["le"])] += sample.value
+    return Scrape(at_s, sums, cpu_s, buckets)
 
 
 def _asked(address: Address) -> str:
@@ -73,14 +76,13 @@ def _asked(address: Address) -> str:
     return text.decode()
 
 
-def percentile(before: Mapping[float, float], after: Mapping[float, float]) -> float | None:
-    """The 99th percentile (s) of the requests between two scrapes, as Prometheus estimates it."""
-    counts = {bound: count - before.get(bound, 0.0) for bound, count in sorted(after.items())}
+def percentile(counts: Buckets) -> float | None:
+    """The 99th percentile (s), as Prometheus estimates it."""
     total = max(counts.values(), default=0.0)
     if total <= 0:
         return None
     wanted, low, below = _PERCENTILE * total, 0.0, 0.0
-    for bound, count in counts.items():
+    for bound, count in sorted(counts.items()):
         if count >= wanted:
             if math.isinf(bound):
                 return low
@@ -115,10 +117,11 @@ class BrokerMetrics:
                 self._add((called, labels, unit), scrape.at_s, scrape.sums[name])
         if before is None or scrape.at_s <= before.at_s:
             return
-        used_s = max(0.0, scrape.cpu_s - before.cpu_s)  # processes that ended took theirs along
-        self._add(("CPU", labels, "cores"), scrape.at_s, used_s / (scrape.at_s - before.at_s))
+        used_s = growth(before.cpu_s, scrape.cpu_s)
+        if used_s is not None:
+            self._add(("CPU", labels, "cores"), scrape.at_s, used_s / (scrape.at_s - before.at_s))
         for api, buckets in scrape.buckets.items():
-            found_s = percentile(before.buckets.get(api, {}), buckets)
+            found_s = percentile(bucket_growth(before.buckets.get(api, {}), buckets))
             if found_s is not None:
                 key = ("request p99", (*labels, ("api", api)), "ms")
                 self._add(key, scrape.at_s, found_s * _MS)

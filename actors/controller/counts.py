@@ -24,21 +24,37 @@ TURN = 2_000
 class ControllerCounts:
     """Counts of one controller process, over all its epochs."""
 
-    __slots__ = ("appends", "elections", "fencings", "records", "unclean_elections")
+    __slots__ = (
+        "appends",
+        "elections",
+        "fencings",
+        "records",
+        "unclean_at_ms",
+        "unclean_elections",
+    )
 
     def __init__(self) -> None:
         self.elections = 0
         self.unclean_elections = 0
+        self.unclean_at_ms = 0
+        """When the last of them was, since the Unix epoch; 0: there was none."""
         self.fencings = 0
         self.records = 0
         self.appends = Histogram(families.APPEND_SECONDS)
 
     def decided(
-        self, image: MetadataImage, records: Sequence[Record], decisions: Iterable[Decided]
+        self,
+        image: MetadataImage,
+        records: Sequence[Record],
+        decisions: Iterable[Decided],
+        now_ms: int,
     ) -> None:
         """Count records that the image is about to take in."""
         self.records += len(records)
-        self.unclean_elections += sum(one.kind == UNCLEAN for one in decisions)
+        unclean = sum(one.kind == UNCLEAN for one in decisions)
+        self.unclean_elections += unclean
+        if unclean:
+            self.unclean_at_ms = now_ms
         for record in records:
             if isinstance(record, PartitionChanged):
                 state = image.partition(record.topic_id, record.partition)
@@ -51,6 +67,7 @@ class ControllerCounts:
         """Tell all of it."""
         samples.add(families.ELECTIONS, self.elections)
         samples.add(families.UNCLEAN_ELECTIONS, self.unclean_elections)
+        samples.add(families.UNCLEAN_AT, self.unclean_at_ms / 1000)
         samples.add(families.FENCINGS, self.fencings)
         samples.add(families.RECORDS, self.records)
         samples.histogram(families.APPENDS, self.appends)

@@ -5,7 +5,9 @@ otherwise), `OTEL_EXPORTER_OTLP_PROTOCOL` (`grpc`, or `http/protobuf`),
 `OTEL_EXPORTER_OTLP_ENDPOINT` and so on; `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say
 whose metrics they are. An exporter is a package of its own: `opentelemetry-exporter-otlp`.
 
-What a scrape tells is handed to it as it is, histograms too: there are no instruments.
+What a scrape tells is handed to it as it is, histograms too: there are no instruments. A counter
+begins when its process was started. It keeps that beginning while it is absent: a process that has
+missed a scrape has not begun anew, and backends would add all that it has counted once more.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
+from typing import NamedTuple
 
 from raylog.actors.build import BUILD
 from raylog.actors.metrics.exposition import clean
+from raylog.actors.metrics.families.process import START_TIME
 from raylog.actors.metrics.families.table import FAMILIES
-from raylog.actors.metrics.family import Family, Kind
+from raylog.actors.metrics.family import SCOPE_LABELS, Family, Kind
 from raylog.actors.metrics.samples import Sample, Value
+from raylog.actors.names import BROKER, CONTROLLER
 from raylog.extras import needs
 from raylog.wire.errors import InvalidConfig
 
@@ -42,9 +47,24 @@ with needs("opentelemetry", "the reporter opentelemetry"):
 
 _GROUP = "opentelemetry_metrics_exporter"
 _NS_PER_MS = 1_000_000
+_NS_PER_S = 1_000_000_000
+ABSENT_MS_MAX = 600_000
+"""After which a series that is no longer told is forgotten."""
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1", "": ""}
 Series = tuple[str, tuple[str, ...]]
 """Name of the family, values of its labels."""
+Owner = tuple[str, ...]
+"""Labels of the process that tells a series, as many as the series has."""
+
+
+class _Begun(NamedTuple):
+    """A series of what only grows."""
+
+    began_ns: int
+    last: float
+    """Its last value."""
+    told_ns: int
+    """When it was told last."""
 
 
 class OpenTelemetryReporter:
@@ -54,8 +74,7 @@ class OpenTelemetryReporter:
         self._exporters = exporters
         own = Resource({"service.name": "raylog", "service.version": BUILD})
         self._resource = own.merge(OTELResourceDetector().detect())
-        self._begun: dict[Series, tuple[int, float]] = {}
-        """Of what only grows: when it began, in ns, and its last value."""
+        self._begun: dict[Series, _Begun] = {}
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
         """Export them, and wait until that is done; raises OSError if an exporter fails."""
@@ -72,10 +91,12 @@ class OpenTelemetryReporter:
         by_family: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
         for name, labels, value in samples:
             by_family.setdefault(name, []).append((labels, value))
-        before, self._begun = self._begun, {}
+        starts = _starts(by_family.get(START_TIME.name, ()))
         metrics = [
-            self._metric(FAMILIES[name], found, now_ns, before) for name, found in by_family.items()
+            self._metric(FAMILIES[name], found, now_ns, starts) for name, found in by_family.items()
         ]
+        oldest_ns = now_ns - ABSENT_MS_MAX * _NS_PER_MS
+        self._begun = {key: one for key, one in self._begun.items() if one.told_ns >= oldest_ns}
         scope = ScopeMetrics(InstrumentationScope("raylog", BUILD), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
@@ -84,19 +105,20 @@ class OpenTelemetryReporter:
         family: Family,
         samples: list[tuple[tuple[str, ...], Value]],
         now_ns: int,
-        before: Mapping[Series, tuple[int, float]],
+        starts: Mapping[Owner, int],
     ) -> Metric:
         numbers: list[NumberDataPoint] = []
         histograms: list[HistogramDataPoint] = []
         for values, value in samples:
             labels = dict(zip(family.all_labels, map(clean, values), strict=True))
             series = (family.name, values)
+            started = min(now_ns, starts.get(_owner(family, values), now_ns))
             if isinstance(value, tuple | list):
-                began = self._began(series, sum(value[1:]), now_ns, before)
+                began = self._began(series, sum(value[1:]), now_ns, started)
                 histograms.append(_histogram(family, labels, value, began, now_ns))
             else:
                 counts = family.kind is Kind.COUNTER
-                began = self._began(series, value, now_ns, before) if counts else 0
+                began = self._began(series, value, now_ns, started) if counts else 0
                 numbers.append(NumberDataPoint(labels, began, now_ns, float(value)))
         cumulative = AggregationTemporality.CUMULATIVE
         data: Sum | Gauge | Histogram
@@ -109,15 +131,32 @@ class OpenTelemetryReporter:
                 data = Histogram(histograms, cumulative)
         return Metric(family.name, family.help, _UNITS[family.unit], data)
 
-    def _began(
-        self, series: Series, value: float, now_ns: int, before: Mapping[Series, tuple[int, float]]
-    ) -> int:
-        """When a series began: it begins anew when its process does."""
-        began, last = before.get(series, (now_ns, value))
-        if value < last:
-            began = now_ns
-        self._begun[series] = (began, value)
-        return began
+    def _began(self, series: Series, value: float, now_ns: int, started_ns: int) -> int:
+        """When a series began, in ns: with its process, and anew when it has become less."""
+        before = self._begun.get(series)
+        began_ns = started_ns if before is None else before.began_ns
+        if before is not None and value < before.last:
+            began_ns = now_ns
+        self._begun[series] = _Begun(began_ns, value, now_ns)
+        return began_ns
+
+
+def _starts(times: Iterable[tuple[tuple[str, ...], Value]]) -> dict[Owner, int]:
+    """When processes were started, in ns, by the labels that name them for each scope."""
+    starts: dict[Owner, int] = {}
+    for (broker, role, process), value in times:
+        assert not isinstance(value, tuple | list), START_TIME.name
+        started_ns = int(value * _NS_PER_S)
+        starts[broker, role, process] = started_ns
+        if role == BROKER:
+            starts[(broker,)] = started_ns
+        elif role == CONTROLLER:
+            starts[()] = started_ns
+    return starts
+
+
+def _owner(family: Family, labels: tuple[str, ...]) -> Owner:
+    return labels[: len(SCOPE_LABELS[family.scope])]
 
 
 def _histogram(

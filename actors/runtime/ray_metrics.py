@@ -1,8 +1,9 @@
 """The reporter `ray`: metrics become gauges of Ray, which its own endpoints tell.
 
 Ray has no way to set a counter or a histogram to what somebody else has counted. So counters are
-gauges that grow, and of a histogram there are `_count` and `_sum`. A series that is no longer told
-is set to 0, since Ray keeps it for as long as the process lives.
+gauges that grow, and of a histogram there are `_count` and `_sum`. Ray keeps a series for as long
+as the process lives. A gauge that is no longer told is set to 0. What counts keeps its last value:
+its process may only have missed a scrape, and 0 would look like a restart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from raylog.actors.metrics.exposition import clean
 from raylog.actors.metrics.families.table import FAMILIES
+from raylog.actors.metrics.family import Kind
 from raylog.actors.metrics.samples import Sample
 from raylog.extras import needs
 
@@ -27,6 +29,7 @@ class RayReporter:
     def __init__(self) -> None:
         self._gauges: dict[str, Gauge] = {}
         self._told: set[Series] = set()
+        """Gauges of the last report."""
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
         """Set all gauges; Ray sends them when it likes."""
@@ -35,7 +38,8 @@ class RayReporter:
         for sample in samples:
             for series, value in _numbers(sample):
                 self._set(series, value, sample[0])
-                now.add(series)
+                if FAMILIES[sample[0]].kind is Kind.GAUGE:
+                    now.add(series)
         for series in self._told - now:
             self._set(series, 0.0, series[0])
         self._told = now

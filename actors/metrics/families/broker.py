@@ -37,7 +37,7 @@ CONTROLLER_SILENCE = TABLE.gauge(
 CONTROLLERS = TABLE.gauge(
     "raylog_active_controllers",
     "1 for the broker that tells of the whole cluster, if the controller has answered it, else 0. "
-    "The sum over all brokers is 1 while the cluster has a controller.",
+    "The sum over all brokers is 1 while the cluster has a controller and that broker is scraped.",
 )
 REPLICAS = TABLE.gauge("raylog_replicas", "Replicas that the broker has.")
 OFFLINE_LOGS = TABLE.gauge(

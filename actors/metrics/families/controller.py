@@ -27,6 +27,11 @@ UNCLEAN_ELECTIONS = TABLE.counter(
     "raylog_unclean_elections_total",
     "Leaders elected that were not in sync: records may be lost.",
 )
+UNCLEAN_AT = TABLE.gauge(
+    "raylog_last_unclean_election_timestamp_seconds",
+    "When the controller process last elected a leader that was not in sync, since the Unix epoch; "
+    "0 if it has not.",
+)
 FENCINGS = TABLE.counter("raylog_fencings_total", "Brokers fenced.")
 BROKERS = TABLE.gauge(
     "raylog_brokers", "Registered brokers by `state`: `active`, `fenced`, `shutting down`.", "state"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raylog.cli.counters import Process
     from raylog.client import (
         HangingTransaction,
         LogDir,
@@ -110,15 +111,15 @@ class MinIsrSeen:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """What a broker tells Prometheus; None where it does not."""
+    """What a broker tells Prometheus; None, or nothing, where it does not."""
 
-    bytes_in_total: float | None = None
-    bytes_out_total: float | None = None
-    requests_total: float | None = None
+    bytes_in_total: Mapping[Process, float] = field(default_factory=dict)
+    bytes_out_total: Mapping[Process, float] = field(default_factory=dict)
+    requests_total: Mapping[Process, float] = field(default_factory=dict)
     p99_ms: float | None = None
     """Of requests, since the scrape before."""
     loop_lag_ms: float | None = None
-    cpu_s_total: float | None = None
+    cpu_s_total: Mapping[Process, float] = field(default_factory=dict)
     memory_bytes: float | None = None
 
 

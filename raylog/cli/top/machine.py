@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
+from raylog.cli.counters import Process, growth
 from raylog.cli.top import events
 from raylog.cli.top.events import (
     BrokerMetrics,
@@ -257,7 +258,7 @@ class Watch:
         self.known.lags[group] = trend
 
     def _take_metrics(self, event: MetricsSeen) -> None:
-        """Rates of counters since the scrape before; a broker that restarted begins anew."""
+        """Rates of counters since the scrape before; a process that restarted begins anew."""
         rates = {}
         for broker, now in event.metrics.items():
             at_ms, before = self._scraped.get(broker, (event.at_ms, BrokerMetrics()))
@@ -275,10 +276,11 @@ class Watch:
         self.known.metrics = rates
 
 
-def _rate(before: float | None, now: float | None, past_s: float) -> float | None:
-    if before is None or now is None or past_s <= 0 or now < before:
-        return None
-    return (now - before) / past_s
+def _rate(
+    before: Mapping[Process, float], now: Mapping[Process, float], past_s: float
+) -> float | None:
+    grown = growth(before, now) if past_s > 0 else None
+    return grown / past_s if grown is not None else None
 
 
 def totals(known: Known) -> tuple[dict[str, float], dict[int, float]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raylog.cli.counters import Buckets, Process, bucket_growth, process_of
 from raylog.cli.metrics_listeners import Address, metrics_listeners
 from raylog.cli.top.events import BrokerMetrics
 
@@ -25,21 +26,21 @@ _LOOP_LAG = "raylog_event_loop_lag_seconds_bucket"
 _CPU = "raylog_process_cpu_seconds_total"
 _MEMORY = "raylog_process_resident_memory_bytes"
 _WANTED = (_BYTES, _REQUESTS, _LATENCY, _LOOP_LAG, _CPU, _MEMORY)
-Buckets = Mapping[float, float]
-"""Upper bound in seconds to how many were at most that."""
+_FAILURES_MAX = 3
+"""After which an address that has never answered is not asked any more."""
 
 
 @dataclass(slots=True)
 class Told:
-    """Sums over the processes of one broker."""
+    """What the processes of one broker tell."""
 
-    bytes_in: float | None = None
-    bytes_out: float | None = None
-    requests: float | None = None
-    cpu_s: float | None = None
+    bytes_in: dict[Process, float] = field(default_factory=dict)
+    bytes_out: dict[Process, float] = field(default_factory=dict)
+    requests: dict[Process, float] = field(default_factory=dict)
+    cpu_s: dict[Process, float] = field(default_factory=dict)
     memory: float | None = None
-    latency: dict[float, float] = field(default_factory=dict)
-    loop_lag: dict[float, float] = field(default_factory=dict)
+    latency: dict[Process, dict[float, float]] = field(default_factory=dict)
+    loop_lag: dict[Process, dict[float, float]] = field(default_factory=dict)
 
 
 def read(text: str) -> dict[int, Told]:
@@ -57,21 +58,24 @@ def read(text: str) -> dict[int, Told]:
 
 
 def _add(told: Told, name: str, labels: Mapping[str, str], value: float) -> None:
+    process = process_of(labels)
     match name:
         case "raylog_network_bytes_total" if labels.get("direction") == "in":
-            told.bytes_in = (told.bytes_in or 0.0) + value
+            told.bytes_in[process] = told.bytes_in.get(process, 0.0) + value
         case "raylog_network_bytes_total":
-            told.bytes_out = (told.bytes_out or 0.0) + value
+            told.bytes_out[process] = told.bytes_out.get(process, 0.0) + value
         case "raylog_requests_total":
-            told.requests = (told.requests or 0.0) + value
+            told.requests[process] = told.requests.get(process, 0.0) + value
         case "raylog_process_cpu_seconds_total":
-            told.cpu_s = (told.cpu_s or 0.0) + value
+            told.cpu_s[process] = told.cpu_s.get(process, 0.0) + value
         case "raylog_process_resident_memory_bytes":
             told.memory = (told.memory or 0.0) + value
         case "raylog_request_seconds_bucket" if labels.get("api") != "Fetch":
-            _add_bucket(told.latency, labels, value)  # a fetch waits for records
+            _add_bucket(
+                told.latency.setdefault(process, {}), labels, value
+            )  # a fetch waits for records
         case "raylog_event_loop_lag_seconds_bucket":
-            _add_bucket(told.loop_lag, labels, value)
+            _add_bucket(told.loop_lag.setdefault(process, {}), labels, value)
         case _:
             pass
 
@@ -81,16 +85,16 @@ def _add_bucket(buckets: dict[float, float], labels: Mapping[str, str], value: f
     buckets[bound] = buckets.get(bound, 0.0) + value
 
 
-def quantile_ms(before: Buckets, now: Buckets, share: float = _P99) -> float | None:
-    """The upper bound of the bucket that a part of what came since is in; None: nothing came.
+def quantile_ms(counts: Buckets, share: float = _P99) -> float | None:
+    """The upper bound of the bucket that a part of all is in; None: there is nothing.
 
     Of the last bucket, which has no bound, it is that of the one before.
     """
-    bounds = sorted(now)
-    since = [now[bound] - before.get(bound, 0.0) for bound in bounds]
-    if not since or since[-1] <= 0 or any(count < 0 for count in since):
+    bounds = sorted(counts)
+    if not bounds or counts[bounds[-1]] <= 0:
         return None
-    at = next(i for i, count in enumerate(since) if count >= share * since[-1])
+    wanted = share * counts[bounds[-1]]
+    at = next(i for i, bound in enumerate(bounds) if counts[bound] >= wanted)
     finite = [bound for bound in bounds[: at + 1] if bound != float("inf")]
     return finite[-1] * 1_000 if finite else None
 
@@ -100,7 +104,9 @@ class Scraper:
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._named = tuple(addresses)
-        self._found: set[Address] = set()
+        self._found: dict[Address, int] = {}
+        """Those that brokers told, and how often each has failed that has never answered."""
+        self._answered: set[Address] = set()
         self._of: tuple[int, ...] = ()
         """Brokers that were asked where they tell."""
         self._before: dict[int, Told] = {}
@@ -108,23 +114,30 @@ class Scraper:
     async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
         """What brokers tell now; raises OSError where a named address does not.
 
-        One that a broker told is for others, if it does not answer here: it is not asked again.
+        One that a broker told may be for others: if it never answers here, it is given up.
         """
         brokers = tuple(sorted(core.cluster.nodes))
         if brokers != self._of:
-            self._found = set((await metrics_listeners(core)).values()) - {*self._named}
+            found = set((await metrics_listeners(core)).values()) - {*self._named}
+            self._found = dict.fromkeys(found, 0)
             self._of = brokers
         told: dict[int, Told] = {}
         for address, answer in (await _each({*self._named, *self._found})).items():
             if not isinstance(answer, BaseException):
                 told |= answer
-            elif address in self._found:
-                self._found.discard(address)
-            else:
+                self._answered.add(address)
+            elif address not in self._found:
                 raise answer
+            elif address not in self._answered:
+                self._failed(address)
         metrics = {one: _metrics(self._before.get(one, Told()), now) for one, now in told.items()}
         self._before = told
         return metrics
+
+    def _failed(self, address: Address) -> None:
+        self._found[address] += 1
+        if self._found[address] >= _FAILURES_MAX:
+            del self._found[address]
 
 
 async def _each(
@@ -149,8 +162,8 @@ def _metrics(before: Told, now: Told) -> BrokerMetrics:
         now.bytes_in,
         now.bytes_out,
         now.requests,
-        quantile_ms(before.latency, now.latency) if before.latency else None,
-        quantile_ms(before.loop_lag, now.loop_lag) if before.loop_lag else None,
+        quantile_ms(bucket_growth(before.latency, now.latency)),
+        quantile_ms(bucket_growth(before.loop_lag, now.loop_lag)),
         now.cpu_s,
         now.memory,
     )

@@ -54,15 +54,30 @@ CASES = {
         {'up{job="raylog",instance="a:1"}': "1+0x58 0 1", 'up{job="other"}': "0+0x60"},
         {"job": "raylog", "instance": "a:1"},
     ),
+    "RaylogBrokerRestarts": Case(
+        {'raylog_broker_restarts{broker="1"}': "0+0x50 1 2 3 4 5+0x5"},
+        {'raylog_broker_restarts{broker="1"}': "5+0x55 6+0x5"},
+        AT_1,
+    ),
+    "RaylogNoTargets": Case(
+        {'up{job="other"}': "1+0x60"}, {'up{job="raylog"}': "0+0x60"}, {"job": "raylog"}
+    ),
+    "RaylogClusterMetricsMissing": Case(
+        {'raylog_controller_silence_seconds{broker="1"}': "0.5+0x60"},
+        {
+            'raylog_controller_silence_seconds{broker="1"}': "0.5+0x60",
+            "raylog_offline_partitions": "0+0x60",
+        },
+    ),
     "RaylogBrokerFenced": Case(
         {'raylog_brokers{state="fenced"}': "1+0x60"},
         {'raylog_brokers{state="fenced"}': "0+0x60", 'raylog_brokers{state="active"}': "3+0x60"},
     ),
     "RaylogNoController": Case(
-        {'raylog_active_controllers{broker="0"}': "0+0x60"},
+        {f'raylog_controller_silence_seconds{{broker="{one}"}}': "0+0x55 60+60x5" for one in "01"},
         {
-            'raylog_active_controllers{broker="0"}': "1+0x60",
-            'raylog_active_controllers{broker="1"}': "0+0x60",
+            'raylog_controller_silence_seconds{broker="0"}': "0.5+0x60",
+            'raylog_controller_silence_seconds{broker="1"}': "0+60x60",  # it is cut off
         },
     ),
     "RaylogSeveralControllers": Case(
@@ -81,8 +96,8 @@ CASES = {
         {"raylog_out_of_sync_partitions": "0+0x55 3+0x5"},  # a broker restarts
     ),
     "RaylogUncleanElection": Case(
-        {"raylog_unclean_elections_total": "0+0x55 1+0x5"},
-        {"raylog_unclean_elections_total": "0+0x10 1+0x50"},  # long ago
+        {"raylog_last_unclean_election_timestamp_seconds": "0+0x55 3290+0x5"},
+        {"raylog_last_unclean_election_timestamp_seconds": "0+0x10 590+0x50"},  # long ago
     ),
     "RaylogLogDirFailed": Case(
         {'raylog_offline_replicas{broker="1"}': "4+0x60"},
@@ -179,16 +194,110 @@ CASES = {
 }
 
 
+class Scene(NamedTuple):
+    """Series, a value every 15 s, and alerts that fire at a time, or do not."""
+
+    series: dict[str, str]
+    checks: list[tuple[str, str, dict[str, str] | None]]
+    """Time, alert, its labels; None: it does not fire."""
+
+
+GATEWAY_1, GATEWAY_2 = (
+    ERRORS.replace("broker", f'role="gateway",process="gateway-{number}",broker')
+    for number in (1, 2)
+)
+OF_FETCH = {"broker": "1", "api": "Fetch"}
+UNCLEAN = "raylog_last_unclean_election_timestamp_seconds"
+SCENES = {
+    "an unclean election as the broker dies that reported for the cluster": Scene(
+        {
+            f'{UNCLEAN}{{instance="b0"}}': "0x60 stale",
+            f'{UNCLEAN}{{instance="b1"}}': "_x62 920x90",
+        },
+        [
+            ("15m", "RaylogUncleanElection", None),
+            ("16m", "RaylogUncleanElection", {}),
+            ("25m", "RaylogUncleanElection", {}),
+            ("26m", "RaylogUncleanElection", None),
+        ],
+    ),
+    "an unclean election, and its controller ends": Scene(
+        {
+            f'{UNCLEAN}{{instance="b0"}}': "0x20 310 310 stale",
+            f'{UNCLEAN}{{instance="b1"}}': "_x24 0x40",
+        },
+        [("10m", "RaylogUncleanElection", {})],
+    ),
+    "a controller that answers some of the brokers": Scene(
+        {
+            'raylog_controller_silence_seconds{broker="1"}': "0.5+0x40",
+            'raylog_controller_silence_seconds{broker="2"}': "0.5+0x40",
+            'raylog_active_controllers{broker="1"}': "0x40",
+            'raylog_active_controllers{broker="2"}': "0x40",
+        },
+        [
+            ("5m", "RaylogNoController", None),
+            ("5m", "RaylogClusterMetricsMissing", {}),
+        ],
+    ),
+    "no controller": Scene(
+        {'raylog_controller_silence_seconds{broker="1"}': "0+15x40"},
+        [
+            ("5m", "RaylogNoController", {}),
+            ("5m", "RaylogClusterMetricsMissing", None),
+        ],
+    ),
+    "an old error, and one scrape that the process does not answer": Scene(
+        {GATEWAY_1: "5x200 stale 5x100", GATEWAY_2: "1x301"},
+        [
+            ("59m", "RaylogUnexpectedErrors", None),
+            ("60m15s", "RaylogUnexpectedErrors", None),
+            ("60m30s", "RaylogUnexpectedErrors", None),
+        ],
+    ),
+    "new errors after a restart": Scene(
+        {GATEWAY_1: "50x40 stale _x4", GATEWAY_2: "_x45 1x10 2x80"},
+        [
+            ("12m", "RaylogUnexpectedErrors", OF_FETCH),
+            ("23m", "RaylogUnexpectedErrors", OF_FETCH),
+            ("24m15s", "RaylogUnexpectedErrors", None),
+        ],
+    ),
+    "a counter that begins anew": Scene(
+        {GATEWAY_1: "50x40 0x4 1x10 2x40 3x40"}, [("12m", "RaylogUnexpectedErrors", OF_FETCH)]
+    ),
+    "a broker that crashes every 45 s": Scene(
+        {
+            'up{job="raylog",instance="b1"}': " ".join(["0 1 1"] * 15),
+            'raylog_broker_restarts{broker="1"}': " ".join(f"stale {n} {n}" for n in range(15)),
+        },
+        [
+            ("10m", "RaylogBrokerDown", None),
+            ("10m", "RaylogBrokerRestarts", AT_1),
+        ],
+    ),
+}
+
+
 def played(name: str, series: dict[str, str], labels: dict[str, str] | None) -> dict[str, Any]:
     """One test of promtool: the alert fires with these labels at the end, or not."""
-    alert = {"eval_time": "1h", "alertname": name}
-    rule = ALERTS[name]
-    if labels is not None:
-        alert["exp_alerts"] = [{"exp_labels": {**rule["labels"], **labels}}]  # type: ignore[assignment]  # of other kinds
+    scene = Scene(series, [("1h", name, labels)])
+    return staged(name, scene, interval="1m")
+
+
+def staged(name: str, scene: Scene, interval: str = "15s") -> dict[str, Any]:
+    """A scene as a test of promtool."""
+    checks = []
+    for at, alert, labels in scene.checks:
+        check: dict[str, Any] = {"eval_time": at, "alertname": alert}
+        if labels is not None:
+            check["exp_alerts"] = [{"exp_labels": {**ALERTS[alert]["labels"], **labels}}]
+        checks.append(check)
     return {
-        "interval": "1m",
-        "input_series": [{"series": one, "values": values} for one, values in series.items()],
-        "alert_rule_test": [alert],
+        "name": name,
+        "interval": interval,
+        "input_series": [{"series": one, "values": values} for one, values in scene.series.items()],
+        "alert_rule_test": checks,
     }
 
 
@@ -227,9 +336,19 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
         for name, case in CASES.items()
         for series, labels in ((case.fires, case.labels), (case.quiet, None))
     ]
-    rules = without_annotations(tmp_path / "rules.yaml")
-    file = tmp_path / "tests.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [rules.name], "tests": tests}))
+    play(tests, tmp_path)
+
+
+def test_alerts_as_brokers_controllers_and_processes_come_and_go(tmp_path: Path) -> None:
+    play([staged(name, scene) for name, scene in SCENES.items()], tmp_path, interval="15s")
+
+
+def play(tests: list[dict[str, Any]], directory: Path, interval: str = "1m") -> None:
+    """Have promtool run tests of the rules, which it evaluates once in an interval."""
+    rules = without_annotations(directory / "rules.yaml")
+    file = directory / "tests.yaml"
+    document = {"rule_files": [rules.name], "evaluation_interval": interval, "tests": tests}
+    file.write_text(yaml.safe_dump(document))
     done = subprocess.run(
         [promtool(), "test", "rules", str(file)], capture_output=True, text=True, check=False
     )
@@ -238,7 +357,7 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_alerts_read_families_that_there_are(name: str) -> None:
-    assert families_in(ALERTS[name]["expr"]) or name == "RaylogBrokerDown"
+    assert families_in(ALERTS[name]["expr"]) or name in {"RaylogBrokerDown", "RaylogNoTargets"}
 
 
 @pytest.mark.parametrize("name", ALERTS)

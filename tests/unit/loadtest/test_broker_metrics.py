@@ -22,10 +22,10 @@ raylog_process_cpu_seconds_total{{broker="0",role="gateway",process="b"}} 1.5
 raylog_process_resident_memory_bytes{{broker="0",role="replica",process="a"}} 100
 raylog_process_resident_memory_bytes{{broker="0",role="gateway",process="b"}} 50
 # TYPE raylog_request_seconds histogram
-raylog_request_seconds_bucket{{broker="0",api="Produce",le="0.001"}} {quick}
-raylog_request_seconds_bucket{{broker="0",api="Produce",le="0.01"}} {all}
-raylog_request_seconds_bucket{{broker="0",api="Produce",le="+Inf"}} {all}
-raylog_request_seconds_bucket{{broker="0",api="Metadata",le="+Inf"}} 7
+raylog_request_seconds_bucket{{broker="0",process="a",api="Produce",le="0.001"}} {quick}
+raylog_request_seconds_bucket{{broker="0",process="a",api="Produce",le="0.01"}} {all}
+raylog_request_seconds_bucket{{broker="0",process="a",api="Produce",le="+Inf"}} {all}
+raylog_request_seconds_bucket{{broker="0",process="a",api="Metadata",le="+Inf"}} 7
 """
 NOBODY = ("127.0.0.1", 9)
 
@@ -56,19 +56,28 @@ def test_a_process_that_was_replaced_has_used_nothing() -> None:
     assert {one.name: one.points for one in metrics.gauges()}["CPU"] == [(10.0, 0.0)]
 
 
+def test_a_process_that_misses_a_scrape_has_done_nothing_in_one_moment() -> None:
+    metrics = BrokerMetrics({4: NOBODY})
+    both = text(500.0, 4_000, 5_000)
+    silent = "\n".join(line for line in both.splitlines() if 'process="a"' not in line)
+    for at_s, told in ((5.0, both), (10.0, silent), (15.0, both), (20.0, both)):
+        metrics.take(4, read_scrape(f"{told}\n", at_s))
+    found = {one.name: one.points for one in metrics.gauges()}
+    assert found["CPU"] == [(10.0, 0.0), (15.0, 0.0), (20.0, 0.0)]
+    assert "request p99" not in found
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "found"),
+    ("counts", "found"),
     [
-        ({}, {}, None),
-        ({0.1: 5, float("inf"): 5}, {0.1: 5, float("inf"): 5}, None),
-        ({}, {0.1: 100, float("inf"): 100}, 0.099),
-        ({}, {0.1: 50, float("inf"): 100}, 0.1),
+        ({}, None),
+        ({0.1: 0, float("inf"): 0}, None),
+        ({0.1: 100, float("inf"): 100}, 0.099),
+        ({float("inf"): 100, 0.1: 50}, 0.1),
     ],
 )
-def test_percentiles(
-    before: dict[float, float], after: dict[float, float], found: float | None
-) -> None:
-    assert percentile(before, after) == (None if found is None else pytest.approx(found))
+def test_percentiles(counts: dict[float, float], found: float | None) -> None:
+    assert percentile(counts) == (None if found is None else pytest.approx(found))
 
 
 def test_what_is_no_metrics_leaves_a_gap() -> None:

@@ -13,14 +13,20 @@ from raylog.actors.metadata.records import (
 from raylog.actors.metrics.samples import Samples
 from tests.support.controllers import Controlled
 
+NOW_MS = 1_700_000_000_250
+
 
 def counted(world: Controlled, *records: Record) -> dict[str, object]:
     """What a decision adds, by family."""
     counts = ControllerCounts()
-    counts.decided(world.image, records, decisions_of(world.image, list(records)))
+    counts.decided(world.image, records, decisions_of(world.image, list(records)), NOW_MS)
     samples = Samples()
     counts.sample(samples)
-    return {name: value for name, _, value in samples.taken if value and name.endswith("_total")}
+    return {
+        name: value
+        for name, _, value in samples.taken
+        if value and name.endswith(("_total", "_timestamp_seconds"))
+    }
 
 
 def test_elections_are_counted_and_those_that_may_lose_records() -> None:
@@ -36,6 +42,7 @@ def test_elections_are_counted_and_those_that_may_lose_records() -> None:
     assert counted(world, unclean) == {
         "raylog_elections_total": 1,
         "raylog_unclean_elections_total": 1,
+        "raylog_last_unclean_election_timestamp_seconds": NOW_MS / 1000,
         "raylog_metadata_records_total": 1,
     }
 

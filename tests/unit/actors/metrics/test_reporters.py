@@ -18,8 +18,8 @@ from opentelemetry.sdk.metrics.export import (
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.metrics import reporting
-from raylog.actors.metrics.families import broker, gateway, process
-from raylog.actors.metrics.opentelemetry import OpenTelemetryReporter, make
+from raylog.actors.metrics.families import broker, controller, gateway, process
+from raylog.actors.metrics.opentelemetry import ABSENT_MS_MAX, OpenTelemetryReporter, make
 from raylog.actors.metrics.reporting import REPORTERS, reporters
 from raylog.actors.metrics.samples import Sample
 from raylog.actors.runtime import ray_metrics
@@ -114,6 +114,45 @@ def test_what_counts_begins_anew_when_its_process_does() -> None:
     assert begun == [1_000, 1_000, 3_000, 3_000]
 
 
+def test_a_process_that_misses_a_scrape_does_not_begin_anew() -> None:
+    kept = Kept()
+    reporter = OpenTelemetryReporter([kept])
+    reporter.report([requests(5)], 1_000)
+    reporter.report([], 2_000)
+    reporter.report([requests(6)], 3_000)
+    (point,) = kept.last()["raylog_requests_total"].data.data_points
+    assert point.start_time_unix_nano == 1_000_000_000
+
+
+def test_a_series_that_is_away_for_long_is_forgotten() -> None:
+    kept = Kept()
+    reporter = OpenTelemetryReporter([kept])
+    reporter.report([requests(5)], 1_000)
+    reporter.report([], 1_000 + ABSENT_MS_MAX)
+    reporter.report([], 1_001 + ABSENT_MS_MAX)
+    later_ms = 2_000 + ABSENT_MS_MAX
+    reporter.report([requests(6)], later_ms)
+    (point,) = kept.last()["raylog_requests_total"].data.data_points
+    assert point.start_time_unix_nano == later_ms * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("series", "started"),
+    [
+        (requests(5), OF_GATEWAY),
+        ((broker.SCRAPE_FAILURES.name, ("1", "gateway"), 1), ("1", "broker", "broker-0")),
+        ((controller.FENCINGS.name, (), 1), ("", "controller", "controller")),
+    ],
+)
+def test_what_counts_began_with_its_process(series: Sample, started: tuple[str, ...]) -> None:
+    kept = Kept()
+    others = (process.START_TIME.name, ("2", "gateway", "gateway-0"), 3.0)
+    times = [others, (process.START_TIME.name, started, 0.25)]
+    OpenTelemetryReporter([kept]).report([series, *times], 10_000)
+    (point,) = kept.last()[series[0]].data.data_points
+    assert point.start_time_unix_nano == 250_000_000
+
+
 def test_an_empty_histogram_goes_out() -> None:
     kept = Kept()
     OpenTelemetryReporter([kept]).report([seconds()], 1)
@@ -178,7 +217,7 @@ class FakeGauge:
         self.values.setdefault(self.name, {})[tuple(tags.values())] = value
 
 
-def test_series_become_gauges_of_ray_and_are_0_when_they_have_gone(
+def test_series_become_gauges_of_ray_and_what_does_not_count_is_0_when_it_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray_metrics, "Gauge", FakeGauge)
@@ -195,8 +234,10 @@ def test_series_become_gauges_of_ray_and_are_0_when_they_have_gone(
     }
     reporter.report([requests(6)], 2)
     assert FakeGauge.values["raylog_requests_total"] == {of_fetch: 6.0}
-    assert FakeGauge.values["raylog_request_seconds_count"] == {of_fetch: 0.0}
+    assert FakeGauge.values["raylog_request_seconds_count"] == {of_fetch: 2.0}
     assert FakeGauge.values["raylog_broker_state"] == {("1", "running"): 0.0}
+    reporter.report([state], 3)
+    assert FakeGauge.values["raylog_requests_total"] == {of_fetch: 6.0}, "it may be busy"
 
 
 # ---- a broker --------------------------------------------------------------------------------

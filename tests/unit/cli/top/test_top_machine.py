@@ -93,12 +93,23 @@ def test_how_long_a_group_is_rebalancing() -> None:
     assert watch.known.rebalancing_since_ms == {}
 
 
+A, B = ("gateway", "gateway-0"), ("gateway", "gateway-1")
+
+
 def test_rates_of_counters_and_a_broker_that_restarted() -> None:
     watch = watching(
-        MetricsSeen(0, {0: BrokerMetrics(bytes_in_total=100, cpu_s_total=5, p99_ms=3)}),
-        MetricsSeen(2_000, {0: BrokerMetrics(bytes_in_total=300, cpu_s_total=1, p99_ms=4)}),
+        MetricsSeen(0, {0: BrokerMetrics({A: 100}, cpu_s_total={A: 5}, p99_ms=3)}),
+        MetricsSeen(2_000, {0: BrokerMetrics({A: 300}, cpu_s_total={A: 1}, p99_ms=4)}),
     )
     assert watch.known.metrics == {0: BrokerRates(bytes_in_per_s=100, p99_ms=4)}
+
+
+def test_a_process_that_misses_a_scrape_has_done_nothing_in_one_moment() -> None:
+    watch, rates = watching(), []
+    for n, total in enumerate(({A: 5e12, B: 100}, {B: 300}, {A: 5e12, B: 500}, {A: 5e12, B: 700})):
+        watch.handle(MetricsSeen(n * 2_000, {0: BrokerMetrics(total)}))
+        rates.append(watch.known.metrics[0].bytes_in_per_s)
+    assert rates == [None, 100, 100, 100]
 
 
 def test_a_few_names_internal_topics_last() -> None:

@@ -79,13 +79,18 @@ def scrape(port: int, times: int = 1) -> dict[int, BrokerMetrics]:
     return asyncio.run(run())
 
 
-def test_processes_of_a_broker_are_added_up() -> None:
+A = ("gateway", "a")
+
+
+def test_what_a_process_of_a_broker_tells_is_added_up() -> None:
     told = read(TEXT % (10, 3, 4))
     assert list(told) == [0]
     one = told[0]
-    assert (one.bytes_in, one.bytes_out, one.requests) == (15, 7, 7)
-    assert (one.cpu_s, one.memory) == (1.5, 3e6)
-    assert one.latency == {0.01: 3, float("inf"): 4}, "fetches wait, and are left out"
+    assert one.bytes_in == {A: 10, ("gateway", "b"): 5}
+    assert (one.bytes_out, one.requests) == ({A: 7}, {A: 7})
+    assert (one.cpu_s, one.memory) == ({A: 1.5}, 3e6)
+    latency = {0.01: 3, float("inf"): 4}
+    assert one.latency == {("", "a"): latency}, "fetches wait, and are left out"
 
 
 def test_nothing_of_a_broker_is_nothing() -> None:
@@ -96,19 +101,17 @@ def test_nothing_of_a_broker_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "expected"),
+    ("counts", "expected"),
     [
-        ({}, {0.1: 99, 1.0: 100, float("inf"): 100}, 100.0),
-        ({}, {0.1: 90, 1.0: 100, float("inf"): 100}, 1_000.0),
-        ({0.1: 90, 1.0: 100}, {0.1: 190, 1.0: 200}, 100.0),
-        ({}, {0.1: 0, float("inf"): 5}, 100.0),
-        ({0.1: 5}, {0.1: 5}, None),
-        ({0.1: 5}, {0.1: 2}, None),  # it was started again
-        ({}, {}, None),
+        ({0.1: 99, 1.0: 100, float("inf"): 100}, 100.0),
+        ({0.1: 90, 1.0: 100, float("inf"): 100}, 1_000.0),
+        ({0.1: 0, float("inf"): 5}, 100.0),
+        ({0.1: 0}, None),
+        ({}, None),
     ],
 )
-def test_quantiles(before: dict[float, float], now: dict[float, float], expected: float) -> None:
-    assert quantile_ms(before, now) == expected
+def test_quantiles(counts: dict[float, float], expected: float | None) -> None:
+    assert quantile_ms(counts) == expected
 
 
 def test_quantiles_are_of_what_came_since_the_scrape_before() -> None:
@@ -117,7 +120,8 @@ def test_quantiles_are_of_what_came_since_the_scrape_before() -> None:
         assert scrape(port)[0].p99_ms is None
     with serving((200, first), (200, second)) as port:
         found = scrape(port, times=2)[0]
-    assert (found.bytes_in_total, found.p99_ms, found.loop_lag_ms) == (25, 10.0, None)
+    assert found.bytes_in_total == {A: 20, ("gateway", "b"): 5}
+    assert (found.p99_ms, found.loop_lag_ms) == (10.0, None)
 
 
 @pytest.mark.parametrize("answer", [(404, b""), (200, b'raylog_requests_total{broker="0" 7')])
@@ -145,7 +149,17 @@ def test_metrics_beside_a_cluster() -> None:
     assert "expected HOST:PORT, found 'nowhere'" in told
 
 
-def test_an_address_that_a_broker_tells_is_dropped_if_it_does_not_answer_here() -> None:
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ("ynnny", [[0], [], [], [], [0]]),
+        ("nny", [[], [], [0], [0]]),
+        ("nnny", [[], [], [], [], []]),
+    ],
+)
+def test_an_address_that_a_broker_tells_is_given_up_if_it_never_answers_here(
+    answers: str, told: list[list[int]]
+) -> None:
     def described(_: int, request: object) -> DescribeConfigsResponse:
         entry = DescribeConfigsResourceResult(name="health.listener", value=f"127.0.0.1:{port}")
         assert isinstance(request, DescribeConfigsRequest)
@@ -158,9 +172,9 @@ def test_an_address_that_a_broker_tells_is_dropped_if_it_does_not_answer_here() 
     async def run() -> list[dict[int, BrokerMetrics]]:
         scraper, core = Scraper([]), core_of(fake)
         await core.refresh([])
-        return [await scraper.scrape(core) for _ in range(3)]
+        return [await scraper.scrape(core) for _ in told]
 
-    answer = (200, (TEXT % (1, 1, 1)).encode())
-    with serving(answer, (404, b""), answer) as port:
+    each = {"y": (200, (TEXT % (1, 1, 1)).encode()), "n": (404, b"")}
+    with serving(*(each[one] for one in answers)) as port:
         fake = FakeCluster(handlers={ApiKey.DESCRIBE_CONFIGS: described})
-        assert [list(one) for one in asyncio.run(run())] == [[0], [], []]
+        assert [list(one) for one in asyncio.run(run())] == told

@@ -63,8 +63,16 @@ def test_brokers(watch: Watch) -> None:
 
 def test_columns_of_metrics_are_there_if_a_broker_tells_them(watch: Watch) -> None:
     assert "CPU" not in [one.title for one in view(BROKERS, watch.known).columns]
-    watch.handle(MetricsSeen(0, {0: BrokerMetrics(cpu_s_total=1, memory_bytes=2**20)}))
-    watch.handle(MetricsSeen(2_000, {0: BrokerMetrics(cpu_s_total=2, memory_bytes=2**20)}))
+    watch.handle(
+        MetricsSeen(
+            0, {0: BrokerMetrics(cpu_s_total={("broker", "broker-0"): 1}, memory_bytes=2**20)}
+        )
+    )
+    watch.handle(
+        MetricsSeen(
+            2_000, {0: BrokerMetrics(cpu_s_total={("broker", "broker-0"): 2}, memory_bytes=2**20)}
+        )
+    )
     assert column(BROKERS, watch, "CPU") == ["50%", "-", "-"]
     assert column(BROKERS, watch, "memory") == ["1.0 MiB", "-", "-"]
 
