@@ -46,7 +46,8 @@ def test_a_row_has_the_cost_of_a_request_and_of_a_record() -> None:
 def test_loads_have_names_of_their_own_and_usual_batches_fill_batch_size() -> None:
     assert len({load.name for load in LOADS}) == len(LOADS)
     assert 16_000 < len(batch_of(BATCH_RECORDS)) < 17_000
-    assert batch_of(1) in frame_of(produce_of("t", batch_of(1)), 9)
+    batch = batch_of(1)
+    assert batch in frame_of(produce_of("t", batch), 9)
 
 
 def test_what_counts_is_taken_out_and_nothing_else_fails() -> None:
