@@ -127,10 +127,10 @@ class Watch:
                 self._about_transactions(event)
             case QuorumSeen() | DisksSeen() | MinIsrSeen() | MetricsSeen():
                 self._about_brokers(event)
-            case PartAsked(part, None):
-                self.known.asking.pop(part, None)
-            case PartAsked(part, at_ms):
+            case PartAsked(part, at_ms) if at_ms is not None:
                 self.known.asking[part] = at_ms
+            case PartAsked(part):
+                self.known.asking.pop(part, None)
             case PartFailed():
                 first = self.known.failing.get(event.part, event)
                 self.known.failing[event.part] = replace(event, at_ms=first.at_ms)
