@@ -71,9 +71,8 @@ def _add(told: Told, name: str, labels: Mapping[str, str], value: float) -> None
         case "raylog_process_resident_memory_bytes":
             told.memory = (told.memory or 0.0) + value
         case "raylog_request_seconds_bucket" if labels.get("api") != "Fetch":
-            _add_bucket(
-                told.latency.setdefault(process, {}), labels, value
-            )  # a fetch waits for records
+            # Without fetches, which wait for records.
+            _add_bucket(told.latency.setdefault(process, {}), labels, value)
         case "raylog_event_loop_lag_seconds_bucket":
             _add_bucket(told.loop_lag.setdefault(process, {}), labels, value)
         case _:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raylog.cli.counters import Process
 from raylog.cli.top import events
 from raylog.cli.top.events import (
     BrokerMetrics,
@@ -106,7 +107,7 @@ def test_rates_of_counters_and_a_broker_that_restarted() -> None:
 
 def test_a_process_that_misses_a_scrape_has_done_nothing_in_one_moment() -> None:
     watch, rates = watching(), []
-    totals: list[dict[tuple[str, str], float]] = [
+    totals: list[dict[Process, float]] = [
         {A: 5e12, B: 100},
         {B: 300},
         {A: 5e12, B: 500},
