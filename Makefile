@@ -49,7 +49,8 @@ demo-clients: $(STAMP) ## the same flights through two Kafka clients; no Java
 test: check ## everything that must pass; within 20 minutes
 	$(PYTEST) $(COMPUTING) tests/unit $(PROPERTY_TESTS) tests/sim
 	$(PYTEST) $(CLUSTERS) $(CLUSTER_TESTS)
-	$(PYTEST) $(WAITING) tests/conformance tests/differential
+	$(PYTEST) $(WAITING) tests/conformance
+	$(PYTEST) $(WAITING) tests/differential
 
 check: $(STAMP) ## style, types, layers
 	@$(MAKE) --no-print-directory --output-sync -j 2 types lint layers
