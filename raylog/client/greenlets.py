@@ -12,13 +12,15 @@ import selectors
 import sys
 import time
 from asyncio import events
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, cast
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _TURN_S = 0.005
 """How long a loop that has more to do goes on before other greenlets run."""
 
@@ -27,13 +29,50 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """An event loop for a thread, or for a greenlet where gevent stands in for threads."""
     if not is_patched():
         return asyncio.new_event_loop()
-    return asyncio.SelectorEventLoop(YieldingSelector(selectors.DefaultSelector()))
+    return GreenletEventLoop(YieldingSelector(selectors.DefaultSelector()))
 
 
 def is_patched() -> bool:
     """Whether gevent has taken the place of threads."""
     monkey: ModuleType | None = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+class GreenletEventLoop(asyncio.SelectorEventLoop):
+    """Lets other greenlets run only while it waits in its selector, never in a callback.
+
+    If it did, two loops could be in the middle of callbacks at the same time, and one would run on
+    as the other. A pool of threads does: it waits for a new thread, here a greenlet, to begin.
+    """
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Call a function in a greenlet of its own, such as to look up an address."""
+        import gevent
+
+        future: asyncio.Future[T] = self.create_future()
+
+        def end(result: T | None, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast(T, result))
+
+        def call() -> None:
+            result: T | None = None
+            error: BaseException | None = None
+            try:
+                result = func(*args)
+            except Exception as raised:  # noqa: BLE001 - for whoever awaits it
+                error = raised
+            if not self.is_closed():
+                self.call_soon_threadsafe(end, result, error)
+
+        gevent.spawn(call)  # it begins when this loop waits
+        return future
 
 
 class YieldingSelector(selectors.BaseSelector):

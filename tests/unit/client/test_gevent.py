@@ -75,6 +75,39 @@ def test_an_admin_notices_that_the_broker_was_started_anew(tmp_path: Path) -> No
     assert program.returncode == 0, said
 
 
+_BY_NAME = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import sys
+import gevent
+from raylog.client import Admin, NewTopic, Producer
+bootstrap = "localhost:" + sys.argv[1]
+with Admin(bootstrap) as admin:
+    admin.create_topics([NewTopic("made", 1)])
+def send():
+    with Producer({"bootstrap.servers": bootstrap}) as producer:
+        producer.send_and_wait("made", b"value")
+for sender in gevent.joinall([gevent.spawn(send) for _ in range(20)]):
+    sender.get()
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
+def test_clients_look_up_the_same_host_at_the_same_time() -> None:
+    """Their loops share a thread, and none goes on as another."""
+    with EmbeddedBroker() as broker:
+        port = broker.bootstrap.rpartition(":")[2]
+        done = subprocess.run(
+            [sys.executable, "-c", _BY_NAME, port],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_without_gevent_loops_are_asyncio_s_own() -> None:
     assert not is_patched()
     loop = new_event_loop()
