@@ -52,7 +52,7 @@ class GroupUser(ReadingUser[GroupUsers]):
         consumer.subscribe([local.topic(entry.topic)], _Moves(self))
 
     def step(self) -> None:
-        """Read, process, commit; leave when it is time."""
+        """Read, process, commit; leave when it is time, but not before having joined."""
         count = self.take(self.consumer.poll(POLL_MS, self._records_at_once))
         self._has_read = self._has_read or count > 0
         if count and self.entry.processing_ms:
@@ -63,7 +63,8 @@ class GroupUser(ReadingUser[GroupUsers]):
         if due and self._has_read:
             self._commit(due)
         stays_us = (self.entry.stays_s or math.inf) * _US_PER_S
-        if now_us - self._joined_us >= stays_us and not self.is_stopping:
+        is_over = now_us - self._joined_us >= stays_us and not self._join.is_open
+        if is_over and not self.is_stopping:
             self.end()
             self.begin()
 
