@@ -96,6 +96,9 @@ def examples(hint: Any) -> st.SearchStrategy[Any]:
         return st.integers(0, 9).map(range)
     if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
         return made_of(hint)
+    for base in getattr(hint, "__orig_bases__", ()):
+        if typing.get_origin(base) is tuple:
+            return examples(base).map(hint)
     return st.from_type(type(None) if hint is None else hint)
 
 
