@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.actors import names
+from raylog.actors.metadata.terms import Term, Terms
 from raylog.actors.plain import MESSAGES, taken
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.messages import pack, unpack
@@ -74,6 +75,13 @@ def required(kind: Any) -> int:
     )
 
 
+OF_THEIR_OWN: dict[Any, st.SearchStrategy[Any]] = {
+    Any: st.none() | st.integers() | st.text(max_size=3),
+    range: st.integers(0, 9).map(range),
+}
+"""Values of types that Hypothesis does not make."""
+
+
 @cache
 def examples(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type."""
@@ -90,15 +98,12 @@ def examples(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(examples(parts[0]), max_size=2)
     if origin in (dict, Mapping):
         return st.dictionaries(examples(parts[0]), examples(parts[1]), max_size=2)
-    if hint is Any:
-        return st.none() | st.integers() | st.text(max_size=3)
-    if hint is range:
-        return st.integers(0, 9).map(range)
+    if hint in OF_THEIR_OWN:
+        return OF_THEIR_OWN[hint]
     if dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"):
         return made_of(hint)
-    for base in getattr(hint, "__orig_bases__", ()):
-        if typing.get_origin(base) is tuple:
-            return examples(base).map(hint)
+    if hint is Terms:
+        return st.lists(examples(Term), max_size=2).map(Terms)
     return st.from_type(type(None) if hint is None else hint)
 
 
