@@ -12,10 +12,11 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
-# Three workers, because a third of the time of unit tests is waiting; four for tests that mostly wait.
-# Files stay whole where tests share what they computed, or a cluster that takes long to start.
+# Three workers, because a third of the time of unit tests is waiting; four for tests that mostly wait;
+# two where each starts a cluster of its own, which takes both cores. Files stay whole where tests
+# share what they computed, or a cluster.
 COMPUTING := -n 3 --dist loadfile
-CLUSTERS := -n 4 --dist loadfile
+CLUSTERS := -n 2 --dist loadfile
 WAITING := -n 4 --dist worksteal
 PROPERTY_TESTS := tests/property tests/fuzz tests/golden tests/compat
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py tests/cluster/test_parallel_nodes.py
