@@ -18,6 +18,7 @@ PYTEST := $(PY) -m pytest
 COMPUTING := -n 3 --dist loadfile
 CLUSTERS := -n 2 --dist loadfile
 WAITING := -n 4 --dist worksteal
+SESSIONS := -n 4 --dist loadfile
 PROPERTY_TESTS := tests/property tests/fuzz tests/golden tests/compat
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py tests/cluster/test_parallel_nodes.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
@@ -51,7 +52,7 @@ test: check ## everything that must pass; within 20 minutes
 	$(PYTEST) $(COMPUTING) tests/unit $(PROPERTY_TESTS) tests/sim
 	$(PYTEST) $(CLUSTERS) $(CLUSTER_TESTS)
 	$(PYTEST) $(WAITING) tests/conformance
-	$(PYTEST) $(WAITING) tests/differential
+	$(PYTEST) $(SESSIONS) tests/differential
 
 check: $(STAMP) ## style, types, layers
 	@$(MAKE) --no-print-directory --output-sync -j 2 types lint layers
@@ -101,7 +102,7 @@ groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache K
 	$(PY) -m bench.groups
 
 differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
-	$(PYTEST) $(WAITING) tests/differential
+	$(PYTEST) $(SESSIONS) tests/differential
 
 peers: $(STAMP) ## whether a live Apache Kafka still answers so (needs Java and Maven; on an idle machine)
 	$(PYTEST) tests/peers
