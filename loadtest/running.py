@@ -25,7 +25,7 @@ from raylog.loadtest.finishing import result_of, unread
 from raylog.loadtest.following import Follower
 from raylog.loadtest.jobs import Job, Said, TopicsMade, TopicsRemoved
 from raylog.loadtest.lags import LagWatch
-from raylog.loadtest.leading import Broken, Leader, Outlet
+from raylog.loadtest.leading import LOOK_S, Broken, Leader, Outlet
 from raylog.loadtest.local import Local
 from raylog.loadtest.operations import END_TO_END
 from raylog.loadtest.receiving import as_failures, readers, unreceived
@@ -154,11 +154,13 @@ class Run:
                     self._lags.look(admin, self.leader.at_s)
 
     def _scrape(self) -> None:
-        """Ask brokers for their metrics now and then, until the run is over."""
+        """Ask brokers for their metrics when the run begins and now and then, until it is over."""
         leader = self.leader
         while not leader.over.is_set():
-            if leader.started_us is not None:
-                self._metrics.look(leader.at_s)
+            if leader.started_us is None:
+                leader.over.wait(LOOK_S)
+                continue
+            self._metrics.look(leader.at_s)
             leader.over.wait(METRICS_EVERY_S)
 
     # ---- meanwhile -----------------------------------------------------------------------
