@@ -18,6 +18,19 @@ DRAWN = """new Promise((done) => {
   look();
 })"""
 """Places of charts, those that were drawn, heat maps, and the width of the page."""
+TABLE = """(() => {
+  const table = [...document.querySelectorAll(".scrolls")]
+    .find((one) => one.textContent.includes("p99, ms"));
+  const wide = table.scrollWidth > table.clientWidth;
+  table.scrollIntoView();
+  table.scrollLeft = table.scrollWidth;
+  const cells = [...table.querySelectorAll("th")];
+  const first = cells[0].getBoundingClientRect();
+  const seen = document.elementFromPoint(first.left + 12, first.top + 8);
+  return [wide, cells.at(-1).getBoundingClientRect().right, first.left, seen && seen.textContent];
+})()"""
+"""Of the table of operations, scrolled to its end: whether it is too wide, where its last column
+ends and its first one begins, and what is seen there."""
 HOSTILE = "<img src='http://127.0.0.1:9/x'><a href='javascript:alert(1)'>x</a>"
 
 
@@ -41,6 +54,36 @@ def test_charts_are_drawn_without_the_network(browser: Page, tmp_path: Path, wid
     assert page_width <= width
     assert [each for each in browser.requests if not each.startswith("data:")] == [path.as_uri()]
     assert browser.complaints == []
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "scrolls"), [(480, True), (1400, False)])
+def test_all_columns_of_a_wide_table_can_be_reached(
+    browser: Page, tmp_path: Path, width: int, scrolls: bool
+) -> None:
+    path = tmp_path / "run.html"
+    write_html([load_results.result(10)], path)
+    browser.size(width, 800, mobile=width < 600)
+    browser.open(path)
+    is_wide, last_end, first_begins, shown = browser.evaluate(TABLE)
+    assert (is_wide, last_end <= width, first_begins >= 0) == (scrolls, True, True)
+    assert shown == "operation"
+
+
+@needs_chromium
+def test_axes_on_a_narrow_page_have_no_prefix_for_thousandths(
+    browser: Page, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.html"
+    write_html([load_results.result(70, median_us=300)], path)
+    browser.size(480, 800, mobile=True)
+    browser.open(path)
+    browser.evaluate(DRAWN)
+    ticks = browser.evaluate(
+        "[...document.querySelectorAll('.ytick')].map((one) => one.textContent)"
+    )
+    assert {"0.5", "1,000", "20k"} <= set(ticks)
+    assert [one for one in ticks if one.endswith("m")] == []
 
 
 @needs_chromium
