@@ -41,7 +41,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=5.0, help="Of each run.")] = 30.0,
     rate: Annotated[
         float, typer.Option(min=1.0, help="Records/s: at most 30 % of what the broker can take.")
-    ] = 600.0,
+    ] = 200.0,
 ) -> None:
     """Compare, and print a table."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
