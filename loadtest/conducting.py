@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from raylog.loadtest import topics
 from raylog.loadtest.faults import FaultFailed, Striker
 from raylog.loadtest.jobs import (
     INTERRUPTED,
@@ -201,13 +202,7 @@ class _Conductor:
         while not self.lead.lines.empty():
             self._note_topics(self.lead.lines.get())
         if self._topics:
-            names = " ".join(self._topics)
-            self.show(
-                Said(
-                    text="The topics of the run may still be there. Remove them with: "
-                    f"raylog topics delete {names} --bootstrap {self.job.bootstrap}"
-                )
-            )
+            self.show(Said(text=topics.may_be_left(self._topics, self.job.bootstrap)))
 
     def _note_topics(self, what: Told | None) -> None:
         match what:

@@ -84,13 +84,7 @@ def _interrupt(run: Run) -> None:
     if run.leader.stopped is None:
         run.hurry(INTERRUPTED)
         return
-    names = " ".join(topics.names(run.leader.names))
-    log.warning(
-        "The topics of the run may still be there. Remove them with: raylog topics delete %s "
-        "--bootstrap %s",
-        names,
-        run.leader.job.bootstrap,
-    )
+    log.warning("%s", topics.may_be_left(topics.names(run.leader.names), run.leader.job.bootstrap))
     os._exit(EXIT_INTERRUPTED)
 
 

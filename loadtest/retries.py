@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from raylog.client.config import client_and_producer
 from raylog.loadtest.results import Finding
 from raylog.loadtest.scenario import ProducerUsers, Scenario
+from raylog.loadtest.scenario_checks import NOBODY
 
 _BY_RETRIES = ("doubled", "reordered")
-_NOBODY = "127.0.0.1:9092"
-"""Settings are read with it; nobody connects."""
 
 
 def without_idempotence(scenario: Scenario, given: Mapping[str, object]) -> list[str]:
@@ -18,7 +17,7 @@ def without_idempotence(scenario: Scenario, given: Mapping[str, object]) -> list
     found = []
     for index, users in enumerate(scenario.users):
         if isinstance(users, ProducerUsers):
-            settings = {"bootstrap.servers": _NOBODY, **given, **users.client}
+            settings = {"bootstrap.servers": NOBODY, **given, **users.client}
             _, own = client_and_producer(settings, {})
             if own.retries and not own.is_idempotent:
                 found.append(f"users[{index}]")

@@ -253,11 +253,12 @@ class Run:
             self._audit = self._new_audit()
         has_failed = self._following is not None and self._following.exception is not None
         with closing(self._audit) as audit:
-            if leader.stopped is not None or has_failed:
-                leader.notes.append("not all records were read back: the run was ended early")
-                return audit.result(findings)
             try:
-                self._hand_over(audit)
+                if not has_failed:
+                    self._hand_over(audit)
+                if leader.stopped is not None or has_failed:
+                    leader.notes.append("not all records were read back: the run was ended early")
+                    return audit.result(findings)
                 audit.finish(leader.incomplete)
             except _ERRORS as failure:
                 leader.fail(Broken(f"records could not be read back: {failure}"))

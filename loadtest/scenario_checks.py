@@ -39,7 +39,7 @@ _OWN_SETTINGS = {
     "transactional.id": "the load test sets it, see kind transactional",
 }
 """Settings of clients that a scenario does not set, and why."""
-_NOBODY = "127.0.0.1:9092"
+NOBODY = "127.0.0.1:9092"
 """Settings are checked with it; nobody connects."""
 
 
@@ -59,7 +59,7 @@ def check_clients(scenario: Scenario, given: Mapping[str, object]) -> None:
 
     Raises InvalidSetting for the former and BadScenario for the latter.
     """
-    client_only({"bootstrap.servers": _NOBODY, **given}, {})
+    client_only({"bootstrap.servers": NOBODY, **given}, {})
     found = list(_of_clients(scenario, given))
     if found:
         raise BadScenario.of(scenario.name, found)
@@ -221,7 +221,7 @@ def _of_clients(scenario: Scenario, given: Mapping[str, object]) -> Iterator[str
 
 def _read(users: Users, given: Mapping[str, object]) -> None:
     """Read settings as the clients of these users do; raises InvalidSetting."""
-    settings: dict[str, object] = {"bootstrap.servers": _NOBODY, **given}
+    settings: dict[str, object] = {"bootstrap.servers": NOBODY, **given}
     if isinstance(users, ConsumerUsers | GroupUsers | CatchUpUsers):
         settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
     match users:

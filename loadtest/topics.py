@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from raylog.client import Admin, NewTopic
 from raylog.loadtest.local import Local
@@ -32,6 +33,14 @@ def make(admin: Admin, local: Local, brokers: int, *, validate_only: bool = Fals
 def names(local: Local) -> list[str]:
     """The topics of a run, by the names that they have in it."""
     return [local.topic(name) for name in local.scenario.topics]
+
+
+def may_be_left(names: Iterable[str], bootstrap: str) -> str:
+    """Says that topics of a run may still be there, and how to remove them."""
+    return (
+        "The topics of the run may still be there. Remove them with: raylog topics delete "
+        f"{' '.join(names)} --bootstrap {bootstrap}"
+    )
 
 
 def groups(local: Local) -> list[str]:

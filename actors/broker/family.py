@@ -178,8 +178,7 @@ class Family:
 
         `bound` has settings with the ports that the broker has bound, where 0 may have been given.
         """
-        self._listening = listening
-        self._bound = bound
+        self._listening, self._bound = listening, bound
         if self._machine.pool.houses_gateway:
             self.carry_out(self._machine.house_gateway())
             return

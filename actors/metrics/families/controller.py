@@ -10,15 +10,13 @@ TABLE = Table(
     "Controller and cluster",
     Scope.CLUSTER,
     "Reported by the controller. Gauges are absent while none serves. Counters begin anew with "
-    "each "
-    "controller process.",
+    "each controller process.",
 )
 EPOCH = TABLE.gauge("raylog_controller_epoch", "Controller epoch; each new controller raises it.")
 LEASE_AGE = TABLE.gauge(
     "raylog_controller_lease_age_seconds",
     "For how long a majority of the voters has not been heard; the controller stops serving when "
-    "that is too "
-    "long.",
+    "that is too long.",
 )
 ELECTIONS = TABLE.counter(
     "raylog_elections_total", "Leaders elected, those that went back to preferred replicas too."
