@@ -7,6 +7,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
+from raylog.loadtest.jobs import Job
 from raylog.loadtest.results import (
     Audit,
     Finding,
@@ -47,6 +48,18 @@ def scenario(**changed: Any) -> Scenario:
             ],
         }
         | changed
+    )
+
+
+def job() -> Job:
+    """A run of that scenario, as the process that leads it is told."""
+    return Job(
+        scenario=scenario(),
+        run="ab12",
+        bootstrap="kafka:9092",
+        security={},
+        target="",
+        workers=0,
     )
 
 

@@ -24,14 +24,7 @@ from raylog.loadtest.jobs import (
 )
 from tests.support import load_results
 
-JOB = Job(
-    scenario=load_results.scenario(),
-    run="ab12",
-    bootstrap="kafka:9092",
-    security={},
-    target="",
-    workers=0,
-)
+JOB = load_results.job()
 MADE = TopicsMade(names=["orders-ab12", "bills-ab12"])
 GONE = Failed(message="no broker can be reached", unreachable=True)
 EARLY = Failed(message="interrupted before the run began")

@@ -9,17 +9,9 @@ import pytest
 
 from raylog.loadtest import conducting
 from raylog.loadtest.conducting import RunFailed, conduct
-from raylog.loadtest.jobs import Job
 from tests.support import load_results
 
-JOB = Job(
-    scenario=load_results.scenario(),
-    run="ab12",
-    bootstrap="kafka:9092",
-    security={},
-    target="",
-    workers=0,
-)
+JOB = load_results.job()
 WRITES = "import os, sys; sys.stdin.readline(); os.write(1, {written!r}); {then}"
 
 
