@@ -1,1 +1,1 @@
-"""Brokers, replicas, controller and coordinators: machines that decide, shells that act."""
+"""Brokers, replicas, the controller and coordinators: pure state machines and their shells."""

@@ -1,4 +1,4 @@
-"""How long to wait before something that keeps ending is started again."""
+"""Restart backoff: how long to wait before starting something that keeps failing."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import math
 from dataclasses import dataclass
 
 LOSSES_AT_ONCE = 5
-"""Losses in a row after which the next start does not wait yet."""
+"""Consecutive failures after which the next start is delayed."""
 FIRST_MS = 1_000
-"""The first wait; it doubles with each loss, up to LONGEST_MS."""
+"""First delay. It doubles with each failure, up to LONGEST_MS."""
 LONGEST_MS = 10_000
-"""What runs for as long begins a new row when it ends: it cannot keep a core busy with starts."""
+"""Something that ran at least this long starts a new series of failures when it ends: restarting
+it every so often cannot keep a core busy."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """The waits before the starts of one thing. Times are in ms on any clock.
+    """The delays between the starts of one thing. Times are in ms on any clock.
 
-    A crash is mended at once. A crash loop would keep a core busy with starting processes, so the
-    starts become rare; they never cease, since a port or a disk may come back.
+    The first restarts are immediate. A crash loop would keep a core busy starting processes, so
+    later restarts are delayed; they never stop, since a port or a disk may come back.
     """
 
     losses: int = 0
-    """In a row."""
+    """Consecutive failures."""
     due_ms: float = -math.inf
     """When the last start was due."""
 
     def lost(self, now_ms: float) -> int:
-        """It has ended, or did not start; returns how many ms to wait with the next start."""
+        """Record that it ended or did not start; return how many ms to wait for the next start."""
         if now_ms - self.due_ms >= LONGEST_MS:
             self.losses = 0
         self.losses += 1
@@ -37,5 +38,5 @@ class Backoff:
         return delay_ms
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long to wait until the next start is due."""
+        """Return how long to wait until the next start is due, in ms."""
         return max(0, self.due_ms - now_ms)

@@ -1,4 +1,4 @@
-"""Which build of the code a process runs."""
+"""The build of the code that this process runs."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 from raylog import __version__
 
 BUILD: Final[str] = __version__
-"""The package's version: a Broker ends children that run another."""
+"""The version of the package. A broker ends child actors that run another one."""

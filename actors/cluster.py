@@ -1,7 +1,7 @@
-"""Starting and stopping a cluster: the same steps on Ray and in one process.
+"""Starts and stops a cluster, on Ray or in one process.
 
-A cluster is the data directories of its brokers, `<data>/broker-<id>`. What they say (cluster id,
-broker ids, voters) is kept; only a directory that is new is given an identity.
+A cluster consists of the data directories of its brokers, `<data>/broker-<id>`. The identity stored
+in them (cluster id, broker ids, voters) is kept; only new directories get one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raylog.actors.broker.actor import broker_spec
-from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.health import address_of
 from raylog.actors.broker.identity import Identity, read_identity
 from raylog.actors.broker.links import read_links
 from raylog.actors.broker.listeners import check_reach, for_broker
+from raylog.actors.broker.messages import BrokerStatus
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import broker_name, controller_name
-from raylog.actors.runtime.base import (
-    ActorSpec,
-    PeerLost,
-    PeerTimeout,
-    Place,
-    Runtime,
-    on_node,
-)
+from raylog.actors.places import Place, on_node
+from raylog.actors.remote import Broker, Controller, Method, call
+from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import (
     BrokerNotAvailable,
     InconsistentClusterId,
@@ -40,11 +35,12 @@ from raylog.wire.uuids import random_uuid, to_base64
 
 log = logging.getLogger(__name__)
 VOTERS_MAX = 3
-"""Copies of the metadata log in a new cluster that has as many brokers; else there is one."""
+"""Replicas of the metadata log in a new cluster with at least this many brokers; smaller ones
+have 1."""
 READY_TIMEOUT_MS = 60_000
 CALL_TIMEOUT_MS = 5_000
 TELL_EVERY_MS = 5_000
-"""How often it is told what a broker that starts waits for."""
+"""How often to report what a starting broker is waiting for."""
 STOP_TIMEOUT_MS = 90_000
 LOOK_S = 0.1
 _PREFIX = "broker-"
@@ -54,24 +50,24 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
-    """One broker to be started."""
+    """A broker to start."""
 
     broker_id: int
     directory: Path
     settings: dict[str, str]
-    """Its own settings, `listeners` among them."""
+    """Its start-up settings, including `listeners`."""
     place: Place | None = None
-    """Where its processes are held."""
+    """Where its processes must run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster to be started."""
+    """A cluster to start."""
 
     cluster_id: str
     brokers: tuple[BrokerPlan, ...]
     initial_voters: tuple[tuple[int, str], ...]
-    """(broker id, directory id) of who holds the metadata log of a new cluster."""
+    """(broker id, directory id) of the voters of the metadata log in a new cluster."""
 
 
 def plan_cluster(
@@ -87,14 +83,15 @@ def plan_cluster(
     advertised_host: str | None = None,
     insecure: bool = False,
 ) -> ClusterPlan:
-    """A plan for one broker per port (0: a free one) on `data`; brokers there already come first.
+    """Plan one broker per port (0 for a free one) on `data`, existing brokers first.
 
-    `nodes` are Ray node ids that the brokers are spread over, `racks` where they stand, in turn
-    (broker.rack). Clients are told `advertised_host`, if it is given, instead of `host`; neither
-    counts where `settings` have `listeners`, of which each broker has the next ports. Raises
-    InvalidConfig when there are fewer ports than brokers, or when other machines could reach the
-    brokers and that is not asked for by `insecure`; InconsistentClusterId when directories of
-    different clusters lie beside one another.
+    `nodes` are the ids of Ray nodes to spread the brokers over, `racks` their racks in turn
+    (broker.rack). `advertised_host` is advertised to clients instead of `host`; both are ignored if
+    `settings` contain `listeners`, in which case each broker gets the next ports.
+
+    Raises InvalidConfig if there are fewer ports than brokers, or if other machines could reach the
+    brokers and `insecure` is not set, and InconsistentClusterId if `data` holds directories of
+    different clusters.
     """
     known = identities(data)
     ids = sorted(known)
@@ -132,7 +129,7 @@ def plan_cluster(
 
 
 def listeners_of(host: str, port: int, advertised_host: str | None) -> dict[str, str]:
-    """The settings of a broker that listens there, and is known there or under another name."""
+    """Return the settings of a broker that listens at `host`, advertised as such or otherwise."""
     listeners = {"listeners": f"PLAINTEXT://{host}:{port}"}
     if advertised_host is not None:
         listeners["advertised.listeners"] = f"PLAINTEXT://{advertised_host}:{port}"
@@ -140,10 +137,10 @@ def listeners_of(host: str, port: int, advertised_host: str | None) -> dict[str,
 
 
 def identities(data: Path) -> dict[int, Identity]:
-    """The brokers that have a directory in `data`.
+    """Return the brokers that have a directory in `data`, by id.
 
-    Raises InconsistentClusterId for brokers of different clusters, and KafkaStorageError for a
-    directory that holds another broker than its name says: a copy, say, of which nothing is read.
+    Raises InconsistentClusterId if they belong to different clusters, and KafkaStorageError if a
+    directory holds another broker than its name says, such as a copy: nothing is read from it.
     """
     found = {}
     for directory in _directories(data):
@@ -166,14 +163,15 @@ def identities(data: Path) -> dict[int, Identity]:
 
 
 def _directories(data: Path) -> list[Path]:
-    """What may be brokers' directories."""
+    """Return the directories that may belong to brokers."""
     return [path for path in sorted(data.glob(f"{_PREFIX}*")) if path.is_dir()]
 
 
 def missing_voters(known: Mapping[int, Identity]) -> list[int]:
-    """Voters without which these brokers have no majority, whichever of them is right; else none.
+    """Return voters that these brokers lack for a majority, or [] if some identity lists enough.
 
-    What a directory says of the voters may be old: one that names enough of the others is believed.
+    The voters stored in a directory may be outdated: one that lists enough of the others is
+    trusted.
     """
     missing: set[int] = set()
     for identity in known.values():
@@ -189,7 +187,7 @@ def missing_voters(known: Mapping[int, Identity]) -> list[int]:
 
 
 def nameless(data: Path) -> list[Path]:
-    """Brokers' directories in `data` that hold something, and do not say whose they are."""
+    """Return brokers' directories in `data` that hold partitions but no identity."""
     return [
         directory
         for directory in _directories(data)
@@ -205,9 +203,9 @@ async def start_cluster(
     *,
     tell: Tell | None = None,
 ) -> list[BrokerStatus]:
-    """Start every broker of the plan and wait until all of them serve; raises why one does not.
+    """Start every broker of the plan and wait until all of them serve.
 
-    `tell` takes in words what is reached, and what is still waited for.
+    Raises the error of a broker that does not. `tell` is called with progress messages.
     """
     ids = [broker.broker_id for broker in plan.brokers]
     specs = [
@@ -228,14 +226,14 @@ async def start_cluster(
             *(_ready(runtime, spec.name, timeout_ms, timeout_ms) for spec in specs)
         )
     else:
-        await _start_telling(runtime, specs, timeout_ms, tell)
+        await _start_and_report(runtime, specs, timeout_ms, tell)
     return await describe_cluster(runtime, plan.cluster_id, ids)
 
 
-async def _start_telling(
+async def _start_and_report(
     runtime: Runtime, specs: Sequence[ActorSpec], timeout_ms: int, tell: Tell
 ) -> None:
-    """Start brokers and wait until they serve; `tell` how far that is."""
+    """Start brokers and wait until they serve, reporting progress to `tell`."""
     started, serving = itertools.count(1), itertools.count(1)
 
     async def spawn(spec: ActorSpec) -> None:
@@ -258,17 +256,17 @@ async def _ready(
     ask_every_ms: int,
     tell: Tell = lambda _: None,
 ) -> None:
-    """Wait until a broker serves; `tell` why it does not yet, each time it has been asked."""
+    """Wait until a broker serves, telling why it does not yet each time it was asked."""
     began_ms = asked_ms = runtime.monotonic_ms()
     deadline_ms = began_ms + timeout_ms
     while True:
         wait_ms = round(min(ask_every_ms, deadline_ms - asked_ms))
         try:
-            await runtime.call(name, "ready", wait_ms, timeout_ms=wait_ms + CALL_TIMEOUT_MS)
+            await call(runtime, name, Broker.ready, wait_ms, timeout_ms=wait_ms + CALL_TIMEOUT_MS)
         except BrokerNotAvailable as not_yet:
             now_ms = runtime.monotonic_ms()
             if now_ms >= deadline_ms or now_ms - asked_ms < wait_ms:
-                raise  # the time is up, or it is a refusal, for which nobody has waited
+                raise  # timed out, or an error that waiting does not help against
             asked_ms = now_ms
             tell(f"after {(now_ms - began_ms) / 1000:.0f} s {not_yet}")
         else:
@@ -278,11 +276,16 @@ async def _ready(
 async def describe_cluster(
     runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
 ) -> list[BrokerStatus]:
-    """How the brokers stand; raises PeerLost for one that is gone."""
+    """Return the status of the brokers; raises PeerLost if one is gone."""
     return list(
         await asyncio.gather(
             *(
-                runtime.call(broker_name(cluster_id, one), "describe", timeout_ms=CALL_TIMEOUT_MS)
+                call(
+                    runtime,
+                    broker_name(cluster_id, one),
+                    Broker.describe,
+                    timeout_ms=CALL_TIMEOUT_MS,
+                )
                 for one in broker_ids
             )
         )
@@ -296,23 +299,23 @@ async def stop_cluster(
     *,
     timeout_ms: int = STOP_TIMEOUT_MS,
 ) -> dict[int, str]:
-    """Shut every broker down cleanly, then end the actors; returns what did not end cleanly.
+    """Shut every broker down cleanly, then end the actors; return why some did not end cleanly.
 
-    `timeout_ms` is for closing the logs; a broker that takes longer is ended as it is.
+    `timeout_ms` is for closing the logs; a broker that takes longer is killed.
     """
     failures: dict[int, str] = {}
 
-    async def tell(method: str, broker_id: int) -> None:
+    async def tell(method: Method[object], broker_id: int) -> None:
         if broker_id in failures:
             return
-        failure = await _told(runtime, broker_name(cluster_id, broker_id), method, timeout_ms)
+        failure = await _try_call(runtime, broker_name(cluster_id, broker_id), method, timeout_ms)
         if failure is not None:
             failures[broker_id] = failure
 
-    await asyncio.gather(*(tell("shutdown", broker_id) for broker_id in broker_ids))
+    await asyncio.gather(*(tell(Broker.shutdown, broker_id) for broker_id in broker_ids))
     for name in await _controllers(runtime, cluster_id, broker_ids):
         await runtime.end_for_good(name)
-    await asyncio.gather(*(tell("stop", broker_id) for broker_id in broker_ids))
+    await asyncio.gather(*(tell(Broker.stop, broker_id) for broker_id in broker_ids))
     for broker_id in broker_ids:
         await runtime.end_for_good(broker_name(cluster_id, broker_id))
     return failures
@@ -321,10 +324,11 @@ async def stop_cluster(
 async def restart_broker(
     runtime: Runtime, plan: ClusterPlan, broker_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS
 ) -> str | None:
-    """Shut one broker of a running cluster down and start it again as planned.
+    """Shut down one broker of a running cluster and start it again as planned.
 
-    Returns when it serves: None, or why it did not shut down cleanly. Its leadership moves to
-    others before its logs are closed; `timeout_ms` is for both. A broker that is gone is started.
+    Returns once it serves: None, or why it did not shut down cleanly. Its leaderships move to other
+    brokers before its logs are closed; `timeout_ms` covers both. A broker that is gone is just
+    started.
     """
     failure = await stop_broker(runtime, plan.cluster_id, broker_id, timeout_ms=timeout_ms)
     alone = tuple(broker for broker in plan.brokers if broker.broker_id == broker_id)
@@ -335,11 +339,11 @@ async def restart_broker(
 async def stop_broker(
     runtime: Runtime, cluster_id: str, broker_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS
 ) -> str | None:
-    """Shut one broker down, and end it for good; None, or why it did not shut down cleanly."""
+    """Shut down one broker and end it for good; return why it did not shut down cleanly, if so."""
     name = broker_name(cluster_id, broker_id)
-    failure = await _told(runtime, name, "shutdown", timeout_ms)
+    failure = await _try_call(runtime, name, Broker.shutdown, timeout_ms)
     if failure is None:
-        failure = await _told(runtime, name, "stop", timeout_ms)
+        failure = await _try_call(runtime, name, Broker.stop, timeout_ms)
     await runtime.end_for_good(name)
     return failure
 
@@ -351,17 +355,17 @@ async def replace_controller(
     *,
     timeout_ms: int = READY_TIMEOUT_MS,
 ) -> str:
-    """Have another process be the controller, near the first of the brokers that can.
+    """Have another process take over as the controller, near the first broker that can start one.
 
-    Returns its name once it serves. Raises BrokerNotAvailable where no broker starts one, or where
-    it does not serve within the timeout.
+    Returns its name once it serves. Raises BrokerNotAvailable if no broker starts one, or if it
+    does not serve within the timeout.
     """
     deadline_ms = runtime.monotonic_ms() + timeout_ms
     why = "no broker was asked"
     for broker_id in broker_ids:
         asked = broker_name(cluster_id, broker_id)
         try:
-            await runtime.call(asked, "replace_controller", timeout_ms=timeout_ms)
+            await call(runtime, asked, Broker.replace_controller, timeout_ms=timeout_ms)
             break
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             why = str(failure)
@@ -369,8 +373,8 @@ async def replace_controller(
         raise BrokerNotAvailable(f"no broker starts a controller: {why}")
     while True:
         try:
-            name: str = await runtime.call(asked, "controller", timeout_ms=CALL_TIMEOUT_MS)
-            await runtime.call(name, "describe_quorum", timeout_ms=CALL_TIMEOUT_MS)
+            name = await call(runtime, asked, Broker.controller, timeout_ms=CALL_TIMEOUT_MS)
+            await call(runtime, name, Controller.describe_quorum, timeout_ms=CALL_TIMEOUT_MS)
         except (PeerLost, PeerTimeout, KafkaError) as not_yet:
             if runtime.monotonic_ms() > deadline_ms:
                 raise BrokerNotAvailable(f"no controller serves: {not_yet}") from not_yet
@@ -379,10 +383,12 @@ async def replace_controller(
             return name
 
 
-async def _told(runtime: Runtime, name: str, method: str, timeout_ms: int) -> str | None:
+async def _try_call(
+    runtime: Runtime, name: str, method: Method[object], timeout_ms: int
+) -> str | None:
     """Have an actor do something; returns why it did not."""
     try:
-        await runtime.call(name, method, timeout_ms=timeout_ms)
+        await call(runtime, name, method, timeout_ms=timeout_ms)
     except (PeerLost, PeerTimeout, KafkaError) as failure:
         return str(failure)
     return None
@@ -391,12 +397,12 @@ async def _told(runtime: Runtime, name: str, method: str, timeout_ms: int) -> st
 async def _controllers(
     runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
 ) -> dict[str, None]:
-    """The names of controllers that the brokers know of."""
+    """Return the names of the controllers that the brokers know."""
     names = dict.fromkeys([controller_name(cluster_id)])
     for broker_id in broker_ids:
         name = broker_name(cluster_id, broker_id)
         try:
-            names[await runtime.call(name, "controller", timeout_ms=CALL_TIMEOUT_MS)] = None
+            names[await call(runtime, name, Broker.controller, timeout_ms=CALL_TIMEOUT_MS)] = None
         except (PeerLost, PeerTimeout) as gone:
             log.info("broker %d cannot say who the controller is: %s", broker_id, gone)
     return names

@@ -1,19 +1,19 @@
-"""Where a broker is reached: a host and a port for each of its listeners."""
+"""Endpoints of brokers: a host and a port for each listener."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from raylog.actors.plain import message
+from raylog.actors.message import message
 
 DEFAULT_LISTENER = "PLAINTEXT"
-"""The name of the only listener that older builds had."""
+"""The only listener of older builds."""
 
 
 @message
 class Endpoint(NamedTuple):
-    """A listener's name, host and port; an empty host is every interface, port 0 a free one."""
+    """A listener's name, host and port. An empty host means all interfaces, port 0 a free one."""
 
     listener: str
     host: str
@@ -21,29 +21,29 @@ class Endpoint(NamedTuple):
 
     @property
     def address(self) -> str:
-        """HOST:PORT as in bootstrap.servers, an IPv6 address in brackets."""
+        """HOST:PORT as in bootstrap.servers, with brackets around an IPv6 address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        """As the settings `listeners` and `advertised.listeners` have it."""
+        """Return it as in the settings `listeners` and `advertised.listeners`."""
         return f"{self.listener}://{self.address}"
 
 
 UNKNOWN = Endpoint(DEFAULT_LISTENER, "", 0)
-"""Of a broker that has not registered since the metadata was rebuilt."""
+"""The endpoint of a broker that has not registered since the metadata was rebuilt."""
 
 Endpoints = tuple[tuple[str, str, int], ...]
-"""Endpoints as they are stored and sent: (listener, host, port) of each."""
+"""Endpoints as stored and sent: (listener, host, port) of each."""
 
 
 def endpoint_of(endpoints: Iterable[Endpoint], listener: str) -> Endpoint | None:
-    """The endpoint of a listener; None if there is none of that name."""
+    """Return the endpoint of a listener, or None if there is none of that name."""
     return next((one for one in endpoints if one.listener == listener), None)
 
 
 def known_endpoints(endpoints: Endpoints, host: str, port: int) -> tuple[Endpoint, ...]:
-    """The endpoints of a registration; one of an older build has only a host and a port."""
+    """Return the endpoints of a registration; those of older builds have only a host and a port."""
     if endpoints:
         return tuple(Endpoint(*one) for one in endpoints)
     return (Endpoint(DEFAULT_LISTENER, host, port),) if host else ()

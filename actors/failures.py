@@ -1,4 +1,4 @@
-"""The one place where a failure becomes an error code of the protocol."""
+"""Maps exceptions to the error codes of the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from raylog.wire.errors import DecodeError, ErrorCode, KafkaError, error_text
 
 log = logging.getLogger(__name__)
 FORESEEN = (KafkaError, DecodeError, PeerLost, PeerTimeout, ActorGone)
-"""What may go wrong without a bug of ours."""
+"""Failures that may occur without a bug in Raylog."""
 
 
 def error_code_of(failure: Exception) -> ErrorCode:
-    """The code a client gets for a failure on a partition's way."""
+    """Return the error code to send to a client when a request for a partition fails."""
     match failure:
         case KafkaError():
             return failure.code
@@ -29,5 +29,5 @@ def error_code_of(failure: Exception) -> ErrorCode:
 
 
 def message_of(failure: Exception) -> str | None:
-    """The text beside the code, where an answer has room for one."""
+    """Return the error message to send with the code, or None."""
     return error_text(str(failure)) or None

@@ -1,14 +1,14 @@
-"""The journal: what actors have decided, one line each, in files beside a broker's data.
+"""The journal: the decisions of actors, one per line, in files next to a broker's data.
 
 | file under the data directory | contents                                                       |
 |-------------------------------|----------------------------------------------------------------|
-| `journal/decisions`           | JSON, an object a line: `Noted`; all processes append          |
-| `journal/decisions.1`         | the lines before; it is replaced when `decisions` is full      |
-| `journal/running/`            | a file for each process that runs (`runtime.evidence`)         |
-| `journal/crashes/`            | what is left of processes that ended without being asked to    |
+| `journal/decisions`           | a JSON object (`Noted`) per line; all processes append to it   |
+| `journal/decisions.1`         | earlier lines; replaced when `decisions` is full               |
+| `journal/running/`            | a file for each running process (`runtime.evidence`)           |
+| `journal/crashes/`            | what remains of processes that crashed                         |
 
-A decision also goes to the log of its process. Where no process writes a journal (in one process,
-in the simulation) that is all.
+A decision is also logged by its process. Where no process writes a journal (in one process, in the
+simulation) it is only logged.
 """
 
 from __future__ import annotations
@@ -18,39 +18,25 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from raylog.actors.plain import message, taken
-from raylog.actors.plain_logs import plain
+from raylog.actors.decisions import Decided
+from raylog.actors.log_formatting import plain
+from raylog.actors.message import message, taken
 from raylog.wire.errors import KafkaError
 
 LINE_BYTES_MAX = 4_096
 TEXT_CHARS_MAX = 600
-ELECTION, ISR, FENCING, UNCLEAN = "election", "isr", "fencing", "unclean"
-CONTROLLER, BROKER, LOAD = "controller", "broker", "load"
-TRUNCATION, MEMBER, PROCESS = "truncation", "member", "process"
-KINDS = (ELECTION, ISR, FENCING, UNCLEAN, CONTROLLER, BROKER, LOAD, TRUNCATION, MEMBER, PROCESS)
-
-
-class Decided(NamedTuple):
-    """A decision, for the journal."""
-
-    kind: str
-    """One of KINDS."""
-    text: str
-    """One line with the numbers that led to it."""
-    subject: str = ""
-    """Of what: TOPIC-PARTITION, a group, a broker."""
 
 
 @message
 class Noted(NamedTuple):
-    """A decision as it is kept and told."""
+    """A decision as stored and reported."""
 
     at_ms: int
-    """Wall-clock time since the epoch."""
+    """Wall-clock time in ms since the epoch."""
     role: str
-    """Of the actor."""
+    """Role of the actor."""
     process: str
-    """Name of the process' own actor."""
+    """Name of the process's own actor."""
     pid: int
     kind: str
     subject: str
@@ -59,52 +45,52 @@ class Noted(NamedTuple):
 
 @message
 class Crash(NamedTuple):
-    """What is left of a process that ended without being asked to."""
+    """The remains of a process that crashed."""
 
     at_ms: int
-    """When it was last known to run, or wrote what ended it."""
+    """When it was last known to run, or wrote its last output."""
     process: str
     pid: int
     build: str
     text: str
-    """What it wrote at its end: traceback or faulthandler's output; "" if nothing."""
+    """Its last output: a traceback or faulthandler's dump; "" if none."""
     last: tuple[Noted, ...] = ()
     """Its last decisions."""
 
 
 @message
 class JournalAsked(NamedTuple):
-    """What is to be told of a journal."""
+    """A request for part of a journal."""
 
     since_ms: int = 0
     limit: int = 10_000
-    """At most so many decisions, the latest ones."""
+    """Maximum number of decisions; the latest are returned."""
     crashes: bool = False
-    """Whether crashes are to be told, too."""
+    """Whether to include crashes."""
 
 
 @message
 class JournalTold(NamedTuple):
-    """What is known of the processes of one broker."""
+    """Decisions and crashes of the processes of one broker."""
 
     noted: tuple[Noted, ...]
     crashes: tuple[Crash, ...] = ()
     unreadable: int = 0
-    """Lines that are none."""
+    """Lines that could not be parsed."""
 
 
 _Process = Callable[[], tuple[int, str, int]]
 _keepers: list[tuple[Callable[[Noted], None], _Process]] = []
-"""What keeps the journal of this process; none or one."""
+"""The journal of this process: none or one."""
 
 
 def keep_with(write: Callable[[Noted], None], of_process: _Process) -> None:
-    """Keep the decisions of this process: `of_process` gives time in ms, name and pid."""
+    """Write the decisions of this process; `of_process` returns time in ms, name and pid."""
     _keepers[:] = [(write, of_process)]
 
 
 def decided(log: logging.Logger, one: Decided, *, warn: bool = False) -> None:
-    """Log a decision and note it in the journal."""
+    """Log a decision and write it to the journal."""
     log.log(logging.WARNING if warn else logging.INFO, "%s: %s", one.kind, one.text)
     for write, of_process in _keepers:
         at_ms, process, pid = of_process()
@@ -112,7 +98,7 @@ def decided(log: logging.Logger, one: Decided, *, warn: bool = False) -> None:
 
 
 class Few:
-    """Lets so many through in a time: no client decides how much is written."""
+    """A rate limit, so that clients cannot decide how much is written."""
 
     def __init__(self, count: int = 60, window_ms: float = 60_000) -> None:
         self._count = count
@@ -122,7 +108,7 @@ class Few:
         self._left_out = 0
 
     def passed(self, decisions: Iterable[Decided], now_ms: float) -> list[Decided]:
-        """Those to be noted; the first of them later tells how many were left out before."""
+        """Return the decisions to write; the first after a pause tells how many were left out."""
         found = []
         for one in decisions:
             if not 0 <= now_ms - self._began_ms < self._window_ms:
@@ -141,13 +127,13 @@ class Few:
 
 
 def _role(logger: str) -> str:
-    """The role of an actor by the logger of its code."""
+    """Return the role of an actor from the logger of its code."""
     parts = logger.removeprefix("raylog.actors.").split(".")
     return parts[0]
 
 
 def line_of(noted: Noted) -> bytes:
-    """A line of the file, without raw bytes from outside, at most LINE_BYTES_MAX long."""
+    """Return a line of the file: escaped, and at most LINE_BYTES_MAX bytes long."""
     whole = noted._replace(
         text=_short(noted.text), subject=_short(noted.subject), process=_short(noted.process)
     )
@@ -165,7 +151,7 @@ def _short(text: str) -> str:
 
 
 def read_lines(contents: bytes, since_ms: int = 0) -> tuple[list[Noted], int]:
-    """The decisions of a file's lines, and how many lines are none; whatever the file holds."""
+    """Parse the decisions in a file; also return how many lines are invalid."""
     found, unreadable = [], 0
     for line in contents.split(b"\n"):
         if not line:
@@ -190,5 +176,5 @@ def _read(line: bytes) -> Noted | None:
 
 
 def merged(parts: Iterable[Iterable[Noted]]) -> list[Noted]:
-    """All decisions in time order, each once: two brokers on one machine may tell the same."""
+    """Merge decisions by time without duplicates, which brokers on one machine may return."""
     return sorted({one: None for part in parts for one in part}, key=lambda one: one.at_ms)

@@ -1,13 +1,13 @@
-"""Placeholders for the addresses of the node that a process runs on, in settings of brokers.
+"""Placeholders in broker settings for the addresses of the node that a process runs on.
 
 | placeholder       | what it stands for                                                |
 |-------------------|-------------------------------------------------------------------|
 | `{node.host}`     | the address under which Ray reaches the node                      |
-| `{external.host}` | the address under which clients elsewhere reach it: the first of  |
+| `{external.host}` | the address under which external clients reach it: the first of   |
 |                   | the node's label `raylog-external-host`, the environment variable |
-|                   | RAYLOG_EXTERNAL_HOST, what `external.host.command` prints         |
+|                   | RAYLOG_EXTERNAL_HOST, the output of `external.host.command`       |
 
-They are filled where the process runs, each time it starts.
+They are replaced on the node, each time the process starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from raylog.actors.runtime.base import NodeEntry
+from raylog.actors.places import NodeEntry
 from raylog.wire.errors import InvalidConfig
 
 NODE_HOST = "{node.host}"
@@ -30,7 +30,7 @@ _HOST = re.compile(r"[0-9a-zA-Z\-%._:]+")
 
 
 def has_placeholder(host: str) -> bool:
-    """Whether a host is only known on the node."""
+    """Whether a host is a placeholder."""
     return host in (NODE_HOST, EXTERNAL_HOST)
 
 
@@ -40,7 +40,7 @@ def fill(
     command: str | None,
     environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """A host as it is on this node. Blocking; raises InvalidConfig for what is not known here."""
+    """Replace a placeholder with this node's address. Blocking; raises InvalidConfig if unknown."""
     if host == NODE_HOST:
         return node.address
     if host != EXTERNAL_HOST:
@@ -60,7 +60,7 @@ def fill(
 
 
 def _printed(command: str) -> str:
-    """What a shell command prints."""
+    """Return the output of a shell command."""
     try:
         done = subprocess.run(  # noqa: S603 - the operator's own command
             ("/bin/sh", "-c", command),

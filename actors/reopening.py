@@ -1,7 +1,7 @@
-"""The one way in which a link that broke, or could not be opened, is opened again.
+"""Reopens broken links with exponential backoff, for peers whose address is known.
 
-Whoever was told where a peer is keeps the link to it for as long as that holds: a link may break
-while both its ends live. Whoever looks a peer up for each request opens links as they are needed.
+A link may break while both ends live. Callers that look a peer up for each request use
+`runtime.link_table.Links` instead and retry themselves.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from raylog.actors.runtime.base import Runtime
 K = TypeVar("K")
 REOPEN_MS = 50
 REOPEN_MS_MAX = 1_000
-"""First and longest wait before the next attempt."""
+"""First and longest delay before the next attempt."""
 
 
 class Reopening(Generic[K]):
-    """Repeats `attempt(what)` until it returns True: it is open, or not wanted any more."""
+    """Repeats `attempt(what)` until it returns True: the link is open, or no longer wanted."""
 
     def __init__(
         self, runtime: Runtime, attempt: Callable[[K], Awaitable[bool]], reached: Callable[[], None]
     ) -> None:
-        """`reached` is called after each last attempt."""
+        """`reached` is called when the attempts for a link end."""
         self._runtime = runtime
         self._attempt = attempt
         self._reached = reached
@@ -31,7 +31,7 @@ class Reopening(Generic[K]):
         self._closed = False
 
     def again(self, what: K) -> None:
-        """Begin after the first wait, unless it is being tried already."""
+        """Start retrying after the first delay, unless it is being retried already."""
         if what not in self._trying and not self._closed:
             self._trying.add(what)
             self._runtime.start(self._keep_trying(what), f"reach {what}")
@@ -49,5 +49,5 @@ class Reopening(Generic[K]):
         self._reached()
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop retrying."""
         self._closed = True

@@ -1,1 +1,1 @@
-"""Partition assignors, registered as plug-ins of the entry-point group raylog.assignors."""
+"""Partition assignors, which are plug-ins of the entry-point group raylog.assignors."""

@@ -1,13 +1,13 @@
-"""What a partition assignor is, and how assignors are found: entry points of `raylog.assignors`.
+"""The interface of partition assignors, which are found as entry points of `raylog.assignors`.
 
 An assignor divides the partitions of the subscribed topics among a group's members. The same class
 works on both sides: in a client that leads a classic group, and in the coordinator of a KIP-848
-group. What raylog brings is registered exactly as a stranger's package registers its own:
+group. Raylog's own assignors are registered in the same way as those of other packages:
 
     [project.entry-points."raylog.assignors"]
     capacity = "my_package.capacity:CapacityAssignor"
 
-Nothing is imported before it is asked for by name. What fails then is named in a PluginError.
+An assignor is imported when it is first requested by name. Failures raise PluginError.
 """
 
 from __future__ import annotations
@@ -25,72 +25,72 @@ ENTRY_POINT_GROUP = "raylog.assignors"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One group member, as an assignor sees it."""
+    """A group member as an assignor sees it."""
 
     member_id: str
     topics: frozenset[str]
-    """What it subscribes to, patterns resolved."""
+    """The topics that it subscribes to, with patterns resolved."""
     owned: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Partitions it has now: its target so far on the server, its own word in a client."""
+    """Its current partitions: on the server its target, in a client what it reports."""
     user_data: bytes = b""
-    """What this assignor's `subscription_user_data` gave in that member's process."""
+    """The result of this assignor's `subscription_user_data` in the member's process."""
     instance_id: str | None = None
-    """`group.instance.id` of a static member (KIP-345)."""
+    """The `group.instance.id` of a static member (KIP-345)."""
     rack: str | None = None
-    """`client.rack` (KIP-881)."""
+    """The member's `client.rack` (KIP-881)."""
     generation: int = -1
-    """The generation that `owned` is of; -1 if unknown."""
+    """The generation of `owned`; -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One subscribed topic that exists."""
+    """A subscribed topic that exists."""
 
     name: str
     partitions: int
-    """Their number; they are numbered from 0."""
+    """The number of partitions, which are numbered from 0."""
     racks: tuple[frozenset[str], ...] = ()
-    """Racks of each partition's replicas; empty if unknown."""
+    """The racks of each partition's replicas; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """What one member gets."""
+    """The assignment of one member."""
 
     partitions: dict[str, list[int]] = field(default_factory=dict)
-    """Topic to partitions; topics of which it gets none are left out."""
+    """Partitions by topic, without topics that have none."""
     user_data: bytes = b""
-    """Handed to the member's `on_assignment` (classic groups only: KIP-848 carries none)."""
+    """Passed to the member's `on_assignment`, in classic groups only (KIP-848 has no user data)."""
 
 
 class Assignor(Protocol):
-    """A partition assignor. Inherit from it: the optional parts then have their defaults."""
+    """A partition assignor. Inherit from this class to get defaults for the optional parts."""
 
     name: ClassVar[str]
-    """The entry point's name; what `partition.assignment.strategy` and `group.remote.assignor`
-    say."""
+    """The name of the entry point, for `partition.assignment.strategy` and
+    `group.remote.assignor`."""
     shares_partitions: ClassVar[bool] = False
-    """Whether one partition may be given to several members (broadcast within a group)."""
+    """Whether several members may get the same partition (broadcast within a group)."""
     cooperative: ClassVar[bool] = False
-    """Whether members keep consuming through a rebalance (KIP-429) instead of giving up all."""
+    """Whether members keep consuming during a rebalance (KIP-429) instead of revoking
+    everything."""
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """In the client, before it joins: bytes that travel with its subscription."""
-        del topics
+        """Return bytes to send with the subscription. Called in the client before it joins."""
         return b""
 
     def assign(
         self, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> dict[str, MemberAssignment]:
-        """Divide the partitions; a member that is left out gets nothing.
+        """Divide the partitions. A member without an entry gets none.
 
-        Members come sorted by id. `topics` holds what members subscribe to and what exists. Must
-        depend on the arguments alone, and is called from any thread or process.
+        Members are sorted by id. `topics` has the topics that are subscribed to and exist. The
+        result must depend on the arguments alone. Called from any thread or process.
         """
         ...
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
-        """In the client, once it has its assignment of that generation."""
+        """Handle the member's assignment in a generation. Called in the client."""
         del assignment, generation
 
 
@@ -111,23 +111,23 @@ _PLUGINS = Plugins(
 
 
 def load(name: str) -> Assignor:
-    """A new instance of the assignor registered under `name`.
+    """Create an instance of the assignor registered under `name`.
 
-    Raises PluginError, which names it and what failed.
+    Raises PluginError, which names the assignor and the failure.
     """
     return cast(Assignor, _PLUGINS.load(name))
 
 
-def raised(name: str, failure: Exception) -> PluginError:
+def raised(name: str, failure: BaseException) -> PluginError:
     """What to say of an assignor that raised."""
     return PluginError(f"assignor {name!r} raised {type(failure).__name__}: {failure}")
 
 
 def is_own(name: str) -> bool:
-    """Whether `name` is one of the assignors that raylog brings."""
+    """Whether `name` is one of Raylog's own assignors."""
     return _PLUGINS.is_own(name)
 
 
 def available() -> list[PluginDescription]:
-    """All registered assignors, by name; every one is loaded to see whether it can be."""
+    """All registered assignors, by name. Each is loaded to see whether that works."""
     return _PLUGINS.available()

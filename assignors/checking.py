@@ -1,4 +1,4 @@
-"""Whether what an assignor returned is an assignment at all."""
+"""Checks that an assignor returned a valid assignment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raylog.assignors.api import MemberAssignment, PluginError, Topic
 
 
 class InvalidAssignment(PluginError):
-    """An assignor raised, took too long or returned nonsense; the message says which and what."""
+    """An assignor raised, took too long or returned an invalid result. The message names both."""
 
 
 def check(
@@ -19,9 +19,10 @@ def check(
     *,
     shares_partitions: bool,
 ) -> None:
-    """Raise InvalidAssignment if a member, topic or partition does not exist, or is given twice.
+    """Raise InvalidAssignment for unknown members, topics or partitions, and for duplicates.
 
-    `members` are ids. A partition that nobody gets is allowed: an assignor may hold some back.
+    `members` are ids. Partitions without a member are allowed, since an assignor may hold some
+    back.
     """
     takers: dict[tuple[str, int], str] = {}
     for member_id, assignment in found.items():
@@ -41,10 +42,10 @@ def check(
 def _check_numbers(
     name: str, topic: str, partitions: Collection[int], topics: Mapping[str, Topic]
 ) -> None:
-    """Whether one member can have these partitions of a topic."""
+    """Check the partitions of a topic that one member got."""
     if topic not in topics:
         raise InvalidAssignment(
-            f"assignor {name!r} gives partitions of {topic!r}, which is no topic of this group"
+            f"assignor {name!r} gives partitions of {topic!r}, which is not a topic of this group"
         )
     count = topics[topic].partitions
     for partition in partitions:
@@ -53,4 +54,4 @@ def _check_numbers(
                 f"assignor {name!r} gives {topic}-{partition}, but the topic has {count} partitions"
             )
     if len(set(partitions)) < len(partitions):
-        raise InvalidAssignment(f"assignor {name!r} gives a partition of {topic!r} twice to one")
+        raise InvalidAssignment(f"assignor {name!r} gives a member a partition of {topic!r} twice")

@@ -1,4 +1,4 @@
-"""What a cooperative group hands out in the first of two rounds (KIP-429)."""
+"""The first of two rounds in a cooperative rebalance (KIP-429)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Partition = tuple[str, int]
 def first_round(
     members: Sequence[Member], target: Mapping[str, MemberAssignment]
 ) -> dict[str, MemberAssignment]:
-    """The target without what a member would get before its owner has given it up.
+    """The target without partitions that another member must revoke first.
 
-    The owner sees that it is gone, gives it up and joins again; the next round gives it out. The
-    leader of a classic group whose assignor is `cooperative` sends this. A KIP-848 coordinator
-    does not: it hands partitions over one by one as they become free.
+    The owner sees that a partition is missing, revokes it and rejoins, and the next round assigns
+    it. The leader of a classic group with a `cooperative` assignor sends this. A KIP-848
+    coordinator does not: it moves each partition as soon as it is revoked.
     """
     owner = {
         (topic, number): member.member_id
@@ -42,7 +42,7 @@ def _partitions(assignment: MemberAssignment | None) -> set[Partition]:
 
 
 def _without(assignment: MemberAssignment, given_up: set[Partition]) -> dict[str, list[int]]:
-    """The partitions of an assignment that nobody has to give up first."""
+    """The partitions of an assignment that no other member must revoke first."""
     kept = {}
     for topic, numbers in assignment.partitions.items():
         some = [number for number in numbers if (topic, number) not in given_up]

@@ -1,15 +1,15 @@
-"""The most even division that subscriptions allow, with the fewest moves that it can be had for.
+"""The most balanced assignment that subscriptions allow, with the fewest moves.
 
-Sticky, cooperative-sticky and uniform share it. They differ in where they learn who has what, and
-in how partitions that nobody keeps are dealt out.
+The sticky, cooperative-sticky and uniform assignors use it. They differ in how they learn the
+current owners, and in how they distribute partitions that move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raylog.assignors.api import Member, MemberAssignment, Topic
-from raylog.assignors.kinds import Kind, Owners, Partition, kinds_of
+from raylog.assignors.kinds import Kind, Owners, Partition, kinds_of, owners_of
 from raylog.assignors.levels import blocks_of
 from raylog.assignors.members import as_assignment
 from raylog.assignors.placing import Placing
@@ -23,12 +23,13 @@ def assign_evenly(
     by_rack: bool,
     in_turn: bool,
 ) -> dict[str, MemberAssignment]:
-    """Divide the partitions; indexes in `owners` are those of `members`.
+    """Divide the partitions. Indexes in `owners` are those of `members`.
 
-    Evenness comes first: no other division has a smaller largest share, then fewer members with
-    it, and so on down. Among those, with `by_rack`, replicas near to their members (KIP-881); then
-    as few partitions as possible leave who has them. What is dealt out afresh goes to the members
-    `in_turn`, and the first get the larger shares; or else in runs, and the last get them.
+    Balance comes first: no other assignment has a smaller largest share, then fewer members with
+    that share, and so on. Among those, with `by_rack`, replicas are close to their members
+    (KIP-881). Then as few partitions as possible move. Partitions without an owner are distributed
+    `in_turn`, where the first members get the larger shares, or else in runs, where the last
+    members get them.
     """
     kinds = kinds_of(members, topics, owners, by_rack=by_rack)
     given: list[dict[str, list[int]]] = [{} for _ in members]
@@ -40,8 +41,16 @@ def assign_evenly(
     return as_assignment(members, given)
 
 
+def assign_stickily(
+    members: Iterable[Member], topics: Mapping[str, Topic]
+) -> dict[str, MemberAssignment]:
+    """Divide the partitions by racks and with the fewest moves, whatever the members' order."""
+    ordered = sorted(members, key=lambda member: member.member_id)
+    return assign_evenly(ordered, topics, owners_of(ordered), by_rack=True, in_turn=True)
+
+
 def _name(kind: Kind, counts: dict[int, int], *, in_turn: bool) -> list[tuple[int, Partition]]:
-    """Which partitions of a kind each member gets, given how many."""
+    """The partitions of a kind that each member gets, given their numbers."""
     named = []
     left = set(kind.partitions)
     lacking = {}
@@ -57,12 +66,12 @@ def _name(kind: Kind, counts: dict[int, int], *, in_turn: bool) -> list[tuple[in
 
 
 def _runs(lacking: dict[int, int]) -> list[int]:
-    """One member after the other."""
+    """All partitions of one member, then those of the next."""
     return [member for member, count in lacking.items() for _ in range(count)]
 
 
 def _turns(lacking: dict[int, int]) -> list[int]:
-    """One to each in turn, as long as it lacks any."""
+    """One partition for each member in turn, as long as it lacks any."""
     order: list[int] = []
     left = dict(lacking)
     while left:

@@ -1,4 +1,4 @@
-"""Partitions that are alike: of the same subscribers, and with replicas in the same racks."""
+"""Groups partitions into kinds: those with the same subscribers and the same racks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raylog.assignors.racks import racks_matter
 
 
 class Partition(NamedTuple):
-    """One partition of one topic; sorts by topic and number."""
+    """One partition of a topic, sorted by topic and number."""
 
     topic: str
     number: int
@@ -20,27 +20,27 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Kind:
-    """Partitions that differ only in who has them now."""
+    """Partitions that differ only in their current owners."""
 
     partitions: list[Partition]
     """Sorted."""
     members: list[int]
-    """Who may have them: indexes, ascending."""
+    """Indexes of the members that may have them, ascending."""
     near: frozenset[int] | None
-    """Members in a rack of theirs; None where racks make no difference."""
+    """The members in one of their racks; None if racks make no difference."""
     owned: dict[int, list[Partition]] = field(default_factory=dict)
-    """Who of `members` has which now, sorted."""
+    """The sorted partitions that each of `members` owns now."""
 
 
 Owners = dict[str, dict[int, int]]
-"""Topic to partition to the index of the member that has it."""
+"""By topic and partition, the index of the owner."""
 
 
 def owners_of(members: Sequence[Member]) -> Owners:
-    """Who has which partition.
+    """The current owner of each partition.
 
-    Where several members claim one, the one of the latest generation is right; with equal
-    generations nobody can tell, and nobody has it.
+    If several members claim a partition, the one with the latest generation is right. With equal
+    generations the owner is unknown, and there is none.
     """
     owners: Owners = {}
     disputed: set[Partition] = set()
@@ -64,7 +64,7 @@ def owners_of(members: Sequence[Member]) -> Owners:
 def kinds_of(
     members: Sequence[Member], topics: Mapping[str, Topic], owners: Owners, *, by_rack: bool
 ) -> list[Kind]:
-    """Sort all subscribed partitions into kinds; those that fewest members may have come first."""
+    """Group all subscribed partitions into kinds, those with the fewest possible members first."""
     kinds: dict[tuple[int, frozenset[str] | None], Kind] = {}
     for name, subscribed in subscribers(members, topics).items():
         topic = topics[name]
@@ -88,7 +88,7 @@ def kinds_of(
 def _near(
     members: Sequence[Member], subscribed: Sequence[int], racks: frozenset[str] | None
 ) -> frozenset[int] | None:
-    """The members in one of `racks`; those without a rack are near to everything."""
+    """The members in one of `racks`. Members without a rack are close to everything."""
     if racks is None:
         return None
     return frozenset(

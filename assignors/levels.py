@@ -1,9 +1,9 @@
-"""How many partitions each member gets when the division is as even as subscriptions allow.
+"""The share of each member in the most balanced assignment that subscriptions allow.
 
-Which division is the most even one does not depend on who has what now. It falls into blocks: the
-members of a block get either `level` or `level - 1` partitions, and the partitions of a block
-cannot be given to members of a lower block, whatever is done. So every division in which each
-block's partitions lie that evenly within the block is a most even one, and the other way round.
+It does not depend on the current owners. Members form blocks: those of a block get either `level`
+or `level - 1` partitions, and the partitions of a block cannot move to members of a lower block. An
+assignment is most balanced if and only if the partitions of each block are divided that evenly
+within the block.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from raylog.assignors.kinds import Kind
 
 @dataclass(slots=True)
 class Block:
-    """Members among whom some kinds of partitions are divided evenly."""
+    """Members among which some kinds of partitions are divided evenly."""
 
     level: int
     """The larger of the two shares."""
     members: list[int]
     kinds: list[int]
-    """Indexes; in the order given."""
+    """Indexes of kinds, in the given order."""
 
 
 def pour(
     amount: int, members: Sequence[int], loads: Sequence[int] | Mapping[int, int]
 ) -> dict[int, int]:
-    """Add `amount` to the loads of members so that the lowest rise first; who gets how many.
+    """Distribute `amount` over members so that the lowest loads rise first.
 
-    Among equals those that come first in `members` get more.
+    Returns the number for each member. Among equal loads the first in `members` get more.
     """
     if amount == 1:
         return {min(members, key=loads.__getitem__): 1}
@@ -51,16 +51,16 @@ def pour(
 
 
 def blocks_of(kinds: Sequence[Kind], members: int) -> list[Block]:
-    """The blocks, highest level first. Members that may have no partition at all are in none."""
+    """The blocks, highest level first. Members without possible partitions are in none."""
     return _Levelling(kinds, members).blocks()
 
 
 class _Levelling:
-    """Pours the partitions of each kind over its members, then shifts until nothing improves.
+    """Distributes the partitions of each kind, then shifts partitions until nothing improves.
 
-    A shift takes one partition along a chain of members, each handing one of another kind to the
-    next, from a member to one that has at least two fewer. If no chain leads from the highest
-    members to lower ones, they and all whom chains reach are a block.
+    A shift moves load along a chain of members, from one member to another that has at least two
+    fewer partitions: each passes a partition of some kind to the next. If no chain leads from the
+    highest members to lower ones, they and all members reached by chains form a block.
     """
 
     def __init__(self, kinds: Sequence[Kind], members: int) -> None:
@@ -75,7 +75,7 @@ class _Levelling:
                 self._held[member][index] = count
 
     def blocks(self) -> list[Block]:
-        """Call once."""
+        """Compute the blocks. Call this once."""
         found = []
         left = set(range(len(self._loads)))
         while left:
@@ -90,12 +90,15 @@ class _Levelling:
         return found
 
     def _settle(self, level: int, top: list[int]) -> set[int]:
-        """Shift from members at `level`; the members reached by those that cannot be lowered."""
+        """Shift from members at `level`.
+
+        Returns those reached by members that cannot be lowered.
+        """
         reached: set[int] = set()
         seen_kinds: set[int] = set()
         for member in top:
             while self._loads[member] == level and member not in reached:
-                came_by = {member: (member, -1)}  # to the member before and the kind handed on
+                came_by = {member: (member, -1)}  # the previous member, and the kind passed on
                 kinds = set(seen_kinds)
                 end = self._search(came_by, kinds, reached, level - 2)
                 if end is None:
@@ -112,7 +115,7 @@ class _Levelling:
         reached: set[int],
         low: int,
     ) -> int | None:
-        """The first member with at most `low` partitions that a chain leads to; None if none."""
+        """The first member with at most `low` partitions that a chain reaches; None if none."""
         queue = list(came_by)
         for member in queue:  # grows as members are found
             for index in self._held[member]:
@@ -129,7 +132,7 @@ class _Levelling:
         return None
 
     def _shift(self, came_by: dict[int, tuple[int, int]], end: int) -> None:
-        """Hand partitions along the chain that ends at `end`, as many as make loads more even."""
+        """Shift partitions along the chain that ends at `end`, as many as make loads more equal."""
         chain = []
         member = end
         while came_by[member][1] >= 0:
@@ -147,6 +150,6 @@ class _Levelling:
         self._loads[end] += amount
 
     def _close(self, reached: set[int]) -> set[int]:
-        """The kinds that the members of a block hold; both take part in nothing more."""
+        """Complete a block. Its members and kinds take no further part. Returns the kinds."""
         self._done_members |= reached
         return {index for member in reached for index in self._held[member]}

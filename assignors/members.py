@@ -1,4 +1,4 @@
-"""Members in the order in which they are served, and who subscribes to what."""
+"""The order of members, and the subscribers of topics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from raylog.assignors.api import Member, MemberAssignment, Topic
 
 
 def served_order(members: Sequence[Member]) -> list[Member]:
-    """Static members first, by instance id, then the others by member id.
+    """Static members by instance id, then the others by member id.
 
-    A static member keeps its place when it comes back under another member id.
+    So a static member keeps its place when it comes back under another member id.
     """
     return sorted(members, key=_place)
 
@@ -21,9 +21,9 @@ def _place(member: Member) -> tuple[bool, str, str]:
 
 
 def subscribers(members: Sequence[Member], topics: Mapping[str, Topic]) -> dict[str, list[int]]:
-    """Per topic, sorted by name, the indexes in `members` of those who subscribe to it.
+    """By topic, sorted by name, the indexes in `members` of its subscribers.
 
-    Topics that nobody subscribes to are left out. Equal lists are one object.
+    Topics without subscribers are left out. Equal lists are the same object.
     """
     groups = subscription_groups(members)
     found: dict[str, list[int]] = {name: [] for name in sorted(topics)}
@@ -48,7 +48,7 @@ def subscribers(members: Sequence[Member], topics: Mapping[str, Topic]) -> dict[
 
 
 def subscription_groups(members: Sequence[Member]) -> dict[frozenset[str], list[int]]:
-    """The different subscriptions, each with the indexes of its members."""
+    """The distinct subscriptions, each with the indexes of its members."""
     groups: dict[frozenset[str], list[int]] = {}
     for index, member in enumerate(members):
         groups.setdefault(member.topics, []).append(index)
@@ -58,7 +58,7 @@ def subscription_groups(members: Sequence[Member]) -> dict[frozenset[str], list[
 def as_assignment(
     members: Sequence[Member], given: Sequence[dict[str, list[int]]]
 ) -> dict[str, MemberAssignment]:
-    """Put `given`, one a member, into the form that `assign` returns: everything sorted."""
+    """Convert `given`, one entry per member, to a sorted result of `assign`."""
     result = {}
     for member, partitions in sorted(
         zip(members, given, strict=True), key=lambda pair: pair[0].member_id

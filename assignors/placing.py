@@ -1,13 +1,13 @@
-"""Dividing one block's partitions evenly, with as few as possible leaving who has them now.
+"""Divides the partitions of one block evenly, and moves as few of them as possible.
 
-What is wanted is a flow of partitions from kinds to members: every member gets `level - 1` or
-`level`, so many of them `level` as add up. A partition that stays where it is gains 1; one that
-goes to a member far from its replicas costs more than all that. First everyone keeps what the
-division allows at most. Whatever is then placed without taking a kept one away is placed as well
-as can be, directly or by chains in which members hand on what is not theirs. What is left needs
-chains that take kept partitions away; each time the cheapest chain is looked for, which keeps the
-whole as cheap as possible (successive shortest paths). That search is bounded: where thousands of
-different subscriptions tie up hundreds of partitions, the last ones are placed by any chain.
+The problem is a flow of partitions from kinds to members: every member gets `level - 1` or `level`,
+with as many of the latter as needed. A partition that stays gains 1. One that goes to a member far
+from its replicas costs more than all those gains. First every member keeps what the division
+allows. Then partitions are placed without taking a kept one away, directly or by chains in which
+members pass on what is not theirs. The rest needs chains that take kept partitions away. Each step
+uses the cheapest chain, which keeps the total minimal (successive shortest paths). The steps of
+that search are limited: if thousands of different subscriptions compete for hundreds of partitions,
+the last ones are placed by any chain.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from raylog.assignors.kinds import Kind
 from raylog.assignors.levels import Block, pour
 
 FAR = 1_000_000
-"""The cost of a partition far from its member; more than any number of moves."""
+"""The cost of a partition far from its member, which exceeds any number of moves."""
 STEPS_MAX = 100_000
-"""How many edges the search for cheapest chains may look at, in one block."""
+"""The most edges that the search for cheapest chains may look at, per block."""
 _INFINITE = 1 << 62
 
 Node = int
 """A member's index; `_POOL`; or `_KINDS - index` for a kind."""
 _POOL = -1
-"""Through it a member's larger share passes to another."""
+"""Connects members whose larger shares can be exchanged."""
 _KINDS = -2
 Chain = list[Node]
-"""From a kind to a member with room; each member hands on a partition of the kind after it."""
+"""From a kind to a member with room. Each member passes on a partition of the next kind."""
 
 
 class Placing:
-    """One block while it is divided.
+    """The division of one block.
 
-    Invariants: no member has more than `level`; `larger_shares` more members may have `level`.
+    Invariants: no member has more than `level`, and `_larger_shares` more members may have `level`.
     """
 
     def __init__(self, block: Block, kinds: Sequence[Kind], *, last_get_more: bool) -> None:
@@ -61,7 +61,7 @@ class Placing:
         self._steps_left = STEPS_MAX
 
     def divide(self) -> dict[int, dict[int, int]]:
-        """Kind to member to how many it gets. Call once."""
+        """Compute how many partitions of each kind each member gets. Call this once."""
         self._keep()
         self._place_directly(self._near)
         self._place_freely()
@@ -75,7 +75,7 @@ class Placing:
         return self._given
 
     def _near(self, index: int) -> list[int]:
-        """Members that a kind's partitions are near to."""
+        """The members close to the partitions of a kind."""
         near = self._kinds[index].near
         members = self._may_have[index]
         return members if near is None else [member for member in members if member in near]
@@ -90,7 +90,7 @@ class Placing:
         self._unplaced[index] -= count
 
     def _hand(self, index: int, member: int, count: int) -> None:
-        """Count partitions of a kind to a member, or from it if negative."""
+        """Add partitions of a kind to a member, or remove them if the count is negative."""
         now = self._given[index].get(member, 0) + count
         self._given[index][member] = now
         self._held[member][index] = now
@@ -98,12 +98,12 @@ class Placing:
             del self._given[index][member], self._held[member][index]
 
     def _room(self, member: int) -> int:
-        """How many partitions a member can take without anyone giving one up."""
+        """How many partitions a member can take without any other giving one up."""
         cap = self._level if self._larger_shares > 0 else self._level - 1
         return max(0, cap - self._loads[member])
 
     def _keep(self) -> None:
-        """Leave with everyone what is near to it, up to its room; the least shareable first."""
+        """Let members keep close partitions, up to their room; the least shareable first."""
         for index in self._kinds:
             for member, owned in self._owners(index):
                 count = min(owned, self._level - 1 - self._loads[member])
@@ -116,7 +116,7 @@ class Placing:
                     self._give(index, member, 1)
 
     def _keep_far(self) -> None:
-        """Leave with its member what is far from it, where there is room."""
+        """Let members keep distant partitions, if they have room."""
         for index, left in self._unplaced.items():
             for member, owned in self._owners(index) if left else ():
                 lost = owned - self._given[index].get(member, 0)
@@ -125,7 +125,7 @@ class Placing:
                     self._give(index, member, count)
 
     def _owners(self, index: int) -> list[tuple[int, int]]:
-        """Members of this block that have partitions of a kind, and how many."""
+        """The members of this block that own partitions of a kind, with their numbers."""
         owned = self._kinds[index].owned
         return [(member, len(owned[member])) for member in sorted(owned) if member in self._loads]
 
@@ -134,7 +134,7 @@ class Placing:
         return near is None or member in near
 
     def _place_directly(self, members_for: Callable[[int], list[int]]) -> None:
-        """Give to members for each kind what they have room for, smaller shares first."""
+        """Fill the smaller shares of suitable members directly, then the larger ones."""
         lacking = {index: members_for(index) for index, left in self._unplaced.items() if left}
         for index, fitting in lacking.items():
             for member, count in self._smaller_shares(fitting, self._unplaced[index]).items():
@@ -147,7 +147,7 @@ class Placing:
                     self._give(index, member, 1)
 
     def _smaller_shares(self, fitting: list[int], amount: int) -> dict[int, int]:
-        """Divide so many among members, but none gets more than `level - 1` in all."""
+        """Divide partitions among members so that none gets more than `level - 1` in total."""
         if amount == 1 and fitting:
             lowest = min(fitting, key=self._loads.__getitem__)
             return {lowest: 1} if self._loads[lowest] < self._level - 1 else {}
@@ -157,8 +157,8 @@ class Placing:
         return pour(amount, base, self._loads) if amount else {}
 
     def _place_freely(self) -> None:
-        """Place by chains that cost nothing: in which nobody gives up what it keeps or is near."""
-        dead: set[Node] = set()  # no chain leads on from these, whatever chains elsewhere change
+        """Place by chains without cost, in which no member loses a kept or close partition."""
+        dead: set[Node] = set()  # no chain leads on from these, whatever other chains change
         for index in self._kinds:
             while self._unplaced[index]:
                 chain = self._shortest_chain(index, dead, free=True)
@@ -175,7 +175,7 @@ class Placing:
                 self._carry_out(chain)
 
     def _place_cheaply(self, below: int) -> None:
-        """Place by the cheapest chains that cost less than `below`, as long as the steps last."""
+        """Place by the cheapest chains that cost less than `below`, while steps are left."""
         for index in self._kinds:
             while self._unplaced[index] and self._steps_left > 0:
                 chain = self._cheapest_chain(index, below)
@@ -184,7 +184,7 @@ class Placing:
                 self._carry_out(chain)
 
     def _shortest_chain(self, index: int, dead: set[Node], *, free: bool) -> Chain | None:
-        """The chain of fewest hands, of free ones or of all; failing, all it saw joins `dead`."""
+        """The shortest chain, free or of any cost. Without one, all visited nodes join `dead`."""
         start = _KINDS - index
         before: dict[Node, Node] = {start: start}
         queue = deque([start])
@@ -201,9 +201,9 @@ class Placing:
         return None
 
     def _cheapest_chain(self, index: int, below: int) -> Chain | None:
-        """The chain of least cost, or the best one seen when the steps are used up.
+        """The cheapest chain, or the best one found when the steps run out.
 
-        None if it costs `below` or more. Some edges gain, but no circle does.
+        None if it costs `below` or more. Some edges have a negative cost, but no cycle has.
         """
         start = _KINDS - index
         before: dict[Node, Node] = {start: start}
@@ -229,7 +229,7 @@ class Placing:
         return _chain(before, end)
 
     def _edges(self, node: Node) -> Iterator[tuple[Node, int]]:
-        """Where a chain can go from a node, and what that step costs."""
+        """The next nodes of a chain, with the cost of each step."""
         if node == _POOL:
             for member in self._members:
                 if self._loads[member] == self._level:
@@ -249,13 +249,13 @@ class Placing:
                     yield member, 0
 
     def _cost(self, index: int, member: int, count: int) -> int:
-        """What it costs to give a member of `count` partitions of a kind one more of it."""
+        """The cost of one more partition of a kind for a member that has `count` of them."""
         owned = self._kinds[index].owned.get(member)
         far = not self._is_near(index, member)
         return (FAR if far else 0) - (1 if owned is not None and count < len(owned) else 0)
 
     def _capacity(self, chain: Chain) -> int:
-        """How many partitions can go the way of a free chain without it costing anything."""
+        """How many partitions can take a free chain without cost."""
         if _POOL in chain:
             return 1
         most = min(self._unplaced[_KINDS - chain[0]], self._level - 1 - self._loads[chain[-1]])
@@ -264,15 +264,15 @@ class Placing:
                 index = _KINDS - following
                 owned = self._kinds[index].owned.get(member, ())
                 most = min(most, self._given[index][member] - len(owned))
-        return max(1, most)  # a larger share is one
+        return max(1, most)  # a larger share is a single partition
 
     def _carry_out(self, chain: Chain, count: int = 1) -> None:
-        """Place partitions of the chain's first kind, everyone handing as many on."""
+        """Move partitions along a chain. Each member passes on as many as it gets."""
         for node, following in pairwise(chain):
             if following == _POOL:
                 self._loads[node] += 1
                 self._larger_shares -= self._loads[node] == self._level
-            elif node == _POOL:  # leads to members at the level only
+            elif node == _POOL:  # leads only to members at the level
                 self._loads[following] -= 1
                 self._larger_shares += 1
             elif node >= 0:
@@ -286,7 +286,7 @@ class Placing:
 
 
 def _chain(before: dict[Node, Node], end: Node) -> Chain:
-    """The nodes on the way to `end`, in order."""
+    """The nodes on the path to `end`, in order."""
     chain = [end]
     while before[end] != end:
         end = before[end]

@@ -1,6 +1,6 @@
-"""Finding plug-ins of one kind by their entry points; nothing is imported before it is asked for.
+"""Finds plug-ins by their entry points, and imports them when they are first used.
 
-What raylog brings is registered exactly as a stranger's package registers its own.
+Raylog's own plug-ins are registered in the same way as those of other packages.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _OWN_DISTRIBUTION = "raylog"
 
 
 class PluginError(Exception):
-    """A plug-in that cannot be used; the message names it, its origin and what failed."""
+    """A plug-in cannot be used. The message names it, its origin and the failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginDescription:
-    """One registered plug-in."""
+    """A registered plug-in."""
 
     name: str
     target: str
-    """What the entry point names: `module:Class`."""
+    """The target of the entry point: `module:Class`."""
     distribution: str
-    """The installed package it comes from; "?" if that cannot be told."""
+    """The installed package that registers it; "?" if unknown."""
     version: str
     error: str | None
-    """Why it cannot be used; None when it loads."""
+    """Why it cannot be used; None if it loads."""
 
     @property
     def state(self) -> str:
@@ -39,40 +39,36 @@ class PluginDescription:
         return "ready" if self.error is None else "failed"
 
 
-def _fits(_: object) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Plugins:
     """The plug-ins of one kind."""
 
     group: str
-    """The entry points' group."""
+    """The group of the entry points."""
     kind: str
-    """What one is called in messages."""
+    """The name of the kind in messages."""
     protocol: str
-    """What a plug-in inherits from."""
+    """The base class of the plug-ins."""
     methods: tuple[str, ...]
-    """What it must have."""
-    misfit: Callable[[object], str | None] = _fits
-    """What else is wrong with one; None if nothing is."""
+    """The methods that they must have."""
+    misfit: Callable[[object], str | None] = lambda _: None
+    """A further check. Returns what is wrong, or None."""
     named: bool = True
-    """Whether one has a `name`, which must be its entry point's."""
+    """Whether they have a `name`, which must equal that of the entry point."""
 
     def load(self, name: str) -> object:
-        """A new instance of the plug-in registered under `name`; PluginError says what failed."""
+        """Create an instance of the plug-in registered under `name`. Raises PluginError."""
         found = [entry for entry in _entries(self.group) if entry.name == name]
         if not found:
             raise PluginError(self.unknown(name))
         return self._instance(self._chosen(found))
 
     def names(self) -> list[str]:
-        """What is registered; nothing is imported."""
+        """The registered names. Nothing is imported."""
         return sorted({entry.name for entry in _entries(self.group)})
 
     def unknown(self, name: str) -> str:
-        """What to say of a name that is not registered."""
+        """The message for a name that is not registered."""
         known = self.names()
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else "."
@@ -80,14 +76,14 @@ class Plugins:
         return f"no {self.kind} {name!r} is installed{hint} There are: {there}"
 
     def is_own(self, name: str) -> bool:
-        """Whether `name` is one of those that raylog brings."""
+        """Whether `name` is one of Raylog's own plug-ins."""
         return any(
             entry.name == name and _distribution(entry)[0] == _OWN_DISTRIBUTION
             for entry in _entries(self.group)
         )
 
     def available(self) -> list[PluginDescription]:
-        """All that are registered, by name; every one is loaded to see whether it can be."""
+        """All registered plug-ins, by name. Each is loaded to see whether that works."""
         entries = sorted(
             _entries(self.group), key=lambda entry: (entry.name, *_distribution(entry))
         )
@@ -108,7 +104,7 @@ class Plugins:
         return PluginDescription(entry.name, entry.value, *_distribution(entry), error)
 
     def _chosen(self, found: list[EntryPoint]) -> EntryPoint:
-        """The one of several plug-ins of one name: raylog's own, which nobody can replace."""
+        """The plug-in to use among several with one name. Raylog's own cannot be replaced."""
         own = [entry for entry in found if _distribution(entry)[0] == _OWN_DISTRIBUTION]
         candidates = own or found
         if len({entry.value for entry in candidates}) > 1:
@@ -119,10 +115,10 @@ class Plugins:
         return candidates[0]
 
     def _instance(self, entry: EntryPoint) -> object:
-        """Import, make and check one plug-in; whatever it raises becomes a PluginError."""
+        """Import, create and check a plug-in. Any exception becomes a PluginError."""
         try:
             plugin: object = entry.load()()
-        except Exception as failure:  # a stranger's code may raise anything
+        except Exception as failure:  # foreign code may raise anything
             raise PluginError(
                 f"{self.kind} {_origin(entry)} does not load: {type(failure).__name__}: {failure}"
             ) from failure
@@ -145,7 +141,7 @@ class Plugins:
 
 
 def _entries(group: str) -> tuple[EntryPoint, ...]:
-    """What is registered now. To read it takes long, so it is kept until packages come or go."""
+    """The registered entry points, cached until packages are installed or removed."""
     return _entries_in(group, tuple((path, _changed_ns(path)) for path in sys.path))
 
 
@@ -155,7 +151,7 @@ def _entries_in(group: str, _places: tuple[tuple[str, int], ...]) -> tuple[Entry
 
 
 def _changed_ns(path: str) -> int:
-    """When a place of packages was changed; 0 where there is none."""
+    """The modification time of a directory of packages; 0 if it does not exist."""
     try:
         return os.stat(path or os.curdir).st_mtime_ns
     except OSError:
@@ -163,7 +159,7 @@ def _changed_ns(path: str) -> int:
 
 
 def _origin(entry: EntryPoint) -> str:
-    """A plug-in and where it comes from, for error messages."""
+    """A plug-in and its package, for error messages."""
     distribution, version = _distribution(entry)
     return f"{entry.name!r} ({entry.value}, from {distribution} {version})"
 

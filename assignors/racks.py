@@ -1,4 +1,4 @@
-"""Racks (KIP-881): whether they tell members apart, and who is near to which partition."""
+"""Racks (KIP-881): whether they make a difference, and which members are close to a partition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from raylog.assignors.api import Member, Topic
 
 Nearness = Callable[[int, int], bool]
-"""Whether the member of that index is near to the partition."""
+"""Whether the member with that index is close to the partition."""
 
 
 def nearness(members: Sequence[Member], topic: Topic) -> Nearness:
-    """Who is near to which partition of a topic; a member without a rack is near to everything."""
+    """Closeness to the partitions of a topic. Members without a rack are close to everything."""
     racks = topic.racks or (frozenset[str](),) * topic.partitions
 
     def near(member: int, partition: int) -> bool:
@@ -22,8 +22,8 @@ def nearness(members: Sequence[Member], topic: Topic) -> Nearness:
 
 
 def racks_matter(members: Sequence[Member], subscribed: Iterable[int], topic: Topic) -> bool:
-    """Whether replicas are in the racks of some subscribed members, but not everywhere alike."""
-    if len(set(topic.racks)) < 2:  # none known, or all partitions in the same racks
+    """Whether replicas are in racks of subscribed members, but not the same for all partitions."""
+    if len(set(topic.racks)) < 2:  # unknown, or all partitions in the same racks
         return False
     racks = {members[index].rack for index in subscribed}
     return any(not racks.isdisjoint(replica_racks) for replica_racks in topic.racks)

@@ -1,4 +1,4 @@
-"""The range assignor: per topic, consecutive partitions to each member."""
+"""The range assignor: each member gets consecutive partitions of each topic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Given = list[dict[str, list[int]]]
 
 
 class RangeAssignor(Assignor):
-    """Divides each topic by itself into spans, larger ones first.
+    """Divides each topic on its own into ranges, larger ones first.
 
-    Topics with equally many partitions and the same subscribers are divided alike, so that a
-    member gets the same numbers of both (joins rely on that). Where racks are known and tell
-    members apart (KIP-881), each member is first given partitions that have a replica in its rack,
-    as far as its span goes; topics that are divided alike stay so, and as soon as racks matter to
-    any topic, all of those are matched to racks.
+    Topics with equal partition counts and the same subscribers are divided alike, so that a member
+    gets the same partition numbers of each (joins rely on that). If racks are known and differ
+    between members (KIP-881), each member first gets partitions with a replica in its rack, up to
+    the size of its range. Topics that are divided alike stay so: if racks matter to one of them,
+    all are matched to racks together.
     """
 
     name = "range"
@@ -35,7 +35,7 @@ class RangeAssignor(Assignor):
         subscribed_to = subscribers(ordered, topics)
         for name, subscribed in subscribed_to.items():
             topic = topics[name]
-            # Equal lists of subscribers are one object.
+            # Equal lists of subscribers are the same object.
             alike.setdefault((id(subscribed), topic.partitions), []).append(topic)
             if racks_matter(ordered, subscribed, topic):
                 by_rack.add(name)
@@ -50,7 +50,7 @@ class RangeAssignor(Assignor):
 
 
 def _give_spans(given: Given, topic: Topic, members: list[int]) -> None:
-    """Divide a topic whose racks make no difference."""
+    """Divide a topic for which racks make no difference."""
     span, larger_spans = divmod(topic.partitions, len(members))
     start = 0
     for place, member in enumerate(members):
@@ -61,14 +61,8 @@ def _give_spans(given: Given, topic: Topic, members: list[int]) -> None:
         start = end
 
 
-def _anyone(member: int, partition: int) -> bool:
-    """Everybody may have every partition."""
-    del member, partition
-    return True
-
-
 class _Share:
-    """The division of one topic whose racks make a difference."""
+    """The division of one topic for which racks make a difference."""
 
     def __init__(self, topic: Topic, members: list[int], near: Nearness) -> None:
         self.topic = topic
@@ -76,15 +70,15 @@ class _Share:
         self.near = near
         self.given: dict[int, list[int]] = {}
         self._span, self._larger_spans = divmod(topic.partitions, len(members))
-        self._left = dict.fromkeys(range(topic.partitions))  # in order, quick to remove from
+        self._left = dict.fromkeys(range(topic.partitions))  # in order, and fast to remove from
 
     def room(self, member: int) -> int:
-        """How many partitions the member may still be given."""
+        """How many more partitions the member may get."""
         allowed = self._span + (1 if self._larger_spans > 0 else 0)
         return max(0, allowed - len(self.given.get(member, ())))
 
     def give(self, member: int, partitions: list[int]) -> None:
-        """Give partitions out of what is left."""
+        """Assign some of the remaining partitions."""
         has = self.given.setdefault(member, [])
         has += partitions
         if len(has) > self._span:
@@ -93,7 +87,7 @@ class _Share:
             del self._left[partition]
 
     def give_spans(self, may: Nearness) -> None:
-        """Give each member in turn the first partitions that it may have, as far as it has room."""
+        """Give each member in turn the first partitions that it may have, up to its room."""
         for member in self.members:
             if not self._left:
                 break
@@ -106,20 +100,20 @@ class _Share:
 def _give_by_rack(
     given: Given, members: Sequence[Member], subscribed: list[int], topics: Sequence[Topic]
 ) -> None:
-    """Divide topics of one size among the same members, what is near to them first."""
+    """Divide topics of equal size among the same members, close partitions first."""
     shares = [_Share(topic, subscribed, nearness(members, topic)) for topic in topics]
     if len(shares) > 1:
         _together(shares)
     else:
         shares[0].give_spans(shares[0].near)
     for share in shares:
-        share.give_spans(_anyone)
+        share.give_spans(lambda member, partition: True)
         for member, partitions in share.given.items():
             given[member][share.topic.name] = partitions
 
 
 def _together(shares: list[_Share]) -> None:
-    """Give each partition number to the first member that is near to it in every topic."""
+    """Assign each partition number to the first member that is close to it in every topic."""
     members = list(shares[0].members)
     for partition in range(shares[0].topic.partitions):
         fitting = (member for member in members if _fits(shares, member, partition))
@@ -132,5 +126,5 @@ def _together(shares: list[_Share]) -> None:
 
 
 def _fits(shares: list[_Share], member: int, partition: int) -> bool:
-    """Whether the member has room for that partition of every topic, and is near to it."""
+    """Whether the member has room for the partition in every topic, and is close to it."""
     return all(share.room(member) and share.near(member, partition) for share in shares)

@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions of all topics dealt out one by one."""
+"""The round-robin assignor, which deals out all partitions of all topics one by one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from raylog.assignors.members import as_assignment, served_order, subscribers
 
 
 class RoundRobinAssignor(Assignor):
-    """Goes round the members; each partition goes to the next one that subscribes to its topic.
+    """Goes round the members. Each partition goes to the next one that subscribes to its topic.
 
-    Topics are taken by name, partitions by number. With equal subscriptions nobody has more than
-    one partition above another; with different ones the result may be lopsided.
+    Topics are ordered by name, partitions by number. With equal subscriptions, shares differ by one
+    at most. With different ones they may be unbalanced.
     """
 
     name = "roundrobin"
@@ -24,7 +24,7 @@ class RoundRobinAssignor(Assignor):
         """Divide the partitions."""
         ordered = served_order(members)
         given: list[dict[str, list[int]]] = [{} for _ in ordered]
-        turn = 0  # index of the member whose turn it is
+        turn = 0  # index of the next member
         for name, subscribed in subscribers(ordered, topics).items():
             place = bisect_left(subscribed, turn)
             for partition in range(topics[name].partitions):

@@ -1,7 +1,7 @@
-"""The sticky assignor (KIP-54): even, and moving little, for members that give up all first.
+"""The sticky assignor (KIP-54): balanced with few moves, for members that revoke everything first.
 
-Members that rebalance eagerly have given up their partitions when they join, so the subscription
-does not say what they had. The assignor itself remembers and says it in its user data.
+Members of an eager rebalance have revoked their partitions when they join, so subscriptions do not
+say what they had. The assignor remembers that and sends it in its user data.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from raylog.assignors.api import Assignor, Member, MemberAssignment, Topic
-from raylog.assignors.even import assign_evenly
-from raylog.assignors.kinds import owners_of
+from raylog.assignors.even import assign_stickily
 from raylog.wire.codec import decode, encode
 from raylog.wire.errors import DecodeError
 from raylog.wire.schema import INT32, STRING, array, struct, versioned, wire
@@ -27,14 +26,14 @@ class TopicPartitions:
 
 @versioned(versions="0-1")
 class StickyUserData:
-    """What a member had, in Kafka's form; nothing in front says which version it is."""
+    """The partitions that a member had, in Kafka's format, which has no version in front."""
 
     previous_assignment: list[TopicPartitions] = wire(array(TopicPartitions))
     generation: int = wire(INT32, "1+", default=-1, ignorable=True)
 
 
 class StickyAssignor(Assignor):
-    """As even as subscriptions allow, then racks (KIP-881), then as few moves as possible."""
+    """As balanced as subscriptions allow, then by racks (KIP-881), then with the fewest moves."""
 
     name = "sticky"
 
@@ -42,8 +41,7 @@ class StickyAssignor(Assignor):
         self._previous = StickyUserData(previous_assignment=[])
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes:
-        """What this member had last; nothing before its first assignment."""
-        del topics
+        """Return the last assignment of this member; empty before the first one."""
         if self._previous.generation < 0:
             return b""
         return encode(self._previous, 1)
@@ -52,11 +50,10 @@ class StickyAssignor(Assignor):
         self, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> dict[str, MemberAssignment]:
         """Divide the partitions."""
-        ordered = [_informed(member) for member in sorted(members, key=_member_id)]
-        return assign_evenly(ordered, topics, owners_of(ordered), by_rack=True, in_turn=True)
+        return assign_stickily(map(_informed, members), topics)
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
-        """Remember it."""
+        """Remember the assignment."""
         previous = [
             TopicPartitions(topic=topic, partitions=list(partitions))
             for topic, partitions in assignment.partitions.items()
@@ -64,12 +61,8 @@ class StickyAssignor(Assignor):
         self._previous = StickyUserData(previous_assignment=previous, generation=generation)
 
 
-def _member_id(member: Member) -> str:
-    return member.member_id
-
-
 def _informed(member: Member) -> Member:
-    """The member with what its user data says that it had; unreadable data says nothing."""
+    """The member with the partitions of its user data; none if it is unreadable."""
     if not member.user_data:
         return member
     data = _decoded(member.user_data)
@@ -78,7 +71,7 @@ def _informed(member: Member) -> Member:
 
 
 def _decoded(user_data: bytes) -> StickyUserData:
-    """Read the newest version that the bytes are of: a Java client of any age may have sent it."""
+    """Decode user data by the newest version that fits. Java clients of any age may send it."""
     for version in (1, 0):
         try:
             return decode(StickyUserData, version, user_data)

@@ -1,4 +1,4 @@
-"""The uniform assignor: even and sticky, for groups whose coordinator assigns (KIP-848)."""
+"""The uniform assignor: balanced and sticky, for groups whose coordinator assigns (KIP-848)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from raylog.assignors.kinds import owners_of
 
 
 class UniformAssignor(Assignor):
-    """As even as subscriptions allow, then as few moves as possible; racks make no difference.
+    """As balanced as subscriptions allow, then with the fewest moves. It ignores racks.
 
-    Partitions that nobody keeps are given out in runs, as Apache Kafka's coordinator does where
-    all members subscribe to the same.
+    Partitions that move are given out in runs, as Apache Kafka's coordinator does if all
+    subscriptions are equal.
     """
 
     name = "uniform"

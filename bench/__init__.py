@@ -1,1 +1,1 @@
-"""Raylog beside Apache Kafka: same clients, same machine, one after the other."""
+"""Benchmarks of Raylog against Apache Kafka: same clients, same machine, in turn."""

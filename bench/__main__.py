@@ -1,7 +1,7 @@
-"""`python -m bench`: Raylog beside Apache Kafka in the same run, pair by pair.
+"""`python -m bench`: Raylog and Apache Kafka in the same run, pair by pair.
 
-Both run on this machine, one is loaded at a time, in alternating order; the table shows the median
-over the pairs of candidate / baseline.
+Both run on this machine, and one is loaded at a time, in alternating order. The table shows the
+median over the pairs of candidate / baseline.
 """
 
 import json
@@ -26,10 +26,10 @@ from bench.peers import ApacheKafka, Peer, PeerError, Raylog, Reachable, Source
 from bench.workloads import Metric, Sample, Workload, all_workloads, quick_workloads
 
 SETTLE_S = 10.0
-"""From the start of the second broker to the first idle measurement."""
+"""Time from the start of the second broker to the first idle measurement."""
 
 PRINTED_COLUMNS = 150
-"""Width of the table where there is no terminal to ask."""
+"""The width of the table without a terminal."""
 
 say = Console(stderr=True)
 
@@ -37,7 +37,7 @@ Pair = tuple[Peer, Peer]
 
 
 def parse_source(text: str, settings: Sequence[str]) -> Source:
-    """`kafka`, `raylog`, or NAME=HOST:PORT of a broker that runs already."""
+    """Parse `kafka`, `raylog`, or NAME=HOST:PORT of a running broker."""
     if text == "kafka":
         return ApacheKafka()
     if text == "raylog":
@@ -50,7 +50,7 @@ def parse_source(text: str, settings: Sequence[str]) -> Source:
 
 
 def start_times(sources: tuple[Source, Source], times: int) -> list[table.Row]:
-    """Start and stop each broker so often, alternating."""
+    """Start and stop each broker this many times, alternating."""
     if times == 0 or any(isinstance(source, Reachable) for source in sources):
         return []
     samples: list[tuple[Sample, Sample]] = []
@@ -65,7 +65,7 @@ def start_times(sources: tuple[Source, Source], times: int) -> list[table.Row]:
 
 
 def at_rest(peers: Pair, seconds: float, name: str) -> list[table.Row]:
-    """CPU and memory of both while nothing is asked of them."""
+    """CPU and memory of both brokers while they are idle."""
     if not all(peer.mark for peer in peers):
         return []
     cpu = idle_cpu_percent([peer.mark for peer in peers], seconds)
@@ -89,8 +89,8 @@ def at_rest(peers: Pair, seconds: float, name: str) -> list[table.Row]:
 
 
 def compare(workload: Workload, peers: Pair, pairs: int, seconds: float) -> list[table.Row]:
-    """Probe both twice, size the runs alike, measure in alternating order."""
-    # Every run begins with a client that has yet to be compiled: the longer, the higher its rate.
+    """Probe both brokers twice, choose one size for both, and measure in alternating order."""
+    # The JIT compiles the client at the start of every run, so longer runs have higher rates.
     rate = max(workload.probe(peer) for peer in peers)
     warmer = workload.sized(rate, seconds / 2)
     rate = max(rate, *(warmer.probe(peer) for peer in peers))
@@ -112,21 +112,21 @@ def compare(workload: Workload, peers: Pair, pairs: int, seconds: float) -> list
 
 @contextmanager
 def running(sources: tuple[Source, Source]) -> Iterator[Pair]:
-    """Both brokers side by side; only one is loaded at a time."""
+    """Run both brokers side by side. Only one is loaded at a time."""
     with sources[0].run() as first, sources[1].run() as second:
         yield first, second
 
 
 def chosen(workloads: Sequence[Workload], patterns: Sequence[str]) -> list[Workload]:
-    """Those whose name matches any pattern; all without patterns."""
+    """The workloads whose name matches any pattern, or all without patterns."""
     wanted = [f"*{pattern}*" for pattern in patterns] or ["*"]
     return [w for w in workloads if any(fnmatch(w.name, pattern) for pattern in wanted)]
 
 
 def end_on_termination() -> None:
-    """A request to terminate ends what was started, as an interrupt does.
+    """Let SIGTERM end what was started, as an interrupt does.
 
-    A shell has what it starts in the background ignore interrupts: they count there, too.
+    Shells let background processes ignore interrupts. Here they count for those, too.
     """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -185,7 +185,7 @@ def main(
 def measure(
     peers: Pair, quick: bool, only: list[str], pairs: int, seconds: float, idle: float
 ) -> list[table.Row]:
-    """At rest, all workloads, at rest again."""
+    """Measure idle brokers, all workloads, and idle brokers again."""
     rows: list[table.Row] = []
     if idle:
         idle_cpu_percent([], SETTLE_S)

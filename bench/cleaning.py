@@ -1,9 +1,9 @@
-"""What the log cleaner takes and what clients feel of it: `python -m bench.cleaning`.
+"""The cost of the log cleaner, and its effect on clients: `python -m bench.cleaning`.
 
-Compacted topics of 1 GiB are written, and cleaned one after the other, with rests between. All the
-time another process writes 1-KiB records to another topic of the same broker at a fixed rate: their
-99th percentile until the acknowledgement while something is cleaned, over that in the rests, is to
-be 2 at most (1 is the exit code otherwise). Apache Kafka does the same beside it with `--kafka`.
+Compacted topics of 1 GiB are written and cleaned one after another, with pauses between them.
+Meanwhile another process writes 1-KiB records to another topic of the same broker at a fixed rate.
+The 99th percentile of their acknowledgement latency during cleaning may be at most twice that of
+the pauses (otherwise the exit code is 1). With `--kafka` Apache Kafka is measured as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.__main__ import end_on_termination
 from bench.filling import fill, refused
 from bench.measure import environment, marked_processes
 from bench.peers import ApacheKafka, Peer, Raylog, Source
-from bench.quantiles import quantile, told
+from bench.quantiles import quantile, quantile_text
 from raylog import BlockingClient
 from raylog.client import NewTopic, Resource, ResourceType
 
@@ -40,14 +40,14 @@ OTHER_TOPIC = "other"
 NEVER, SOON = {"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": "0"}
 SETTINGS = {"log.cleaner.backoff.ms": "100"}
 QUIET_S = 20.0
-"""Without cleaning, before each."""
+"""Time without cleaning before each log."""
 RESTS_S = 3.0
-"""A log that is small enough, and whose size has not changed for so long, is clean."""
+"""A log counts as clean if it is small enough and its size has not changed for this time."""
 SETTLE_S = 12.0
-"""What was written is known to be durable after this: then it may be cleaned."""
+"""After this time, written records are durable and may be cleaned."""
 CLEAN_TIMEOUT_S = 900.0
 LOOK_S = 0.5
-HELPER = "raylog.actors.runtime.helper"
+HELPER = "raylog.actors.runtime.worker_process"
 
 app = typer.Typer(add_completion=False)
 say = Console(stderr=True)
@@ -58,9 +58,9 @@ say = Console(stderr=True)
 
 @app.command()
 def write(address: str, topic: str, rate: int) -> None:
-    """Write 1-KiB records at a rate until the standard input ends; print when each was sent.
+    """Write 1-KiB records at a fixed rate until standard input ends.
 
-    And how long it took, both in seconds of the machine's monotonic clock.
+    Prints when each was sent and how long it took, in seconds of the monotonic clock.
     """
     found: list[tuple[float, float]] = []
     producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0})
@@ -84,13 +84,13 @@ def write(address: str, topic: str, rate: int) -> None:
 
 @dataclass(slots=True)
 class Writer:
-    """The process that writes beside the cleaning; `latencies` once it has ended."""
+    """The process that writes during the cleaning. It has `latencies` once it has ended."""
 
     process: subprocess.Popen[str]
     latencies: list[tuple[float, float]] = field(default_factory=list)
 
     def end(self) -> None:
-        """Have it end, and take what it found."""
+        """End the process and collect its latencies."""
         output, _ = self.process.communicate()
         if self.process.returncode:
             raise RuntimeError("the writer failed")
@@ -99,7 +99,7 @@ class Writer:
 
 @contextmanager
 def writing(address: str, rate: int) -> Iterator[Writer]:
-    """Write to the other topic meanwhile."""
+    """Write to the other topic within the context."""
     command = [sys.executable, "-m", MODULE, "write", address, OTHER_TOPIC, str(rate)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment("none")
@@ -116,23 +116,23 @@ def writing(address: str, rate: int) -> Iterator[Writer]:
 
 @dataclass(slots=True)
 class Cleaning:
-    """One log that was cleaned."""
+    """The cleaning of one log."""
 
     began: float
     ended: float
     before_bytes: int
     after_bytes: int
     peak_bytes: int
-    """Largest resident memory of the cleaner's process; 0 where it has none of its own."""
+    """Peak resident memory of the cleaner's process; 0 if it has no process of its own."""
 
     @property
     def rate(self) -> float:
-        """MiB of the log a second."""
+        """MiB of the log per second."""
         return self.before_bytes / 2**20 / (self.ended - self.began)
 
 
 def clean(client: BlockingClient, topic: str, mark: str, shape: Shape) -> Cleaning:
-    """Have a topic cleaned, and wait until it is."""
+    """Let a topic be cleaned and wait for it."""
     before = size = _size(client, topic)
     client.alter_configs(Resource(ResourceType.TOPIC, topic), SOON)
     began = changed = monotonic()
@@ -151,7 +151,7 @@ def clean(client: BlockingClient, topic: str, mark: str, shape: Shape) -> Cleani
 
 
 def _watch(client: BlockingClient, topic: str, mark: str, seconds: float) -> None:
-    """Look as often as while something is cleaned: that takes the broker's time, too."""
+    """Poll as often as during cleaning, because polling uses the broker's time, too."""
     end = monotonic() + seconds
     while monotonic() < end:
         sleep(LOOK_S)
@@ -169,7 +169,7 @@ def _size(client: BlockingClient, topic: str) -> int:
 
 
 def _helper_peak(mark: str) -> int:
-    """Peak resident memory of the process that cleans, in bytes; 0 where there is none now."""
+    """Peak resident memory of the cleaner's process in bytes; 0 if there is none now."""
     for pid in marked_processes(mark):
         try:
             if HELPER.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -186,7 +186,7 @@ def _helper_peak(mark: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is written."""
+    """The data to write."""
 
     megabytes: int
     size: int
@@ -195,7 +195,7 @@ class Shape:
     rate: int
 
     def goal_bytes(self, written_bytes: int) -> float:
-        """What is left at most of a log that is clean: its keys, and the segment that grows."""
+        """The largest size of a clean log: its keys and the active segment."""
         records = self.megabytes * 1024**2 / self.size
         drawn = self.keys * (1 - (1 - 1 / self.keys) ** records)
         return float(drawn * (self.size + 100) + written_bytes % SEGMENT_BYTES)
@@ -203,17 +203,17 @@ class Shape:
 
 @dataclass(slots=True)
 class Result:
-    """What one broker did."""
+    """The measurements of one broker."""
 
     name: str
     cleanings: list[Cleaning]
     quiet_s: list[float]
     busy_s: list[float]
-    """Latencies of the other topic's records, in seconds."""
+    """Latencies of the other topic's records during cleaning, in seconds."""
 
     @property
     def ratio(self) -> float:
-        """99th percentile while something is cleaned over that without."""
+        """99th percentile during cleaning divided by that without."""
         return _known_p99(self.busy_s) / _known_p99(self.quiet_s)
 
 
@@ -225,18 +225,18 @@ def _known_p99(latencies_s: Sequence[float]) -> float:
 
 def _p50_and_p99_ms(latencies_s: Sequence[float]) -> str:
     half, most = quantile(latencies_s, 0.5), quantile(latencies_s, 0.99)
-    return f"{told(half, 2, 1000)} / {told(most, 1, 1000)}"
+    return f"{quantile_text(half, 2, 1000)} / {quantile_text(most, 1, 1000)}"
 
 
 def _numbers(shape: Shape) -> Iterator[int]:
-    """Of the keys of a log: at random among them, or each once."""
+    """The key numbers of a log: random ones, or each once."""
     count = shape.megabytes * 1024**2 // shape.size
     rng = random.Random(shape.megabytes)
     return (number if shape.keys >= count else rng.randrange(shape.keys) for number in range(count))
 
 
 def measure(peer: Peer, shape: Shape) -> Result:
-    """Fill the topics, then clean one after the other."""
+    """Fill the topics, then clean one after another."""
     topics = [f"compacted-{number}" for number in range(shape.rounds)]
     config = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), **NEVER}
     with BlockingClient(peer.address) as client:
@@ -279,7 +279,7 @@ def _row(result: Result) -> str:
 
 
 def section(results: Sequence[Result], shape: Shape) -> str:
-    """The part of docs/BENCHMARKS.md."""
+    """The section for docs/BENCHMARKS.md."""
     rows = "\n".join(map(_row, results))
     return (
         f"{report.circumstances()}.\n\n"
@@ -303,7 +303,7 @@ def run(
     kafka: Annotated[bool, typer.Option(help="Apache Kafka beside it (needs Java)")] = False,
     write_docs: Annotated[bool, typer.Option(help="replace the section in the docs")] = False,
 ) -> None:
-    """Measure, print, and fail if the other topic's clients wait too long."""
+    """Measure and print. Fails if clients of the other topic wait too long."""
     end_on_termination()
     shape = Shape(megabytes, size, keys, rounds, rate)
     sources: list[Source] = [Raylog(SETTINGS)]

@@ -1,12 +1,12 @@
-"""`python -m bench.client_libraries`: Python's Kafka clients beside one another.
+"""`python -m bench.client_libraries`: compares Python's Kafka clients.
 
-For each broker, record size, codec and kind of work, every library works in a process of its own,
-one after the other, in rounds that begin with another one each. The brokers are Apache Kafka (needs
-Java and Maven) and Raylog's embedded broker unless `--bootstrap` names others. Figures are records
-per second of the client's CPU time (user and system, all threads) and per second of the clock, and
-how far the process grew at its peak. Ratios are Raylog's client to another one within a round, and
-their median over the rounds; TARGETS says which of them must be reached. `raylog` is the blocking
-client, `raylog-asyncio` the other one; for aiokafka there is a ratio of each.
+For each broker, record size, codec and kind of work, every library runs in a process of its own,
+one after another, in rounds that each begin with another library. The brokers are Apache Kafka
+(needs Java and Maven) and Raylog's embedded broker, unless `--bootstrap` names others. Figures are
+records per second of the client's CPU time (user and system, all threads) and of wall-clock time,
+and the peak growth of the process. A ratio compares Raylog's client with another one in the same
+round, and the median over the rounds is reported. TARGETS has the ratios that must be reached.
+`raylog` is the blocking client, `raylog-asyncio` the other one. aiokafka is compared with both.
 
 | work | Raylog | confluent-kafka | kafka-python, aiokafka |
 |---|---|---|---|
@@ -59,7 +59,7 @@ WORKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "poll": ("consume", "records", (RAYLOG, CONFLUENT, KAFKA_PYTHON, AIOKAFKA)),
     "poll_table": ("consume", "table", (RAYLOG, CONFLUENT)),
 }
-"""Name to direction, what the worker is told, and who takes part."""
+"""By name: direction, the worker's mode, and the participating libraries."""
 TARGETS = {
     ("send", CONFLUENT): 0.6,
     ("send", KAFKA_PYTHON): 5.0,
@@ -71,18 +71,18 @@ TARGETS = {
     ("poll", AIOKAFKA): 5.0,
     ("poll_table", CONFLUENT): 3.0,
 }
-"""Records per CPU-second: Raylog's client to another one, at least."""
+"""The least ratio of records per CPU-second between Raylog's client and another one."""
 _SLOW = {KAFKA_PYTHON: 8, AIOKAFKA: 8}
-"""They get that much less to do."""
+"""Divisors of the number of records for slow libraries."""
 _READ = 10
-"""So many times more is read than sent: some fetch 64 MiB ahead before the clock starts."""
+"""How many times more records to read than to send. Some clients prefetch 64 MiB."""
 _WORKER_TIMEOUT_S = 300.0
 _LATENCY_RECORDS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What all libraries do in turn."""
+    """One measurement that all libraries make in turn."""
 
     broker: str
     work: str
@@ -92,7 +92,7 @@ class Case:
 
 @dataclass(slots=True)
 class Figures:
-    """What the rounds gave for one library and case."""
+    """The results of all rounds for one library and case."""
 
     per_cpu_s: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
@@ -105,7 +105,7 @@ Results = dict[tuple[Case, str], Figures]
 
 
 class Bed:
-    """Topics on one broker, and the workers' processes."""
+    """Topics on one broker, and the worker processes."""
 
     def __init__(self, bootstrap: str, partitions: int, records: int) -> None:
         self._bootstrap = bootstrap
@@ -115,7 +115,7 @@ class Bed:
         self._mark = os.getpid()
 
     def run(self, library: str, case: Case) -> dict[str, float]:
-        """One measurement: what the worker says."""
+        """Run one measurement. Returns the worker's result."""
         direction, work, _ = WORKS[case.work]
         records = self._count(library, case)
         if direction == "consume":
@@ -140,7 +140,7 @@ class Bed:
             self._delete(topic)
 
     def close(self) -> None:
-        """Delete what was filled."""
+        """Delete the filled topics."""
         for topic in self._filled.values():
             self._delete(topic)
 
@@ -151,7 +151,7 @@ class Bed:
         return max(1, more * self._records * 100 // max(case.size, 100) // _SLOW.get(library, 1))
 
     def _source(self, case: Case) -> tuple[str, str, int]:
-        """A topic that holds the records of a case, filled when first asked for."""
+        """The topic with the records of a case, filled at the first request."""
         topic = self._filled.get((case.size, case.codec))
         if topic is None:
             topic = f"bench-{self._mark}-filled-{case.size}-{case.codec}"
@@ -205,7 +205,7 @@ class Bed:
 
 @contextlib.contextmanager
 def brokers(bootstraps: list[str]) -> Iterator[dict[str, str]]:
-    """Name to bootstrap servers of the brokers to measure against, which run meanwhile."""
+    """Run the brokers to measure against. Yields bootstrap servers by name."""
     with contextlib.ExitStack() as running:
         if bootstraps:
             given = [running.enter_context(Reachable(one, one).run()) for one in bootstraps]
@@ -219,7 +219,7 @@ def brokers(bootstraps: list[str]) -> Iterator[dict[str, str]]:
 def measure(
     beds: dict[str, Bed], cases: list[Case], libraries: list[str], rounds: int, console: Console
 ) -> Results:
-    """All rounds; each begins with another library."""
+    """Run all rounds. Each begins with another library."""
     results: Results = {}
     for number in range(rounds):
         for case in cases:
@@ -240,7 +240,7 @@ def measure(
 
 
 def ratio(results: Results, case: Case, other: str, own: str = RAYLOG) -> float | None:
-    """A library's records per CPU-second to another's: the median over the rounds."""
+    """The median over the rounds of one library's records per CPU-second to another's."""
     ours, theirs = results.get((case, own)), results.get((case, other))
     if ours is None or theirs is None or not ours.per_cpu_s or not theirs.per_cpu_s:
         return None
@@ -248,7 +248,7 @@ def ratio(results: Results, case: Case, other: str, own: str = RAYLOG) -> float 
 
 
 def lines_of(results: Results) -> list[list[str]]:
-    """The report's cells."""
+    """The cells of the report."""
     lines = []
     for (case, library), figures in results.items():
         how = [case.broker, case.work, str(case.size), case.codec, library]
@@ -265,14 +265,14 @@ def lines_of(results: Results) -> list[list[str]]:
 
 
 def ratios(results: Results, case: Case, other: str) -> str:
-    """What Raylog's clients are to another's: the blocking one, and asyncio's to aiokafka's."""
+    """The ratios of Raylog's clients to another one: the blocking one, for aiokafka both."""
     owns = () if other == RAYLOG else (RAYLOG, RAYLOG_ASYNCIO) if other == AIOKAFKA else (RAYLOG,)
     found = (ratio(results, case, other, own) for own in owns)
     return ", ".join(f"{one:.2f}" for one in found if one is not None)
 
 
 def missed(results: Results) -> list[str]:
-    """The targets that were not reached, in words."""
+    """Descriptions of the targets that were missed."""
     said = []
     for case, other in results:
         target, found = TARGETS.get((case.work, other)), ratio(results, case, other)
@@ -315,7 +315,7 @@ def main(
         bool, typer.Option(help="Replace the section of docs/BENCHMARKS.md.")
     ] = False,
 ) -> None:
-    """Measure and print; the exit code is 1 if a target was missed."""
+    """Measure and print. The exit code is 1 if a target was missed."""
     console = Console(stderr=True)
     with brokers(bootstrap or []) as addresses, contextlib.ExitStack() as filled:
         beds = {name: Bed(address, partitions, records) for name, address in addresses.items()}

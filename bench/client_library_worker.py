@@ -1,8 +1,8 @@
-"""One measurement of `bench.client_libraries`: a client library does one kind of work.
+"""One measurement of `bench.client_libraries`: one client library does one kind of work.
 
-Runs as a process of its own and prints a line of JSON: records, wall and CPU seconds, and by how
-many MiB the process grew at most. The clock starts when the client is connected and has sent (or
-read) its first record.
+It runs in a process of its own and prints a line of JSON: records, wall-clock and CPU seconds, and
+the peak growth of the process in MiB. The clock starts when the client is connected and has sent
+(or read) its first record.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _SILENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one process is to do."""
+    """The task of one process."""
 
     library: str
     work: str
@@ -40,44 +40,44 @@ class Task:
 
 @dataclass(slots=True)
 class Clock:
-    """Wall and CPU time of this process since `start`."""
+    """Wall-clock and CPU time of this process since `start`."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
     grown_mib: float = 0.0
 
     def start(self) -> None:
-        """From now on."""
+        """Start the clock."""
         self.grown_mib = _memory_mib("VmRSS")
         self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
-        """Until now."""
+        """Stop the clock."""
         self.wall_s = time.perf_counter() - self.wall_s
         self.cpu_s = time.process_time() - self.cpu_s
         self.grown_mib = _memory_mib("VmHWM") - self.grown_mib
 
 
 def _memory_mib(name: str) -> float:
-    """A line of this process' status: VmRSS is what it holds now, VmHWM the most it ever held."""
+    """A value of this process's status: VmRSS is its current memory, VmHWM the peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
 def linger_of(task: Task) -> int:
-    """None where single records are waited for."""
+    """linger.ms; 0 if single records are awaited."""
     return 0 if task.work == "latency" else LINGER_MS
 
 
 def values_of(size: int) -> list[bytes]:
-    """Values that compress to about a half."""
+    """Values that compress to about half."""
     rng = random.Random(size)
     words = [rng.randbytes(16) for _ in range(64)]
     return [b"".join(rng.choices(words, k=size // 16 + 1))[:size] for _ in range(_POOL)]
 
 
 def keys_of() -> list[bytes]:
-    """As many keys as a busy topic's."""
+    """As many keys as a busy topic has."""
     return [b"customer-%d" % number for number in range(_KEYS)]
 
 
@@ -109,7 +109,7 @@ def _table(task: Task) -> Any:
 
 
 def raylog_produce(task: Task, clock: Clock) -> int:
-    """raylog.client's blocking producer; `table` wants its `send_table`."""
+    """Produce with raylog.client's blocking producer; `table` uses `send_table`."""
     from raylog.client import Producer
 
     topic = task.topic
@@ -161,7 +161,7 @@ def raylog_produce(task: Task, clock: Clock) -> int:
 
 
 def raylog_asyncio_produce(task: Task, clock: Clock) -> int:
-    """raylog.client's asyncio producer."""
+    """Produce with raylog.client's asyncio producer."""
     return asyncio.run(_raylog_asyncio_produce(task, clock))
 
 
@@ -201,7 +201,7 @@ async def _raylog_asyncio_produce(task: Task, clock: Clock) -> int:
 
 
 class _Confluent:
-    """confluent-kafka's producer as a program uses it: it waits where the queue is full."""
+    """confluent-kafka's producer as a program uses it: it waits while the queue is full."""
 
     def __init__(self, task: Task) -> None:
         from confluent_kafka import Producer
@@ -224,7 +224,7 @@ class _Confluent:
         self._sent = 0
 
     def send(self, value: bytes, key: bytes | None, **more: Any) -> None:
-        """Without a report."""
+        """Send without a delivery report."""
         while True:
             try:
                 self.producer.produce(self.topic, value, key, **more)
@@ -233,12 +233,12 @@ class _Confluent:
                 self.producer.poll(0.01)
 
     def reported(self, value: bytes, key: bytes | None) -> None:
-        """With a callback that counts."""
+        """Send with a callback that counts."""
         self.send(value, key, on_delivery=self._count)
         self._serve()
 
     def submit(self, value: bytes, key: bytes | None) -> None:
-        """With a future, which librdkafka's client does not have: the callback sets it."""
+        """Send with a future, which the callback sets, because the library has none."""
         future: Future[object] = Future()
         self.futures.append(future)
         self.send(value, key, on_delivery=lambda error, message: future.set_result(message))
@@ -254,7 +254,7 @@ class _Confluent:
 
 
 def confluent_produce(task: Task, clock: Clock) -> int:
-    """confluent-kafka."""
+    """Produce with confluent-kafka."""
     client = _Confluent(task)
     value = values_of(task.size)[0]
 
@@ -274,7 +274,7 @@ def confluent_produce(task: Task, clock: Clock) -> int:
 
 
 def kafka_python_produce(task: Task, clock: Clock) -> int:
-    """kafka-python: each send returns a future."""
+    """Produce with kafka-python. Each send returns a future."""
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
@@ -307,7 +307,7 @@ def kafka_python_produce(task: Task, clock: Clock) -> int:
 
 
 def aiokafka_produce(task: Task, clock: Clock) -> int:
-    """aiokafka: each send returns a future."""
+    """Produce with aiokafka. Each send returns a future."""
     return asyncio.run(_aiokafka_produce(task, clock))
 
 
@@ -352,7 +352,7 @@ def _latency(task: Task, one: Callable[[], object]) -> int:
 
 
 async def _latency_asyncio(task: Task, one: Callable[[], Awaitable[object]]) -> int:
-    """The same in an event loop."""
+    """Send one record after another in an event loop."""
     times: list[float] = []
     await one()
     for _ in range(task.records):
@@ -376,7 +376,7 @@ def _print_latency(times: list[float]) -> None:
 
 
 def raylog_consume(task: Task, clock: Clock) -> int:
-    """raylog.client's consumer: lists of records by partition, or tables."""
+    """Consume with raylog.client: lists of records by partition, or tables."""
     from raylog.client import EARLIEST, Admin, TopicPartition
 
     with Admin(task.bootstrap) as admin:
@@ -396,7 +396,7 @@ def raylog_consume(task: Task, clock: Clock) -> int:
 
 
 def confluent_consume(task: Task, clock: Clock) -> int:
-    """confluent-kafka: `consume`, its fastest way."""
+    """Consume with confluent-kafka's `consume`, its fastest method."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -404,7 +404,7 @@ def confluent_consume(task: Task, clock: Clock) -> int:
             "bootstrap.servers": task.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            "fetch.queue.backoff.ms": 1,  # by default it may rest for a second
+            "fetch.queue.backoff.ms": 1,  # by default it may pause for a second
         }
     )
     consumer.assign(
@@ -421,7 +421,7 @@ def confluent_consume(task: Task, clock: Clock) -> int:
 
 
 def kafka_python_consume(task: Task, clock: Clock) -> int:
-    """kafka-python: `poll`."""
+    """Consume with kafka-python's `poll`."""
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -439,7 +439,7 @@ def kafka_python_consume(task: Task, clock: Clock) -> int:
 
 
 def aiokafka_consume(task: Task, clock: Clock) -> int:
-    """aiokafka: `getmany`."""
+    """Consume with aiokafka's `getmany`."""
     return asyncio.run(_aiokafka_consume(task, clock))
 
 
@@ -465,7 +465,7 @@ async def _aiokafka_consume(task: Task, clock: Clock) -> int:
 
 
 def _read_all(task: Task, clock: Clock, poll: Callable[[], int]) -> int:
-    """Poll until all records are here; those of the first poll are in neither time nor count."""
+    """Poll until all records have arrived. The first poll counts neither in time nor in records."""
     count = first = 0
     silent_since = time.monotonic()
     while count < task.records and time.monotonic() < silent_since + _SILENCE_S:
@@ -496,7 +496,7 @@ WORKERS: dict[tuple[str, str], Callable[[Task, Clock], int]] = {
 
 
 def main() -> None:
-    """Do the task of the first argument, which is a Task as JSON, in the second's direction."""
+    """Run the task of the first argument, a Task in JSON, in the direction of the second."""
     task, direction = Task(**json.loads(sys.argv[1])), sys.argv[2]
     clock = Clock()
     count = WORKERS[task.library, direction](task, clock)

@@ -1,4 +1,4 @@
-"""The clients that load a broker, each a process of its own, and what they say of it."""
+"""The clients that load a broker, each in a process of its own, and their results."""
 
 import json
 import re
@@ -21,14 +21,14 @@ _END_TO_END_MEAN = re.compile(r"Avg latency: ([\d.]+) ms")
 
 
 class ClientError(Exception):
-    """A client failed or said something unexpected; the text holds its last words."""
+    """A client failed or printed something unexpected. The text has its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Settings of one producer; sizes in bytes. `transaction_ms` 0: without transactions.
+    """Settings of one producer; sizes in bytes. `transaction_ms` 0 means no transactions.
 
-    `codec` is Kafka's name of one; librdkafka's producer here compresses nothing.
+    `codec` is Kafka's name. librdkafka's producer here compresses nothing.
     """
 
     acks: str
@@ -39,7 +39,7 @@ class ProducerSettings:
 
     @property
     def java(self) -> list[str]:
-        """As producer properties of the Java client."""
+        """The settings as producer properties of the Java client."""
         return [
             f"acks={self.acks}",
             f"linger.ms={self.linger_ms}",
@@ -51,7 +51,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of what goes through a topic; `size` is that of a record's value in bytes."""
+    """The records that go through a topic; `size` is the size of a value in bytes."""
 
     topic: str
     partitions: int
@@ -60,12 +60,12 @@ class Load:
 
     @property
     def payload_bytes(self) -> int:
-        """All values together."""
+        """The total size of the values."""
         return self.records * self.size
 
 
 def java_produce(address: str, load: Load, settings: ProducerSettings, producers: int = 1) -> float:
-    """Records per second by `producers` of Kafka's own producer-perf side by side."""
+    """Records per second by `producers` instances of Kafka's producer-perf side by side."""
     share = load.records // producers
     lasting = ["--transaction-duration-ms", str(settings.transaction_ms)]
 
@@ -93,7 +93,7 @@ def java_consume(address: str, load: Load) -> float:
 
 
 def java_consume_in_group(address: str, load: Load, group: str) -> float:
-    """Records per second by Kafka's own consumer-perf, joining its group included."""
+    """Records per second by Kafka's consumer-perf, including the time to join its group."""
     said = _java(
         f"{TOOLS}.ConsumerPerformance",
         *("--bootstrap-server", address, "--topic", load.topic, "--group", group),
@@ -107,10 +107,10 @@ def java_consume_in_group(address: str, load: Load, group: str) -> float:
 
 
 def java_end_to_end(address: str, topic: str, records: int, acks: str) -> float:
-    """Mean ms from send to receipt by Kafka's own tool, one 100-byte record at a time.
+    """Mean ms from send to receipt by Kafka's own tool, with one 100-byte record at a time.
 
-    Having printed its result the tool commits offsets, which fails on a broker without groups:
-    what counts is the result.
+    After printing its result, the tool commits offsets, which fails on a broker without groups.
+    Only the result counts.
     """
     said = _java(
         f"{TOOLS}.EndToEndLatency",
@@ -127,9 +127,9 @@ def java_end_to_end(address: str, topic: str, records: int, acks: str) -> float:
 def java_paced(
     address: str, topic: str, rate: int, seconds: int, size: int, acks: str
 ) -> dict[str, float]:
-    """Latency in ms at `rate` records a second, after 2 s to warm.
+    """Latency in ms at `rate` records per second, after 2 s of warm-up.
 
-    mean, p50, p99, p999, max; with `acknowledged_` in front, until the acknowledgement.
+    mean, p50, p99, p999, max; with the prefix `acknowledged_` until the acknowledgement.
     """
     said = _java(
         "PacedLatency",
@@ -139,7 +139,7 @@ def java_paced(
 
 
 def librdkafka_produce(address: str, load: Load, settings: ProducerSettings) -> float:
-    """Records per second by confluent-kafka."""
+    """Records per second produced by confluent-kafka."""
     said = _python(
         "produce",
         *(address, load.topic, str(load.partitions), str(load.records)),
@@ -150,7 +150,7 @@ def librdkafka_produce(address: str, load: Load, settings: ProducerSettings) -> 
 
 
 def librdkafka_consume(address: str, load: Load) -> float:
-    """Records per second by confluent-kafka with assigned partitions."""
+    """Records per second read by confluent-kafka with assigned partitions."""
     said = _python("consume", address, load.topic, str(load.partitions), str(load.records))
     return _rate(said, load)
 

@@ -1,10 +1,10 @@
 """`python -m bench.connections`: 500 busy connections, alone and beside 10,000 idle ones.
 
-Each busy connection asks for the metadata of one topic 10 times a second. A response time begins
-when its request was due. Runs without and with the idle connections take turns, so that both see
-the same machine; the ratio is the median over the rounds. An idle connection has asked ApiVersions
-once, as clients do; its bytes are those by which the broker's processes grow (the kernel's buffers
-are not among them).
+Each busy connection requests the metadata of one topic 10 times a second. A response time counts
+from when its request was due. Runs with and without the idle connections alternate, so that both
+see the same machine, and the ratio is the median over the rounds. An idle connection has sent
+ApiVersions once, as clients do. Its size is the growth of the broker's processes per connection,
+without the kernel's buffers.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 TOPIC = "t"
 DESCRIPTORS_MORE = 6_000
-"""Of the gateway's process, beside its connections."""
+"""File descriptors of the gateway's process besides its connections."""
 APART = {"gateway.in.replica.process": "false"}
-"""The gateway has a process and a limit of open files of its own."""
+"""The gateway has its own process, and so its own limit of open files."""
 SETTLE_S = 2.0
 AT_ONCE = 50
-"""Connections that are made at the same time."""
+"""How many connections to open at the same time."""
 _LENGTH = struct.Struct(">i")
 
 
 class TooFewDescriptors(Exception):
-    """The limit of open files is too low for so many connections."""
+    """The limit of open files is too low for the number of connections."""
 
 
 def raise_limit(wanted: int) -> None:
-    """Have this process, and the broker that it starts, open so many files."""
+    """Raise the limit of open files of this process and of the broker that it starts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         try:
@@ -68,7 +68,7 @@ def raise_limit(wanted: int) -> None:
 
 
 class Busy(asyncio.Protocol):
-    """One connection that sends a request whenever it is due, and notes how long answers take."""
+    """A connection that sends a request whenever one is due, and records response times."""
 
     def __init__(self, request: bytes, taken_s: list[float]) -> None:
         self._request = request
@@ -79,16 +79,16 @@ class Busy(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # no subclass with uvloop
 
     def ask(self, due_s: float) -> None:
-        """Send a request that was due at that time of the loop's clock."""
+        """Send a request that was due at a time of the loop's clock."""
         assert self._transport is not None, "it is connected"
         self._due.append(due_s)
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Answers come in the order of the requests."""
+        """Match responses with requests in order."""
         self._received += data
         while len(self._received) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._received)[0]
@@ -99,7 +99,7 @@ class Busy(asyncio.Protocol):
 
     @property
     def waits(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without a response."""
         return len(self._due)
 
     def close(self) -> None:
@@ -110,17 +110,17 @@ class Busy(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run has measured."""
+    """The measurements of one run."""
 
     taken_s: list[float]
     """Response times."""
     cpu_s: float
-    """Of the broker's processes, for one request."""
+    """CPU time of the broker's processes per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the busy connections ask."""
+    """The load of the busy connections."""
 
     peer: Peer
     connections: int
@@ -128,7 +128,7 @@ class Load:
     seconds: float
 
     async def run(self) -> Run:
-        """Every request has been answered."""
+        """Run the load until every request is answered."""
         asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
         request = b"".join(encode_request(ApiKey.METADATA, 9, 1, "load", asked))
         host, _, port = self.peer.address.rpartition(":")
@@ -140,7 +140,7 @@ class Load:
             busy.append(one)
         gc.collect()
         before_s = cpu_seconds(self.peer.mark)
-        with without_collector():  # it would look at the idle connections of this process
+        with without_collector():  # it would traverse this process's idle connections
             await asyncio.gather(*[self._ask(one, at) for at, one in enumerate(busy)])
         wanted = round(self.seconds * self.per_s) * self.connections
         async with asyncio.timeout(60):
@@ -162,7 +162,7 @@ class Load:
 
 
 async def idle_connections(address: str, count: int) -> list[Connection]:
-    """Connections that have asked for the versions, and then nothing."""
+    """Open connections that have only requested the versions."""
     made: list[Connection] = []
     while len(made) < count:
         wanted = min(AT_ONCE, count - len(made))
@@ -175,7 +175,7 @@ async def idle_connections(address: str, count: int) -> list[Connection]:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A run without and one with idle connections, and the bytes of one of these."""
+    """A run without and one with idle connections, and the bytes per idle connection."""
 
     alone: Run
     beside: Run
@@ -183,7 +183,7 @@ class Round:
 
 
 async def one_round(peer: Peer, load: Load, idle: int, *, idle_first: bool) -> Round:
-    """A run without idle connections and one beside them, in either order."""
+    """Run without and with idle connections, in either order."""
     alone = None if idle_first else await load.run()
     before = usage(peer.mark).pss_bytes
     held = await idle_connections(peer.address, idle)
@@ -197,7 +197,7 @@ async def one_round(peer: Peer, load: Load, idle: int, *, idle_first: bool) -> R
 
 
 async def measured(peer: Peer, load: Load, idle: int, rounds: int) -> list[Round]:
-    """All rounds, after a run that is not counted."""
+    """Run all rounds, after a run that does not count."""
     connection = await Connection.to(peer.address)
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
     created = await connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
@@ -210,7 +210,7 @@ async def measured(peer: Peer, load: Load, idle: int, rounds: int) -> list[Round
 
 
 def table_of(rounds: list[Round], load: Load, idle: int) -> Table:
-    """The figures: medians over the rounds."""
+    """The medians over the rounds."""
     title = f"{load.connections} connections at {load.per_s:g} requests/s, {idle:,} idle ones"
     table = Table("", "alone", "beside idle ones", "ratio", title=title)
     rows: list[tuple[str, Callable[[Run], float]]] = [
@@ -223,7 +223,7 @@ def table_of(rounds: list[Round], load: Load, idle: int) -> Table:
         alone, beside = (statistics.median(found) for found in zip(*pairs, strict=True))
         ratio = statistics.median(with_them / without for without, with_them in pairs)
         table.add_row(name, f"{alone:.1f}", f"{beside:.1f}", f"{ratio:.2f}")
-    # Memory that was freed is used again: the first connections are those that cost.
+    # Freed memory is reused, so only the first connections show their cost.
     table.add_row("bytes of an idle connection", "", f"{rounds[0].idle_bytes:,.0f}", "")
     return table
 

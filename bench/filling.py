@@ -1,4 +1,4 @@
-"""Topics full of records, as librdkafka writes them."""
+"""Fills topics with records, using librdkafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VALUES = 500
 
 
 def fill(address: str, topic: str, numbers: Iterable[int], size: int) -> None:
-    """Write a record of `size` bytes for each number, its key in KEY_BYTES; values are random."""
+    """Write a record of `size` bytes with a random value and a key of KEY_BYTES per number."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -39,5 +39,5 @@ def fill(address: str, topic: str, numbers: Iterable[int], size: int) -> None:
 
 
 def refused(error: object, _: object = None) -> None:
-    """End the benchmark if a record was not delivered, as librdkafka reports it."""
+    """Delivery callback that ends the benchmark if a record was not delivered."""
     sys.exit(f"a record was refused: {error}")

@@ -1,8 +1,9 @@
-"""What consumer groups cost the broker: `python -m bench.groups` (needs Java and Maven).
+"""The cost of consumer groups for the broker: `python -m bench.groups` (needs Java and Maven).
 
-First 200 groups of 10 members that heartbeat every 3 s, in both protocols, one connection a member:
-CPU of the broker's processes in percent of one core. Then commits to one coordinator, from 100
-connections that each wait for their answer: commits a second, and the 99th percentile of waiting.
+First 200 groups of 10 members send a heartbeat every 3 s, in both protocols, with one connection
+per member: CPU of the broker's processes in percent of one core. Then 100 connections commit to one
+coordinator, and each waits for its response: commits per second, and the 99th percentile of the
+response time.
 """
 
 from __future__ import annotations
@@ -52,19 +53,19 @@ CPU_RATIO_MAX = 3.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "2000"}
 RETRY_S = 0.2
 CONNECT_S = 0.003
-"""Between two new connections: Apache Kafka resets those that wait for it in a crowd."""
+"""Time between new connections. Apache Kafka resets connections if too many wait for it."""
 _LENGTH = struct.Struct(">i")
 
 
 class Connection:
-    """One connection; one request at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
     async def to(cls, address: str) -> Connection:
-        """Connect."""
+        """Connect to an address."""
         host, _, port = address.rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port)))
 
@@ -73,21 +74,21 @@ class Connection:
         self._writer.close()
 
     async def ask(self, request: Any, version: int) -> Any:
-        """The answer to a request."""
+        """Send a request and return the response."""
         api_key = layout_of(type(request)).api_key
         assert api_key is not None
         frame = b"".join(encode_request(api_key, version, 1, "load", request))
         return decode_response(api_key, version, await self.exchange(frame))[1]
 
     async def exchange(self, frame: bytes) -> bytes:
-        """The answer to an encoded request, as bytes."""
+        """Send an encoded request and return the encoded response."""
         self._writer.write(frame)
         (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
         return await self._reader.readexactly(length)
 
 
 class Member(ABC):
-    """One member that joins, and then heartbeats as long as that is all it has to do."""
+    """A member that joins and then sends heartbeats until it has to do something else."""
 
     def __init__(self, address: str, group: str, name: str) -> None:
         self.beats = 0
@@ -109,15 +110,15 @@ class Member(ABC):
 
     @abstractmethod
     async def _enter(self, connection: Connection) -> bool:
-        """Join; whether it is a member now."""
+        """Join. Returns whether it is a member now."""
 
     @abstractmethod
     async def _beat(self, connection: Connection) -> None:
-        """Heartbeat until something else is to be done."""
+        """Send heartbeats until there is something else to do."""
 
 
 class ClassicMember(Member):
-    """In the classic protocol."""
+    """A member in the classic protocol."""
 
     _member_id = ""
     _generation = -1
@@ -169,11 +170,11 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
-    """In the protocol of KIP-848."""
+    """A member in the KIP-848 protocol."""
 
     async def _enter(self, connection: Connection) -> bool:
         self._epoch, self._owned = 0, None
-        told = await connection.ask(
+        answer = await connection.ask(
             ConsumerGroupHeartbeatRequest(
                 group_id=self._group,
                 member_id=self._name,
@@ -184,18 +185,18 @@ class ConsumerMember(Member):
             ),
             1,
         )
-        return self._take(told)
+        return self._take(answer)
 
-    def _take(self, told: Any) -> bool:
-        if told.error_code:
+    def _take(self, answer: Any) -> bool:
+        if answer.error_code:
             return False
-        self._epoch = told.member_epoch
-        self._owned = told.assignment.topic_partitions if told.assignment else None
+        self._epoch = answer.member_epoch
+        self._owned = answer.assignment.topic_partitions if answer.assignment else None
         return True
 
     async def _beat(self, connection: Connection) -> None:
         while True:
-            told = await connection.ask(
+            answer = await connection.ask(
                 ConsumerGroupHeartbeatRequest(
                     group_id=self._group,
                     member_id=self._name,
@@ -204,14 +205,14 @@ class ConsumerMember(Member):
                 ),
                 1,
             )
-            if not self._take(told):
+            if not self._take(answer):
                 return
             self.beats = 0 if self._owned is not None else self.beats + 1
             await asyncio.sleep(RETRY_S if self._owned is not None else BEAT_S)
 
 
 async def prepare(address: str) -> None:
-    """Make the topic, and wait until all coordinators serve."""
+    """Create the topic and wait until all coordinators serve."""
     connection = await Connection.to(address)
     new = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
     await connection.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 7)
@@ -243,7 +244,7 @@ async def _commit_once(connection: Connection, group: str) -> int:
 
 
 async def heartbeats(peer: Peer, kind: type[Member], seconds: float) -> dict[str, float]:
-    """CPU while all groups heartbeat, once all have settled."""
+    """CPU while all groups send heartbeats, after they have settled."""
     label = "classic" if kind is ClassicMember else "consumer"
     members = [
         kind(peer.address, f"{label}-{group}", f"{label}-{group}-{number}")
@@ -277,7 +278,7 @@ async def heartbeats(peer: Peer, kind: type[Member], seconds: float) -> dict[str
 
 
 async def commits(peer: Peer, seconds: float) -> dict[str, float]:
-    """Commits a second to one coordinator."""
+    """Commits per second to one coordinator."""
     waits: list[float] = []
     ends = monotonic() + seconds
 
@@ -303,7 +304,7 @@ async def commits(peer: Peer, seconds: float) -> dict[str, float]:
 
 
 async def measure(peer: Peer, seconds: float) -> dict[str, dict[str, float]]:
-    """All figures of one broker."""
+    """All measurements of one broker."""
     await prepare(peer.address)
     return {
         "classic heartbeats": await heartbeats(peer, ClassicMember, seconds),
@@ -313,7 +314,7 @@ async def measure(peer: Peer, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def report(figures: dict[str, dict[str, dict[str, float]]], say: Callable[[str], object]) -> bool:
-    """Write all figures; whether what is promised was kept."""
+    """Print all figures. Returns whether the targets were met."""
     for name, of_peer in figures.items():
         for what, values in of_peer.items():
             say(f"{name}: {what}: " + ", ".join(f"{k} {v:.1f}" for k, v in values.items()))
@@ -331,7 +332,7 @@ def report(figures: dict[str, dict[str, dict[str, float]]], say: Callable[[str],
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both brokers, one after the other."""
+    """Measure both brokers, one after another."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--only", choices=["kafka", "raylog"])

@@ -1,4 +1,4 @@
-"""Apache Kafka's jars and our Java clients, brought and compiled once into a cache."""
+"""Downloads Apache Kafka's jars and compiles our Java clients, once, into a cache."""
 
 import fcntl
 import hashlib
@@ -33,30 +33,30 @@ rootLogger.appenderRef.console.ref=console
 
 
 class MissingToolError(Exception):
-    """Something outside Python is needed and not there; the text says what."""
+    """A required tool outside Python is missing. The text names it."""
 
 
 class ToolFailedError(Exception):
-    """Something outside Python is there and did not do what it is for; the text is what it said."""
+    """A tool outside Python failed. The text is its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaJars:
-    """A directory with a whole Apache Kafka: broker, tools and clients."""
+    """A directory with a complete Apache Kafka: broker, tools and clients."""
 
     libs: Path
     log4j: Path
     classes: Path
     archive: Path
-    """Classes as the virtual machine holds them in memory (class data sharing)."""
+    """A class data sharing archive of the JVM."""
 
     @property
     def classpath(self) -> str:
-        """Our own classes first."""
+        """The class path, with our own classes first."""
         return f"{self.classes}{os.pathsep}{self.libs}{os.sep}*"
 
     def command(self, main: str, *arguments: str, heap: str = "512M") -> list[str]:
-        """The command that runs a Java main class, with G1 and one fixed heap."""
+        """The command to run a Java main class with G1 and a fixed heap."""
         return [
             "java",
             f"-Xms{heap}",
@@ -72,12 +72,12 @@ class KafkaJars:
         ]
 
     def brief(self, main: str, *arguments: str, heap: str = "256M") -> list[str]:
-        """The command for a main class that runs for a moment: a third of the other's CPU time."""
+        """The command for a short-lived main class. It takes a third of the CPU time."""
         shared = f"-XX:SharedArchiveFile={self.archive}"
         return self._started_soon(heap, shared, str(self.classes), main, *arguments)
 
     def _started_soon(self, heap: str, sharing: str, classes: str, *rest: str) -> list[str]:
-        # The archive holds for a class path that begins as the one it was made with.
+        # The archive is valid for class paths that begin with the one it was made for.
         path = [*sorted(str(jar) for jar in self.libs.glob("*.jar")), classes]
         return [
             "java",
@@ -89,7 +89,7 @@ class KafkaJars:
         ]
 
     def make_archive(self) -> None:
-        """Let a tool look for a broker where none is, and keep what it loaded."""
+        """Create the archive from the classes that a tool loads when it finds no broker."""
         settings = self.archive.with_name("nobody.properties")
         settings.write_text("request.timeout.ms=1\ndefault.api.timeout.ms=1\n")
         making = self.archive.with_suffix(".making")
@@ -107,7 +107,7 @@ class KafkaJars:
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: RAYLOG_CACHE, or `raylog` in the user's cache directory."""
+    """The directory for downloads: RAYLOG_CACHE, or `raylog` in the user's cache directory."""
     configured = os.environ.get("RAYLOG_CACHE")
     if configured:
         return Path(configured)
@@ -115,9 +115,9 @@ def cache_directory() -> Path:
 
 
 def fetch(sources: Path = SOURCES) -> KafkaJars:
-    """The jars, brought by Maven at the first call, and the classes of a folder's sources.
+    """The jars, downloaded by Maven at the first call, and the compiled classes of a folder.
 
-    Raises MissingToolError without Java or Maven, ToolFailedError where one of them fails.
+    Raises MissingToolError without Java or Maven, ToolFailedError if either fails.
     """
     root = cache_directory() / f"kafka-{KAFKA_VERSION}"
     libs = root / "libs"
@@ -127,7 +127,7 @@ def fetch(sources: Path = SOURCES) -> KafkaJars:
     jars = KafkaJars(libs, log4j, root / "classes" / _digest(sources), root / "tools.jsa")
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may be first
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may start at once
         if not (root / "complete").exists():
             _copy_dependencies(root, libs)
         log4j.write_text(_LOG4J)

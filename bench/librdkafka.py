@@ -1,4 +1,4 @@
-"""A producer and a consumer on librdkafka, run as a process of their own by the benchmark."""
+"""A producer and a consumer with librdkafka, which the benchmark runs in their own process."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 CHUNK = 500
-"""Records handed to librdkafka in one call, of one partition."""
+"""Records per call of librdkafka, all for one partition."""
 
 IDLE_TIMEOUT_S = 20.0
 
@@ -28,7 +28,7 @@ def produce(
     linger_ms: Annotated[int, typer.Option()] = 5,
     batch_bytes: Annotated[int, typer.Option()] = 65_536,
 ) -> None:
-    """Produce `records` values of `size` bytes, chunk by chunk over the partitions."""
+    """Produce `records` values of `size` bytes, in chunks for one partition after another."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -38,7 +38,7 @@ def produce(
             "queue.buffering.max.kbytes": 65_536,
             "queue.buffering.max.messages": 1_000_000,
             "delivery.report.only.error": True,
-            "on_delivery": _fail,
+            "on_delivery": lambda error, _: sys.exit(f"a record was refused: {error}"),
         }
     )
     value = bytes(random.Random(size).choices(range(65, 91), k=size))
@@ -55,17 +55,13 @@ def produce(
 
 
 def _enqueue(producer: Producer, topic: str, chunk: list[Any], partition: int) -> int:
-    """Hand over as many as the queue takes; those it refused are offered again by the caller."""
+    """Enqueue as many records as the queue accepts. The caller offers the rest again."""
     try:
         taken: int = producer.produce_batch(topic, chunk, partition=partition)
     except BufferError:
         taken = 0
     producer.poll(0 if taken == len(chunk) else 0.01)
     return taken
-
-
-def _fail(error: object, _: object) -> None:
-    sys.exit(f"a record was refused: {error}")
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""Whether load from several processes measures what one measures: `make loadtest-agreement`.
+"""Whether several load processes measure the same as one: `make loadtest-agreement`.
 
-A broker on a Ray of three nodes is loaded by one process, by four, and by one on each node, in
-turn, with the same scenario. Medians of all rounds are compared with those of one process:
-throughput within 5 %, p50 within 10 %. Ends with 1 where they differ by more. Wants an idle
+A broker on three Ray nodes is loaded by one process, by four, and by one on each node, in turn,
+with the same scenario. The medians over all rounds are compared with those of one process:
+throughput within 5 %, p50 within 10 %. The exit code is 1 if they differ by more. Run it on an idle
 machine.
 """
 
@@ -43,15 +43,15 @@ def main(
         float, typer.Option(min=1.0, help="Records/s: at most 30 % of what the broker can take.")
     ] = 200.0,
 ) -> None:
-    """Compare, and print a table."""
+    """Compare and print a table."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     with _cluster() as data:
         for number in range(rounds):
             for name, options in WAYS.items():
                 figures = _figures(_run(data, options, seconds, rate))
                 found[name].append(figures)
-                told = ", ".join(f"{key} {value:,.2f}" for key, value in figures.items())
-                print(f"round {number + 1}, {name}: {told}", flush=True)
+                figures_text = ", ".join(f"{key} {value:,.2f}" for key, value in figures.items())
+                print(f"round {number + 1}, {name}: {figures_text}", flush=True)
     medians = {
         name: {key: median(one[key] for one in runs) for key in runs[0]}
         for name, runs in found.items()
@@ -84,7 +84,7 @@ def _run(data: Path, options: tuple[str, ...], seconds: float, rate: float) -> R
 
 
 def _figures(result: Result) -> dict[str, float]:
-    """Requests/s and p50 in ms of the whole seconds after the warm-up."""
+    """Requests/s and p50 in ms over the whole seconds after the warm-up."""
     first, end = int(result.scenario.warmup_s) + 1, int(result.duration_s)
     figures = {}
     for operation in result.operations:

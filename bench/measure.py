@@ -1,7 +1,6 @@
-"""CPU and memory of everything a peer runs, read from /proc.
+"""CPU and memory of all processes of a peer, read from /proc.
 
-Processes are found by a mark in their environment, which children inherit however they detach
-themselves.
+Processes are found by a mark in their environment, which children inherit even if they detach.
 """
 
 import os
@@ -16,18 +15,18 @@ _PROC = Path("/proc")
 
 
 def new_mark() -> str:
-    """A value no other process has in its environment."""
+    """A unique value for the environment."""
     return uuid.uuid4().hex
 
 
 def environment(mark: str) -> dict[str, str]:
-    """Our environment with the mark; bytecode caching is as a user would have it."""
+    """Our environment with the mark. Bytecode caching is as for users."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return inherited | {MARK_VARIABLE: mark}
 
 
 def marked_processes(mark: str) -> list[int]:
-    """Process ids that carry the mark, ascending."""
+    """The ids of processes with the mark, ascending."""
     wanted = f"{MARK_VARIABLE}={mark}".encode()
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
     return sorted(p for p in pids if wanted in _read(_PROC / str(p) / "environ").split(b"\0"))
@@ -35,7 +34,7 @@ def marked_processes(mark: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a set of processes has used so far, and holds now."""
+    """CPU time used so far and current memory of a set of processes."""
 
     processes: int
     cpu_s: float
@@ -43,7 +42,7 @@ class Usage:
 
 
 def usage(mark: str) -> Usage:
-    """Sum over the marked processes: CPU seconds since their start, proportional memory."""
+    """The sum over the marked processes: CPU seconds since their start, and PSS."""
     pids = marked_processes(mark)
     return Usage(
         len(pids), sum(map(cpu_of, pids)), sum(_rollup_bytes(pid, b"Pss:") for pid in pids)
@@ -61,7 +60,7 @@ def cpu_by_process(mark: str) -> dict[int, float]:
 
 
 def idle_cpu_percent(marks: list[str], seconds: float) -> dict[str, float]:
-    """Percent of one core each mark's processes use while nothing is asked of them."""
+    """Percent of one core that each mark's processes use while idle."""
     before = {mark: cpu_seconds(mark) for mark in marks}
     began = monotonic()
     sleep(seconds)
@@ -79,16 +78,16 @@ def cpu_of(pid: int) -> float:
 
 
 def anonymous_bytes(mark: str) -> int:
-    """Memory of the marked processes without the pages of files, which the kernel may drop.
+    """Anonymous memory of the marked processes, without page cache, which the kernel may drop.
 
-    A shared page counts in proportion. Logs that are read are mapped, so with them memory grows as
-    logs do.
+    A shared page counts in proportion. Logs are mapped for reading, so with them memory would grow
+    with the logs.
     """
     return sum(_rollup_bytes(pid, b"Pss_Anon:") for pid in marked_processes(mark))
 
 
 def open_files(mark: str) -> int:
-    """File descriptors that the marked processes have open."""
+    """The number of open file descriptors of the marked processes."""
     return sum(_open_files(pid) for pid in marked_processes(mark))
 
 
@@ -107,7 +106,7 @@ def _rollup_bytes(pid: int, field: bytes) -> int:
 
 
 def _read(path: Path) -> bytes:
-    """The file's bytes; nothing if the process is gone or is not ours."""
+    """The content of a file; empty if the process is gone or not ours."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -1,16 +1,16 @@
-"""`python -m bench.metrics_cost`: the CPU time that a broker's metrics add to a request.
+"""`python -m bench.metrics_cost`: the CPU time that metrics add to a request of a broker.
 
-Nothing turns the metrics off, so a broker of its own (`bench.uncounted`) runs the same code without
-the lines that count, in turn with the code as it is. A pair is the same load on both, one after the
-other, and the order changes from pair to pair; its ratio is that of the CPU times of the broker's
-process, user and system. Each start of the broker has another memory layout and hash seed, which
-matter by as much as is measured: the pairs of several starts count. Told is the median over all
-pairs, with the interval in which it lies in 95 % of the samples that are drawn anew from the starts
-and from the pairs of each (bootstrap). `--same` has both sides count: its ratio must be 1, and its
-interval says how exact the others are.
+Metrics cannot be turned off, so a special broker (`bench.uncounted`) runs the same code without the
+lines that count, in turn with the original code. A pair is the same load on both, one after the
+other, and the order changes from pair to pair. Its ratio is that of the CPU times of the broker's
+process, user and system. Each start of the broker has another memory layout and hash seed, with
+effects as large as the measured one, so the pairs of several starts count. The result is the median
+over all pairs, with a 95 % bootstrap interval, resampled over starts and over the pairs of each.
+With `--same` both sides count: the ratio must be 1, and the interval shows the precision.
 
-The load is sent from this process by bare sockets, in frames that were made before. What a Produce
-request counts is timed alone, too: in a loop, without a broker, with everything in the cache.
+The load is sent from this process through bare sockets, in frames encoded beforehand. The counting
+of a Produce request is also measured alone: in a loop, without a broker, with everything in the
+cache.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """CPU times of the broker for the same load, in ns a request."""
+    """CPU times of the broker for the same load, in ns per request."""
 
     counted: float
     uncounted: float
 
     @property
     def ratio(self) -> float:
-        """What counting makes of it."""
+        """The ratio with counting to without."""
         return self.counted / self.uncounted
 
 
@@ -77,26 +77,26 @@ class Figures:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Of all starts."""
+        """The pairs of all starts."""
         return [pair for start in self.starts for pair in start]
 
     @property
     def ratio(self) -> float:
-        """The median over all pairs."""
+        """The median ratio over all pairs."""
         return statistics.median(pair.ratio for pair in self.pairs)
 
     @property
     def request_ns(self) -> float:
-        """Median CPU time of a request, counting included."""
+        """The median CPU time of a request, with counting."""
         return statistics.median(pair.counted for pair in self.pairs)
 
     @property
     def counting_ns(self) -> float:
-        """Of it, what the ratio says counting takes."""
+        """The part of it that counting takes, by the ratio."""
         return self.request_ns * (1 - 1 / self.ratio)
 
     def interval(self) -> tuple[float, float]:
-        """Bounds of the ratio, from medians of starts, and pairs of each, drawn with repetition."""
+        """The bootstrap interval of the ratio, resampled over starts and over the pairs of each."""
         chance = random.Random(1)
         starts = [[pair.ratio for pair in start] for start in self.starts]
         found = sorted(_drawn_median(starts, chance) for _ in range(RESAMPLES))
@@ -110,7 +110,7 @@ def _drawn_median(starts: Sequence[Sequence[float]], chance: random.Random) -> f
 
 
 def alone_ns() -> float:
-    """What a Produce request of one batch counts, by itself: the best of some loops, in ns."""
+    """The counting of a Produce request with one batch, alone: the best of some loops, in ns."""
     gateway, topic = GatewayCounts(topics_max=1), TopicCounts()
     slot = Slot(cast(ClientConnection, None), 0, time.monotonic())  # it is never filled
     answer = [b"answer"]
@@ -133,7 +133,7 @@ def alone_ns() -> float:
 
 
 class Broker:
-    """The process that is measured."""
+    """The process to measure."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -147,8 +147,8 @@ class Broker:
         assert line, "the broker has ended; its error is above"
         return line
 
-    def told(self, command: str) -> int:
-        """Have it do a command; its CPU time so far, in ns."""
+    def send_command(self, command: str) -> int:
+        """Send a command. Returns the CPU time of the process so far, in ns."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
@@ -157,7 +157,7 @@ class Broker:
 
 @contextmanager
 def broker_process() -> Iterator[Broker]:
-    """A new one, which ends with the block."""
+    """Run a new broker process within the context."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONHASHSEED"}
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.uncounted"],
@@ -178,29 +178,29 @@ def broker_process() -> Iterator[Broker]:
 
 
 def measured(broker: Broker, load: Load, pairs: int, sides: tuple[str, str]) -> list[Pair]:
-    """Pairs of one start, after one of each that does not count."""
+    """The pairs of one start, after one of each that does not count."""
     found: list[Pair] = []
     with load.connected(broker.address) as run:
         for number in range(pairs + 1):
             order = [0, 1] if number % 2 else [1, 0]
             cpu_ns = [0.0, 0.0]
             for side in order:
-                before_ns = broker.told(sides[side])
+                before_ns = broker.send_command(sides[side])
                 requests = run()
-                cpu_ns[side] = (broker.told(CPU) - before_ns) / requests
+                cpu_ns[side] = (broker.send_command(CPU) - before_ns) / requests
             found.append(Pair(*cpu_ns))
     return found[1:]
 
 
 def table_of(found: dict[Load, Figures]) -> str:
-    """One row for each load, in Markdown."""
+    """A row per load, in Markdown."""
     rows = [list(HEADINGS), ["---"] + ["---:"] * (len(HEADINGS) - 1)]
     rows += [cells_of(load, figures) for load, figures in found.items()]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 def cells_of(load: Load, figures: Figures) -> list[str]:
-    """A row: requests in µs, counting in ns for a request and for a record."""
+    """A row: requests in µs, counting in ns per request and per record."""
     low, high = figures.interval()
     counting = figures.counting_ns
     return [
@@ -221,7 +221,7 @@ def main(
     same: Annotated[bool, typer.Option("--same", help="Count on both sides.")] = False,
     write_docs: WriteDocs = False,
 ) -> None:
-    """Measure and print; fails where metrics cost more than 2 %."""
+    """Measure and print. Fails if metrics cost more than 2 %."""
     loads = [one for one in LOADS if not only or any(word in one.name for word in only)]
     found = {load: Figures() for load in loads}
     sides = (COUNTED, COUNTED if same else UNCOUNTED)

@@ -1,4 +1,4 @@
-"""The loads of `bench.metrics_cost`: requests over bare sockets, in frames made beforehand."""
+"""The loads of `bench.metrics_cost`: requests through bare sockets, in pre-encoded frames."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from raylog.wire.schema import layout_of
 
 VALUE_BYTES = 100
 BATCH_RECORDS = 150
-"""They fill a batch of 16 KiB, which is the usual `batch.size`."""
+"""The records of a batch of 16 KiB, the default `batch.size`."""
 FETCH_BYTES = 100_000
 FETCHED_BATCHES = 6
-"""So many of these batches an answer of so many bytes has, whole."""
+"""The whole batches of a response of the given size."""
 FETCH_VERSION = 12
 PRODUCE_VERSION = 9
 CREATE_VERSION = 5
 _LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _MARK = 0x0FED_CBA9
-"""Stands for the epoch in a frame."""
+"""Placeholder of the epoch in a frame."""
 _RECEIVE_BYTES = 256 << 10
 Run = Callable[[], int]
-"""Sends requests and takes all answers; how many there were."""
+"""Sends requests and receives all responses. Returns their number."""
 
 
 class Connection:
-    """One connection; answers come in the order of the requests."""
+    """A connection. Responses come in the order of the requests."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -50,13 +50,13 @@ class Connection:
         self._socket.sendall(frame)
 
     def answer(self) -> bytes:
-        """The next answer without its length."""
+        """Receive the next response, without its length."""
         (length,) = _LENGTH.unpack(self._answers.read(_LENGTH.size))
         body: bytes = self._answers.read(length)
         return body
 
     def ask(self, request: Any, version: int) -> Any:
-        """The decoded answer to a request."""
+        """Send a request and return the decoded response."""
         self.send(frame_of(request, version))
         return decoded(request, version, self.answer())
 
@@ -67,12 +67,12 @@ class Connection:
 
 
 def frame_of(request: Any, version: int) -> bytes:
-    """A request as it is sent."""
+    """Encode a request frame."""
     return b"".join(encode_request(_api_key(request), version, 1, "load", request))
 
 
 def decoded(request: Any, version: int, answer: bytes) -> Any:
-    """The answer to such a request."""
+    """Decode the response to a request."""
     return decode_response(_api_key(request), version, answer)[1]
 
 
@@ -81,13 +81,13 @@ def _api_key(request: Any) -> Any:
 
 
 def batch_of(values: int) -> bytes:
-    """A batch of so many records of 100 B."""
+    """A batch with this many records of 100 B."""
     now_ms = time.time_ns() // 1_000_000
     return encode_batch([Record(n, now_ms, None, bytes(VALUE_BYTES), []) for n in range(values)])
 
 
 def produce_of(topic: str, batch: bytes) -> ProduceRequest:
-    """A request with one batch, acks=all."""
+    """A request with one batch and acks=all."""
     part = PartitionProduceData(index=0, records=memoryview(batch))
     data = TopicProduceData(name=topic, partition_data=[part])
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
@@ -99,14 +99,14 @@ class Load(ABC):
 
     name: str
     records: int
-    """Of a request."""
+    """Records per request."""
     rounds: int
-    """Of a run; each connection sends its requests in each."""
+    """Rounds per run. In each, every connection sends its requests."""
     connections: int = 1
 
     @contextmanager
     def connected(self, address: str) -> Iterator[Run]:
-        """Make a topic and the connections."""
+        """Create a topic and open the connections."""
         topic = self.name.translate({ord(one): "-" for one in " ,()"})
         with ExitStack() as opened:
             made: list[Connection] = []
@@ -121,12 +121,12 @@ class Load(ABC):
 
     @abstractmethod
     def _run(self, connections: list[Connection], topic: str) -> Run:
-        """What sends requests."""
+        """The function that sends requests."""
 
 
 @dataclass(frozen=True)
 class Produce(Load):
-    """Batches, of which each connection has some in flight."""
+    """Produce requests, of which each connection has some in flight."""
 
     in_flight: int = 1
 
@@ -151,7 +151,7 @@ class Produce(Load):
 
 @dataclass(frozen=True)
 class Fetch(Load):
-    """Fetches in a session as consumers have it, from the log's start or at its end."""
+    """Fetch requests in a session, as consumers send them, from the log start or at its end."""
 
     max_wait_ms: int = 0
 
@@ -199,16 +199,16 @@ class _Session:
         self._answer = b""
 
     def send(self) -> None:
-        """Fetch."""
+        """Send a fetch request."""
         self._epoch += 1
         self._connection.send(self._before + _EPOCH.pack(self._epoch) + self._behind)
 
     def receive(self) -> None:
-        """Take the answer."""
+        """Receive the response."""
         self._answer = self._connection.answer()
 
     def check(self, batch_bytes: int) -> None:
-        """The last answer must be right."""
+        """Check the last response."""
         found = decoded(self._request, FETCH_VERSION, self._answer)
         assert (found.error_code, found.session_id) == (0, self._session_id), found
         parts = [part for topic in found.responses for part in topic.partitions]

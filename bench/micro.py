@@ -1,6 +1,6 @@
 """`python -m bench.micro`: codec, records and log alone, in CPU time of one thread.
 
-CPU time and the best of several rounds are used, so that other work on the machine shows little.
+The best of several rounds counts, so that other work on the machine has little effect.
 """
 
 import random
@@ -60,7 +60,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One operation; `size` is the payload it goes through in bytes, 0 where it looks at none."""
+    """One operation. `size` is its payload in bytes; 0 if it reads none."""
 
     name: str
     run: Callable[[], object]
@@ -68,7 +68,7 @@ class Case:
 
 
 def batch_of(payload_bytes: int, value_bytes: int, codec: Codec = Codec.NONE) -> bytearray:
-    """A batch of about `payload_bytes` of values that compress to about a half."""
+    """A batch with about `payload_bytes` of values that compress to about half."""
     rng = random.Random(payload_bytes)
     words = [rng.randbytes(16) for _ in range(64)]
     count = max(1, payload_bytes // value_bytes)
@@ -139,7 +139,7 @@ def _metadata(topics: int) -> MetadataResponse:
 
 
 def record_cases() -> Iterator[Case]:
-    """Record batches: what every produced batch goes through, then what only clients do."""
+    """Record batches: what every produced batch passes, then what only clients do."""
     for kib in (16, 64, 1024):
         batch = batch_of(kib << 10, 1024)
         yield Case(
@@ -164,7 +164,7 @@ def record_cases() -> Iterator[Case]:
 
 
 def walk_cases() -> Iterator[Case]:
-    """What a gateway looks at in every produced record."""
+    """The gateway's checks of every produced record."""
     rng = random.Random(1)
     sizes = {"100 B": [100] * 650, "50 to 150 B": [rng.randint(50, 150) for _ in range(650)]}
     sizes["1 KiB"] = [1024] * 64
@@ -183,7 +183,7 @@ def walk_cases() -> Iterator[Case]:
 
 
 class Appender:
-    """Appends one batch again and again; old segments go when there are enough."""
+    """Appends one batch repeatedly. Old segments are removed when there are enough."""
 
     def __init__(self, directory: Path, config: LogConfig, batch: memoryview) -> None:
         self._log = Log.open(directory, config, OsDisk(), now_ms=NOW_MS)
@@ -198,7 +198,7 @@ class Appender:
 
 
 def log_cases(directory: Path) -> Iterator[Case]:
-    """A log on the disk at hand."""
+    """A log on the local disk."""
     config = LogConfig(segment_bytes=256 << 20, retention_bytes=512 << 20)
     for size in (1, 16, 64):
         batch = memoryview(batch_of(size << 10, 1024))
@@ -224,11 +224,13 @@ def _read_cases(directory: Path, config: LogConfig) -> Iterator[Case]:
 
     yield Case("slice 1 MiB, in sequence", onward)
     yield Case("slice 1 MiB, anywhere", lambda: log.read(rng.randrange(end), 1 << 20, end))
-    yield Case("offset for a time", lambda: log.begin_lookup(NOW_MS + rng.randrange(64)).run())
+    yield Case(
+        "offset for a time", lambda: log.reader.begin_lookup(NOW_MS + rng.randrange(64)).run()
+    )
 
 
 def measured_ns(case: Case, seconds: float) -> float:
-    """CPU ns of one operation: the best of several rounds of `seconds` in all."""
+    """CPU ns of one operation: the best of several rounds that take `seconds` together."""
     case.run()
     began = thread_time_ns()
     case.run()
@@ -248,7 +250,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=0.01, help="For each figure.")] = 0.5,
     only: Annotated[str, typer.Option(help="Cases with this in the name.")] = "",
 ) -> None:
-    """Print CPU time of one operation, and what that means per second of one core."""
+    """Print the CPU time of operations and their rate per second of one core."""
     table = Table("operation", "µs", "per s", "MB/s", title="codec, records and log alone")
     directory = Path(tempfile.mkdtemp(prefix="raylog-micro-"))
     try:

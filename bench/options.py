@@ -1,4 +1,4 @@
-"""Options that several benchmarks have."""
+"""Options shared by several benchmarks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`python -m bench.parallel`: workers that sleep 10 ms a record, on one partition.
+"""`python -m bench.parallel`: workers that sleep 10 ms per record, on one partition.
 
-The most that so many cells can do is one record each in 10 ms. The table shows which part of that
-a ParallelConsumer does, and what bare threads or tasks that only sleep do at the same time of day:
-a timer that rings late slows both. Rounds take turns between the kinds of workers; the median
-counts. Workers have all been started before the time is taken.
+The upper limit is one record per worker in 10 ms. The table shows the share of that limit that a
+ParallelConsumer reaches, and that of bare threads or tasks that only sleep at the same time: late
+timers slow down both. Rounds alternate between the kinds of workers, and the median counts. All
+workers are started before the time is taken.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ CELLS = (1, 8, 64)
 
 
 def sleep(record: ConsumerRecord) -> None:
-    """What threads and processes do with a record."""
+    """Process a record in threads and processes."""
     time.sleep(SLEEP_S)
 
 
 async def sleep_in_loop(record: ConsumerRecord) -> None:
-    """What tasks do with a record."""
+    """Process a record in tasks."""
     await asyncio.sleep(SLEEP_S)
 
 
 def of_the_consumer(bootstrap: str, kind: str, cells: int, seconds: float) -> float:
-    """Part of the possible rate that a ParallelConsumer has."""
+    """The share of the limit that a ParallelConsumer reaches."""
     topic = f"{kind}-{cells}-{time.time_ns()}"
     count = round(cells * seconds / SLEEP_S)
     consumer = ParallelConsumer(
@@ -77,7 +77,7 @@ def _fill(client: BlockingClient, topic: str, count: int) -> None:
 
 
 def _until(consumer: ParallelConsumer, thread: threading.Thread, count: int) -> tuple[int, float]:
-    """How many records are processed once that many are, and when that was."""
+    """Wait for `count` processed records. Returns their number and the time."""
     while (found := consumer.statistics().processed) < count:
         assert thread.is_alive(), "the consumer has ended"
         time.sleep(LOOK_S)
@@ -85,7 +85,7 @@ def _until(consumer: ParallelConsumer, thread: threading.Thread, count: int) -> 
 
 
 def of_threads(cells: int, seconds: float) -> float:
-    """Part of the possible rate that bare threads have."""
+    """The share of the limit that bare threads reach."""
     turns = round(seconds / SLEEP_S)
 
     def work() -> None:
@@ -102,7 +102,7 @@ def of_threads(cells: int, seconds: float) -> float:
 
 
 def of_tasks(cells: int, seconds: float) -> float:
-    """Part of the possible rate that bare tasks have."""
+    """The share of the limit that bare tasks reach."""
     turns = round(seconds / SLEEP_S)
 
     async def work() -> None:

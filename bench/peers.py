@@ -1,4 +1,4 @@
-"""The brokers that are compared: brought up on free loopback ports, in temporary directories."""
+"""The brokers to compare, started on free loopback ports with temporary directories."""
 
 import contextlib
 import shutil
@@ -20,17 +20,18 @@ from bench.wireprobe import JOIN_GROUP, api_versions, wait_until_ready
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
 SAME_FOR_ALL = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
-"""Settings that would otherwise be measured instead of the broker: 3 s of waiting for a group."""
+"""Settings that would otherwise be measured instead of the broker, such as 3 s of initial
+rebalance."""
 _CLUSTER_ID = "cmF5bG9nLWJlbmNoLWtmaw"
 
 
 class PeerError(Exception):
-    """A broker could not be started; the text holds its last words."""
+    """A broker could not be started. The text has its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running broker, or several. `mark` finds their processes; empty where they are not ours.
+    """One or several running brokers. `mark` finds their processes; empty if they are not ours.
 
     `data` is Raylog's data directory, for its command line.
     """
@@ -42,23 +43,23 @@ class Peer:
     start_s: float | None = None
 
     def has_groups(self) -> bool:
-        """Whether consumer groups are served."""
+        """Whether it serves consumer groups."""
         return JOIN_GROUP in api_versions(self.address)
 
 
 @dataclass(frozen=True, slots=True)
 class ApacheKafka:
-    """Apache Kafka, KRaft, nodes that are broker and controller, each with a heap of 1 GiB."""
+    """Apache Kafka with KRaft: combined broker and controller nodes with a heap of 1 GiB each."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     name: str = f"Apache Kafka {jars.KAFKA_VERSION}"
     brokers: int = 1
     listeners: str = ""
-    """More listeners of a single broker, beside the one without security; `settings` say how."""
+    """More listeners of a single broker besides the plaintext one. `settings` configure them."""
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
-        """Start, yield, stop, remove its data. The start time leaves formatting out."""
+        """Start, yield, stop, and remove its data. The start time excludes formatting."""
         found = jars.fetch()
         with ending_on_sigterm(), temporary_directory("kafka") as directory:
             ports = free_ports(2 * self.brokers)
@@ -87,7 +88,7 @@ class Raylog:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
-        """Start, yield, stop, remove its data. The start time is that of the command."""
+        """Start, yield, stop, and remove its data. The start time is that of the command."""
         with ending_on_sigterm(), temporary_directory("raylog") as directory:
             mark = new_mark()
             data = str(directory / "data")
@@ -102,20 +103,20 @@ class Raylog:
                     wait_until_ready(one, timeout_s=5)
                 yield Peer(self.name, address, mark, data, took)
             finally:
-                if any((directory / "data" / "run").glob("*.json")):  # even if `up` was given up
+                if any((directory / "data" / "run").glob("*.json")):  # even if `up` was aborted
                     _raylog(mark, "down", "--data", data)
 
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """Any broker that somebody else runs."""
+    """A broker that was started elsewhere."""
 
     name: str
     address: str
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
-        """Yield it once it answers."""
+        """Yield it once it responds."""
         wait_until_ready(self.address, timeout_s=5)
         yield Peer(self.name, self.address)
 
@@ -124,7 +125,7 @@ Source = ApacheKafka | Raylog | Reachable
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that were free a moment ago, all different."""
+    """Different ports of 127.0.0.1 that were free a moment ago."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -134,9 +135,9 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def ending_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM ends this process as an exception does, so that what it started ends too.
+    """Within the context, SIGTERM raises an exception, so that child processes are ended, too.
 
-    A handler of somebody else's stays. Signals can be handled in the main thread only.
+    A handler that is already installed stays. Signals can be handled in the main thread only.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -150,13 +151,13 @@ def ending_on_sigterm() -> Iterator[None]:
 
 
 def _end_at_once(number: int, _frame: object) -> None:
-    signal.signal(number, signal.SIG_IGN)  # a second one must not stop the tidying up
+    signal.signal(number, signal.SIG_IGN)  # a second one must not stop the cleanup
     sys.exit(128 + number)
 
 
 @contextlib.contextmanager
 def temporary_directory(name: str) -> Iterator[Path]:
-    """A directory that is removed even if a dying process is still writing into it."""
+    """A directory that is removed even if a dying process still writes to it."""
     directory = Path(tempfile.mkdtemp(prefix=f"raylog-bench-{name}-"))
     try:
         yield directory
@@ -165,7 +166,7 @@ def temporary_directory(name: str) -> Iterator[Path]:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ask it to stop, then make it."""
+    """Ask a process to stop, then kill it."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(STOP_TIMEOUT_S)
@@ -176,7 +177,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One node of Apache Kafka: its files, and where clients reach it."""
+    """One node of Apache Kafka: its files and its address for clients."""
 
     properties: Path
     log: Path
@@ -186,7 +187,7 @@ class _Node:
 def _nodes(
     directory: Path, ports: list[int], settings: Mapping[str, str], listeners: str = ""
 ) -> list[_Node]:
-    """Write the properties of each node: clients at the first half of the ports."""
+    """Write the properties of each node. Clients use the first half of the ports."""
     half = len(ports) // 2
     more = f",{listeners}" if listeners else ""
     pairs = list(zip(ports[:half], ports[half:], strict=True))
@@ -223,7 +224,7 @@ def _start_node(found: jars.KafkaJars, node: _Node, mark: str) -> "subprocess.Po
 
 
 def _properties(settings: Mapping[str, str]) -> str:
-    """A broker with Kafka's defaults, but one replica of everything and space given back soon."""
+    """A broker with Kafka's defaults, but one replica of everything and early deletion of files."""
     values = {
         "process.roles": "broker,controller",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -1,9 +1,8 @@
-"""Three brokers, three copies: `python -m bench.replicated` (needs Java and Maven).
+"""Three brokers, three replicas: `python -m bench.replicated` (needs Java and Maven).
 
 Apache Kafka and Raylog with three brokers each on this machine, acks=all, replication factor 3,
-min.insync.replicas 2, records of 1 KiB: throughput, and latency at a fixed rate, pair by pair as
-`python -m bench` does it, and then where the processor's time went. Ends with 1 where a promise was
-not kept.
+min.insync.replicas 2, records of 1 KiB: throughput, and latency at a fixed rate, pair by pair as in
+`python -m bench`, and the CPU time by process. The exit code is 1 if a target was missed.
 """
 
 from __future__ import annotations
@@ -41,34 +40,34 @@ say = Console(stderr=True)
 
 @dataclass(slots=True)
 class Watched:
-    """A workload that notes what each process computed while it ran."""
+    """A workload that records the CPU time of each process while it runs."""
 
     workload: Workload
     spent: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Peer to role to CPU seconds."""
+    """CPU seconds by peer and role."""
     megabytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Of values written, by peer."""
+    """Values written, by peer."""
 
     @property
     def name(self) -> str:
-        """The workload's."""
+        """The name of the workload."""
         return self.workload.name
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The workload's."""
+        """The metrics of the workload."""
         return self.workload.metrics
 
     def probe(self, peer: Peer) -> float:
-        """Not watched."""
+        """Probe without recording."""
         return self.workload.probe(peer)
 
     def sized(self, rate: float, seconds: float) -> Watched:
-        """What is noted is shared."""
+        """The sized workload. It records into the same tables."""
         return Watched(self.workload.sized(rate, seconds), self.spent, self.megabytes)
 
     def run(self, peer: Peer) -> Sample:
-        """Measure once, and who computed."""
+        """Measure once and record CPU times."""
         roles = roles_of(peer)
         before, clients_before = cpu_by_process(peer.mark), _clients_s()
         sample = self.workload.run(peer)
@@ -87,7 +86,7 @@ def _clients_s() -> float:
 
 
 def roles_of(peer: Peer) -> dict[int, str]:
-    """What each process of a peer is there for."""
+    """The role of each process of a peer."""
     if not peer.data:
         return dict.fromkeys(cpu_by_process(peer.mark), "brokers")
     command = [sys.executable, "-m", "raylog.cli", "status", "--data", peer.data, "--json"]
@@ -96,7 +95,7 @@ def roles_of(peer: Peer) -> dict[int, str]:
 
 
 def roles_in(actors: Iterable[dict[str, object]]) -> dict[int, str]:
-    """Process id to the roles that live there, such as `gateway+replica`."""
+    """By process id, the roles that it hosts, such as `gateway+replica`."""
     roles: dict[int, set[str]] = defaultdict(set)
     for actor in actors:
         pid = actor["pid"]
@@ -106,7 +105,7 @@ def roles_in(actors: Iterable[dict[str, object]]) -> dict[int, str]:
 
 
 def programme() -> list[Workload]:
-    """What is compared."""
+    """The workloads to compare."""
     tuned = ProducerSettings("all", 5, 65_536)
     return [
         Produce("java", tuned, RECORD_BYTES, 1, copies=COPIES),
@@ -117,20 +116,22 @@ def programme() -> list[Workload]:
 
 
 def spent_lines(watched: Iterable[Watched]) -> list[str]:
-    """Where the time went, as a table of the documentation."""
+    """The CPU times as a table for the documentation."""
     lines = ["| workload | system | CPU seconds, by process |", "|---|---|---|"]
     for one in watched:
         for peer, spent in one.spent.items():
             megabytes = one.megabytes[peer]
             shares = sorted(spent.items(), key=lambda share: -share[1])
-            told = ", ".join(f"{role} {cpu_s:.1f}" for role, cpu_s in shares if cpu_s >= 0.05)
+            shares_text = ", ".join(
+                f"{role} {cpu_s:.1f}" for role, cpu_s in shares if cpu_s >= 0.05
+            )
             per = f" for {megabytes:,.0f} MB" if megabytes else ""
-            lines.append(f"| {one.name} | {peer} | {told}{per} |")
+            lines.append(f"| {one.name} | {peer} | {shares_text}{per} |")
     return lines
 
 
 def broken(rows: Iterable[table.Row]) -> list[str]:
-    """Promises that were not kept."""
+    """The targets that were missed."""
     found = []
     for row in rows:
         name, ratio = row.metric.name, row.ratio
@@ -164,9 +165,9 @@ def report_on(
     site: str,
     module: str | None,
 ) -> NoReturn:
-    """Measure, print, and end with 1 where a promise was not kept.
+    """Measure and print. Exits with 1 if a target was missed.
 
-    `site` says in the documents what ran where; `module` names the section to replace, None: none.
+    `site` describes the setup in the documentation. `module` names the section to replace, or None.
     """
     end_on_termination()
     names = (sources[0].name, sources[1].name)

@@ -1,8 +1,8 @@
-"""`python -m bench.replication`: a leader and two followers alone, in CPU time of each process.
+"""`python -m bench.replication`: a leader and two followers alone, in CPU time per process.
 
-Three processes with a replica each, joined by links, without Ray, gateways and Kafka's protocol. A
-producer keeps a few batches on their way to each partition, acks=all. What a process computed for a
-batch says more than how long it took, where other work goes on beside it.
+Three processes with a replica each, connected by links, without Ray, gateways and Kafka's protocol.
+A producer keeps a few batches in flight to each partition, acks=all. The CPU time of a batch says
+more than its latency if other work runs on the machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import uvloop
 
 from bench import report
 from bench.micro import batch_of
+from raylog.actors.common_messages import OpenPartition, PartitionKey, PartitionLeadership, TopicId
 from raylog.actors.config import BrokerConfigs, BrokerSettings
 from raylog.actors.metadata.configs import replica_config
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.ports import OpenPartition, PartitionKey, PartitionLeadership, TopicId
 from raylog.actors.replica.actor import ReplicaActor
-from raylog.actors.replica.api import PRODUCE, ProducePart, produced
+from raylog.actors.replica.messages import PRODUCE, ProducePart, produced
 from raylog.actors.runtime.base import ActorRef, Link
 from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.loop import LoopRuntime
@@ -43,19 +43,19 @@ MALLOC = {
     "MALLOC_MMAP_THRESHOLD_": "1048576",
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
-"""Environment of actors on Ray."""
+"""The environment of actors on Ray."""
 IN_FLIGHT = 5
-"""Batches of a partition, as many as a producer usually has."""
+"""Batches in flight per partition, as many as a producer usually has."""
 VALUE_BYTES = 1024
 
 
 def address_of(name: str, broker_id: int) -> str:
-    """Where a replica's process accepts links."""
+    """The address of a replica's process for links."""
     return f"unix:{name}/{broker_id}"
 
 
 class ReplicaRuntime(LoopRuntime):
-    """Enough of a runtime for one replica whose leader is always broker 0."""
+    """The part of a runtime that a replica needs. The leader is always broker 0."""
 
     def __init__(self, name: str) -> None:
         super().__init__(INSTANCE, lambda failure: sys.exit(str(failure)))
@@ -66,10 +66,9 @@ class ReplicaRuntime(LoopRuntime):
         return await connect_link(str(peer), SECRET, INSTANCE, LINK_TIMEOUT_S)
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
-        """Say who leads, and that the controller is heard: all that is asked."""
-        del peer, timeout_ms
-        if method == "controller_silent_ms":
-            return 0.0
+        """Answer the only calls: who leads, and that the controller is reachable."""
+        if method == "last_heartbeat":
+            return 0.0, 0, 0
         assert method == "locate_leaders", method
         return [address_of(self._name, 0)] * len(args[0])
 
@@ -80,7 +79,7 @@ def keys(partitions: int) -> list[PartitionKey]:
 
 
 async def serve(name: str, broker_id: int, directory: Path, partitions: int) -> None:
-    """Be a replica until standard input ends; then print the CPU seconds of the load."""
+    """Run a replica until standard input ends, then print the CPU seconds of the load."""
     runtime = ReplicaRuntime(name)
     actor = ReplicaActor(
         runtime,  # type: ignore[arg-type]  # nobody spawns, finds or ends here
@@ -116,7 +115,7 @@ async def serve(name: str, broker_id: int, directory: Path, partitions: int) -> 
 
 
 async def load(link: StreamLink, partitions: int, batch: bytearray, count: int) -> float:
-    """Write `count` batches to each partition; returns the seconds that took."""
+    """Write `count` batches to each partition. Returns the seconds that it took."""
     began = monotonic()
 
     async def produce(index: int) -> None:
@@ -158,43 +157,43 @@ class Replicas:
             for broker_id in BROKERS
         ]
 
-    def heard(self) -> list[str]:
-        """A line of each."""
+    def read_lines(self) -> list[str]:
+        """Read a line from each process."""
         found = []
         for process in self._processes:
             assert process.stdout is not None
             found.append(process.stdout.readline())
         return found
 
-    def told(self) -> list[str]:
-        """Wake each, and hear what it says."""
+    def wake_and_read(self) -> list[str]:
+        """Wake each process and read its answer."""
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        return self.heard()
+        return self.read_lines()
 
     def cpu_s(self) -> list[float]:
-        """CPU seconds of each so far."""
-        return [float(json.loads(line)["cpu_s"]) for line in self.told()]
+        """CPU seconds of each process so far."""
+        return [float(json.loads(line)["cpu_s"]) for line in self.wake_and_read()]
 
     def end(self) -> None:
-        """End all."""
+        """End all processes."""
         for process in self._processes:
             process.kill()
             process.communicate()
 
 
 async def measure(partitions: int, batch_kib: int, megabytes: int) -> dict[str, float]:
-    """Microseconds of leader and follower for a batch, and MB/s."""
+    """Microseconds of leader and follower per batch, and MB/s."""
     batch = batch_of(batch_kib << 10, min(VALUE_BYTES, batch_kib << 10))
     count = max(1, megabytes * 1_000_000 // (len(batch) * partitions))
     with tempfile.TemporaryDirectory(prefix="raylog-replication-") as folder:
         name = Path(folder).name
         replicas = Replicas(name, Path(folder), partitions)
         try:
-            assert replicas.heard() == ["open\n"] * len(BROKERS)
-            assert replicas.told() == ["led\n"] * len(BROKERS)
+            assert replicas.read_lines() == ["open\n"] * len(BROKERS)
+            assert replicas.wake_and_read() == ["led\n"] * len(BROKERS)
             link = await connect_link(address_of(name, 0), SECRET, INSTANCE, LINK_TIMEOUT_S)
             await load(link, partitions, batch, max(1, count // 10))
             before = replicas.cpu_s()
@@ -216,7 +215,7 @@ app = typer.Typer()
 
 @app.command("serve")
 def serve_command(name: str, broker_id: int, directory: Path, partitions: int) -> None:
-    """Be one of the replicas."""
+    """Run one of the replicas."""
     uvloop.run(serve(name, broker_id, directory, partitions))
 
 
@@ -227,7 +226,7 @@ def run(
     megabytes: Annotated[int, typer.Option(min=1, help="Written in each case.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="The best counts.")] = 3,
 ) -> None:
-    """Print what leader and follower compute for a batch."""
+    """Print the CPU time of leader and follower per batch."""
     typer.echo(report.circumstances())
     for count in partitions or [1, 6]:
         for size in batch_kib or [1, 64]:

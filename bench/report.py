@@ -1,4 +1,4 @@
-"""The section of docs/BENCHMARKS.md that a run may replace."""
+"""Replaces a section of docs/BENCHMARKS.md by the result of a run."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ def circumstances() -> str:
 
 
 def write_section(text: str, module: str = "bench") -> None:
-    """Put `text` between a module's marks in the document, which is begun if it is not there."""
+    """Put `text` between a module's marks in the document. Creates it if it does not exist."""
     begin, end = (f"<!-- {word}: written by python -m {module} -->" for word in ("begin", "end"))
     section = f"{begin}\n{text.rstrip()}\n{end}"
     if not DOCUMENT.exists():

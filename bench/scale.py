@@ -1,10 +1,10 @@
-"""`python -m bench.scale`: one controller with 100 brokers and 100,000 partitions, in one process.
+"""`python -m bench.scale`: one controller with 100 brokers and 100,000 partitions in one process.
 
-The controller and its voter are the real ones; the log is in memory where there is a file system
-for that, since other work on a disk would be measured with it. The brokers are those that register,
-send heartbeats and follow the metadata; each answer to one that follows is pickled, as Ray does in
-the controller's process. A turn is one callback of the event loop. All times are CPU time of the
-loop's thread, so that other work on the machine shows little; the best of several rounds counts.
+The controller and its voter are the real ones. The log is on a memory file system if there is one,
+because other work on a disk would be measured, too. The brokers register, send heartbeats and
+follow the metadata. Each answer to a follower is pickled, as Ray does in the controller's process.
+A turn is one callback of the event loop. All times are CPU time of the loop's thread, so that other
+work on the machine has little effect, and the best of several rounds counts.
 """
 
 import asyncio
@@ -27,9 +27,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import report
+from raylog.actors.broker.metadata_log import MetadataLog
 from raylog.actors.broker.voter import Voter
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterPartitions,
     BrokerHeartbeat,
     CreateTopics,
@@ -41,12 +42,12 @@ from raylog.actors.controller.api import (
     PartitionsOpened,
     RegisterBroker,
 )
-from raylog.actors.controller.index import PartitionIndex
-from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.controller.rules.index import PartitionIndex
+from raylog.actors.controller.rules.machine import ControllerMachine
 from raylog.actors.incarnations import name_of
+from raylog.actors.metadata.entries import LogSnapshot
 from raylog.actors.metadata.followed import DirectoryHistory
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.log import LogSnapshot, MetadataLog
 from raylog.actors.metadata.records import decode_record, encode_record
 from raylog.actors.metadata.voting import (
     NewEpoch,
@@ -70,7 +71,7 @@ CHANGES = 50
 OPENED_AT_ONCE = 200
 REPLICAS = 3
 SESSIONS = "sessions"
-"""The controller's task that fences brokers and elects leaders for what they leave."""
+"""The controller's task that fences brokers and elects leaders of their partitions."""
 
 
 class VotingBroker:
@@ -90,24 +91,24 @@ class VotingBroker:
         )
 
     async def start(self) -> None:
-        """Nothing is to be begun."""
+        """Do nothing: there is nothing to start."""
 
     async def stop(self) -> None:
-        """Nothing is to be ended."""
+        """Do nothing: there is nothing to stop."""
 
     def link_lost(self, peer: int) -> None:
-        """There are no links."""
+        """Do nothing: there are no links."""
 
     def link_received(self, request: LinkRequest) -> None:
-        """There are no links."""
+        """Do nothing: there are no links."""
         request.fail(InvalidRequest("no links here"))
 
     async def history(self) -> DirectoryHistory:
-        """The directory is new."""
+        """Return the history of a new directory."""
         return DirectoryHistory(0)
 
     async def voter_state(self) -> VoterState:
-        """How far the copy goes."""
+        """Return the state of the copy."""
         return self._voter.state()
 
     async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
@@ -115,7 +116,7 @@ class VotingBroker:
         return await self._voter.new_epoch(asked)
 
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
-        """Give the log."""
+        """Return the log."""
         return self._voter.fetch(epoch, offset)
 
     async def voter_append(self, asked: VoterAppend) -> VoterAppended:
@@ -125,7 +126,7 @@ class VotingBroker:
     async def voter_install(
         self, epoch: int, snapshot: LogSnapshot, controller: str, directory_id: str
     ) -> None:
-        """Put a snapshot in place of what is below it."""
+        """Install a snapshot in place of the entries below it."""
         await self._voter.install(epoch, snapshot, controller, directory_id)
 
 
@@ -136,12 +137,12 @@ class Turns:
     total_ms: float = 0.0
     longest_ms: float = 0.0
     elections_ms: float = 0.0
-    """Of these, turns in which the controller elects leaders for a lost broker's partitions."""
+    """The part of turns that elect leaders for a lost broker's partitions."""
     longest_election_ms: float = 0.0
     elections: int = 0
 
     def took(self, cpu_ms: float, task: str) -> None:
-        """A turn ended."""
+        """Record the end of a turn."""
         self.total_ms += cpu_ms
         self.longest_ms = max(self.longest_ms, cpu_ms)
         if task == SESSIONS:
@@ -152,7 +153,7 @@ class Turns:
 
 @contextmanager
 def turns() -> Iterator[Turns]:
-    """Measure the turns of the event loop while entered."""
+    """Measure the turns of the event loop within the context."""
     found = Turns()
     run = asyncio.Handle._run
 
@@ -169,7 +170,7 @@ def turns() -> Iterator[Turns]:
 
 @dataclass(slots=True)
 class Scale:
-    """The cluster: a controller that serves, and brokers that follow it."""
+    """The cluster: a serving controller, and brokers that follow it."""
 
     world: InprocWorld
     brokers: int
@@ -183,7 +184,7 @@ class Scale:
 
     @property
     def machine(self) -> ControllerMachine:
-        """The controller's."""
+        """The controller's machine."""
         actor = self.world.resident(NAME).actor
         assert isinstance(actor, ControllerActor)
         term = actor._term
@@ -196,7 +197,7 @@ class Scale:
         return self.machine.image
 
     async def call(self, method: str, *args: Any) -> Any:
-        """A call that is repeated until the controller serves."""
+        """Call the controller. Retries until it serves."""
         while True:
             try:
                 return await self.runtime.call(NAME, method, *args, timeout_ms=TIMEOUT_MS)
@@ -204,7 +205,7 @@ class Scale:
                 await asyncio.sleep(0.01)
 
     async def join(self, broker_id: int, start: int = 1) -> None:
-        """Register a broker and have it unfenced."""
+        """Register a broker and unfence it."""
         asked = RegisterBroker(
             broker_id, CLUSTER, f"d{broker_id}", f"i{broker_id}.{start}", "h", 9092
         )
@@ -212,13 +213,13 @@ class Scale:
         await self.beat(broker_id)
 
     async def beat(self, broker_id: int) -> None:
-        """A heartbeat of a broker that has applied all metadata."""
+        """Send the heartbeat of a broker that has applied all metadata."""
         await self.call(
             "heartbeat", BrokerHeartbeat(broker_id, self.epochs[broker_id], self.image.offset)
         )
 
     async def beat_forever(self) -> None:
-        """All brokers' heartbeats, spread over the interval."""
+        """Send all brokers' heartbeats, spread over the interval."""
         while True:
             for broker_id in range(self.brokers):
                 if broker_id not in self.silent:
@@ -226,15 +227,15 @@ class Scale:
                 await asyncio.sleep(HEARTBEAT_MS / 1_000 / self.brokers)
 
     async def follow_forever(self, broker_id: int) -> None:
-        """Follow the metadata; the answers go to another process."""
+        """Follow the metadata. Answers are pickled as for another process."""
         while True:
             asked = Follow(broker_id, self.offsets.get(broker_id, 0), 5_000)
             update: MetadataUpdate = await self.call("follow", asked)
             pickle.dumps(update, pickle.HIGHEST_PROTOCOL)
             self.offsets[broker_id] = update.to_offset
 
-    async def all_told(self) -> None:
-        """Wait until every broker has been told all metadata."""
+    async def all_up_to_date(self) -> None:
+        """Wait until every broker has received all metadata."""
         while any(self.offsets.get(one, 0) < self.image.offset for one in range(self.brokers)):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
 
@@ -254,17 +255,17 @@ class Scale:
         await asyncio.gather(*[self.open_all(*one) for one in opened.items()])
 
     async def open_all(self, broker_id: int, replicas: list[OpenedReplica]) -> None:
-        """A broker has opened the logs of its partitions."""
+        """Report that a broker has opened the logs of its partitions."""
         for begin in range(0, len(replicas), OPENED_AT_ONCE):
             opened = replicas[begin : begin + OPENED_AT_ONCE]
             await self.call(
                 "partitions_opened", PartitionsOpened(broker_id, self.epochs[broker_id], opened)
             )
 
-    # ---- what is measured ----------------------------------------------------------------
+    # ---- measurements --------------------------------------------------------------------
 
     async def change_one(self) -> Turns:
-        """One change of a partition's in-sync replicas, until every broker is told; the mean."""
+        """Change the ISR of a partition and wait until every broker has it. Returns the mean."""
         topic = next(iter(self.image.topics.values()))
         with turns() as found:
             for index in range(CHANGES):
@@ -277,27 +278,32 @@ class Scale:
                 asked = AlterPartitions(state.leader, self.epochs[state.leader], [change])
                 (outcome,) = await self.call("alter_partitions", asked)
                 assert outcome.error == 0, outcome.message
-                await self.all_told()
+                await self.all_up_to_date()
         found.total_ms /= CHANGES
         return found
 
     async def lose(self, broker_id: int) -> tuple[int, Turns]:
-        """A broker's session ends: the partitions it was in sync for, until all are told."""
+        """Expire a broker's session.
+
+        Returns its in-sync partitions and the turns until all know.
+        """
         held = sum(
             broker_id in state.isr
             for topic in self.image.topics.values()
             for state in topic.partitions
         )
         self.silent.add(broker_id)
-        self.machine.brokers._last_contact_ms[broker_id] = -2 * SESSION_MS  # is not waited for
+        contacts = self.machine.brokers._last_contact_ms
         with turns() as found:
-            while not self.image.brokers[broker_id].fenced:  # noqa: ASYNC110 - the same
+            while not self.image.brokers[broker_id].fenced:
+                contacts[broker_id] = -2 * SESSION_MS  # again: a last heartbeat may be in flight
                 await asyncio.sleep(0.01)
-            await self.all_told()
+            await self.all_up_to_date()
         return held, found
 
     async def one_behind(self) -> tuple[int, int]:
-        """What a broker gets that lacks one record: the records, and bytes as Ray sends them."""
+        """The number of records, and their bytes on Ray, that a broker gets if it lacks one."""
+        await self.all_up_to_date()  # the image also has records that are not committed yet
         end = self.image.offset
         asked = Follow(0, end - 1, 0)
         update: MetadataUpdate = await self.call("follow", asked)
@@ -306,7 +312,7 @@ class Scale:
 
 
 def memory_each(image: MetadataImage, partitions: int) -> tuple[float, float]:
-    """Bytes a partition of a copy of the image, as every process decodes it, and of the index."""
+    """Bytes per partition of a copy of the image, as every process decodes it, and of the index."""
     encoded = [encode_record(record) for record in image.snapshot()]
     tracemalloc.start()
     copy = MetadataImage()
@@ -323,7 +329,7 @@ def memory_each(image: MetadataImage, partitions: int) -> tuple[float, float]:
 
 
 def resident_mib() -> int:
-    """Memory of this process."""
+    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
@@ -331,7 +337,7 @@ def resident_mib() -> int:
 async def measured(
     directory: Path, brokers: int, partitions: int, topics: int, rounds: int
 ) -> list[tuple[str, str]]:
-    """Build the cluster, and the figures of each case."""
+    """Build the cluster and return the figures of each case."""
     world = InprocWorld({CONTROLLER: ControllerActor, BROKER: VotingBroker}.__getitem__)
     scale = Scale(world, brokers)
     await scale.runtime.spawn(ActorSpec(broker_name(CLUSTER, 0), BROKER, {"directory": directory}))
@@ -392,7 +398,7 @@ def main(
     topics: Annotated[int, typer.Option(min=1, help="They share the partitions.")] = 100,
     rounds: Annotated[int, typer.Option(min=1, help="Of each measurement; the best counts.")] = 3,
 ) -> None:
-    """Print what changes cost the controller of a large cluster."""
+    """Print the cost of changes for the controller of a large cluster."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     memory = MEMORY if os.access(MEMORY, os.W_OK) else None
     directory = Path(tempfile.mkdtemp(prefix="raylog-scale-", dir=memory))

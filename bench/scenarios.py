@@ -1,9 +1,9 @@
 """The shipped load tests on one and three brokers and on Apache Kafka: `make load-scenarios`.
 
-All systems run on this machine, one is loaded at a time; each scenario runs on one after the other.
-Faults are done to Raylog only. While a scenario runs, memory and open files of the brokers are
-looked at, so that a soak says whether they grow. Ends with 1 where a run did not pass. Needs Java
-and Maven for Apache Kafka.
+All systems run on this machine, and one is loaded at a time. Each scenario runs on one system after
+another. Only Raylog gets faults. Memory and open files of the brokers are sampled meanwhile, so
+that a soak shows whether they grow. The exit code is 1 if a run failed. Apache Kafka needs Java and
+Maven.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bench.peers import ApacheKafka, Peer, PeerError, Raylog, Source
 from raylog.loadtest.report.series import by_frequency, totals
 from raylog.loadtest.report.words import number, reasons
 from raylog.loadtest.results import Result
-from raylog.loadtest.scenario import Scenario
+from raylog.loadtest.scenario import Scenario, Stairs
 from raylog.loadtest.shipped import all_shipped, found
 
 MODULE = "bench.scenarios"
@@ -43,7 +43,7 @@ SYSTEMS: dict[str, Source] = {
 }
 LOOK_S = 30.0
 SETTLED_S = 300.0
-"""Growth counts from here on."""
+"""Growth counts from this time on."""
 OPERATIONS_SHOWN = 4
 _HELD, _NOT_HELD = 0, 1
 say = Console(stderr=True)
@@ -51,11 +51,11 @@ say = Console(stderr=True)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the brokers of a system held at a time."""
+    """A sample of a system's resources."""
 
     at_s: float
     memory_bytes: int
-    """Without pages of files."""
+    """Without page cache."""
     files: int
 
 
@@ -69,14 +69,14 @@ class Run:
 
     @property
     def scenario(self) -> str:
-        """Its name."""
+        """The name of the scenario."""
         return self.result.scenario.name
 
 
 def growth(looks: Sequence[Look]) -> tuple[float, float] | None:
-    """How much memory and open files grew after `SETTLED_S`, as shares; None for short runs.
+    """The growth of memory and open files after `SETTLED_S`, as shares; None for short runs.
 
-    The median of the last third against that of the first third.
+    It compares the median of the last third with that of the first third.
     """
     settled = [look for look in looks if look.at_s >= SETTLED_S]
     third = len(settled) // 3
@@ -92,7 +92,7 @@ def growth(looks: Sequence[Look]) -> tuple[float, float] | None:
 
 @contextmanager
 def _watched(peer: Peer) -> Iterator[list[Look]]:
-    """Look at a system's processes now and then."""
+    """Sample a system's processes repeatedly."""
     looks: list[Look] = []
     is_over, began = threading.Event(), monotonic()
 
@@ -111,12 +111,14 @@ def _watched(peer: Peer) -> Iterator[list[Look]]:
 
 
 def run(scenario: Scenario, name: str, peer: Peer, longest_s: float, out: Path) -> Run:
-    """Run a scenario on a system; raises PeerError where it cannot be run."""
+    """Run a scenario on a system. Raises PeerError if that is impossible."""
     where = ["--data", peer.data] if peer.data else ["--bootstrap", peer.address]
     folder = out / name / scenario.name
     command = [sys.executable, "-m", "raylog.cli", "loadtest", scenario.name, *where]
     command += ["--out", str(folder), "--json"]
-    if scenario.duration_s > longest_s:
+    # Faults at fixed times and stairs say less in a shorter run.
+    has_plan = bool(scenario.faults) or isinstance(scenario.shape, Stairs)
+    if scenario.duration_s > longest_s and not has_plan:
         command += ["--duration", str(longest_s)]
     with _watched(peer) as looks:
         done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
@@ -130,24 +132,26 @@ def cells(one: Run) -> list[str]:
     result = one.result
     verdict = "passed" if result.passed else "failed"
     limited_s = sum(end - begin for begin, end in result.limited_by_generator)
-    told = []
+    lines = []
     for operation in by_frequency(result)[:OPERATIONS_SHOWN]:
         all_of_it = totals(operation, result)
+        if not all_of_it.rate and not all_of_it.failures:
+            continue
         p50, _, p99, p999, _ = (number(value) for value in all_of_it.percentiles_ms)
         failed = f", {all_of_it.failures:,} failed" if all_of_it.failures else ""
-        told.append(f"{operation.name} {number(all_of_it.rate)}/s: {p50} / {p99} / {p999}{failed}")
+        lines.append(f"{operation.name} {number(all_of_it.rate)}/s: {p50} / {p99} / {p999}{failed}")
     if result.capacity is not None:
-        told.insert(0, f"capacity {result.capacity:,.0f} records/s")
+        lines.insert(0, f"capacity {result.capacity:,.0f} records/s")
     grown = growth(one.looks)
     if grown is not None:
         memory, files = grown
-        told.append(f"after minute 5 memory {memory:+.1%}, open files {files:+.1%}")
+        lines.append(f"after minute 5 memory {memory:+.1%}, open files {files:+.1%}")
     limited = f"{limited_s:.0f} of {result.duration_s:.0f} s" if limited_s else ""
     return [
         one.scenario,
         one.system,
         verdict,
-        "<br>".join(told),
+        "<br>".join(lines),
         f"{result.audit.acknowledged:,}",
         limited,
     ]
@@ -164,13 +168,13 @@ _HEADINGS = (
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """For the documentation."""
+    """The table for the documentation."""
     lines = [list(_HEADINGS), ["---"] * len(_HEADINGS), *map(cells, runs)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def failures(runs: Sequence[Run]) -> list[str]:
-    """Why runs did not pass, for the documentation and the terminal."""
+    """Why runs failed, for the documentation and the terminal."""
     return [
         f"{one.scenario} on {one.system}: {reason}"
         for one in runs
@@ -181,16 +185,22 @@ def failures(runs: Sequence[Run]) -> list[str]:
 
 def main(
     systems: Annotated[
-        list[str] | None, typer.Option("--system", help=f"Of {', '.join(SYSTEMS)}; all of them.")
+        list[str] | None,
+        typer.Option("--system", help=f"Systems: {', '.join(SYSTEMS)}. Default: all."),
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Scenarios by name; all of them.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Names of scenarios. Default: all.")
+    ] = None,
     longest_s: Annotated[
-        float, typer.Option("--longest", min=10.0, help="Shorten scenarios to so many seconds.")
+        float,
+        typer.Option(
+            "--longest", min=10.0, help="Longest run in seconds, except for faults and stairs."
+        ),
     ] = 300.0,
-    out: Annotated[Path, typer.Option(help="Where reports are written.")] = Path("build/scenarios"),
+    out: Annotated[Path, typer.Option(help="Folder for the reports.")] = Path("build/scenarios"),
     write_docs: WriteDocs = False,
 ) -> None:
-    """Run, print a table, and say what did not pass."""
+    """Run the scenarios, print a table, and report failures."""
     end_on_termination()
     chosen = {name: SYSTEMS[name] for name in systems or SYSTEMS}
     names = only or [one.name for one in all_shipped()]
@@ -211,9 +221,10 @@ def main(
     typer.echo(text)
     unpassed = failures(runs)
     if write_docs:
-        head = f"{report.circumstances()}; each scenario for {longest_s:g} s at most.\n\n"
-        told = "".join(f"- {line}\n" for line in unpassed)
-        report.write_section(f"{head}{text}\n{told}", MODULE)
+        most = f"{longest_s:g} s at most, but for faults and stairs"
+        head = f"{report.circumstances()}; {most}.\n\n"
+        unpassed_text = "".join(f"- {line}\n" for line in unpassed)
+        report.write_section(f"{head}{text}\n{unpassed_text}", MODULE)
     typer.echo("\n".join(unpassed), err=True)
     raise typer.Exit(1 if unpassed else 0)
 

@@ -1,13 +1,14 @@
 """Spark's sources and sinks: `python -m bench.spark` (needs Java 17 and Maven).
 
-One Spark session in this machine's two cores, one Raylog and one Apache Kafka of a broker each:
+One Spark session on this machine's two cores, with one broker each of Raylog and Apache Kafka:
 
 - the Kafka source reads the same records from both, in turn;
 - the exactly-once sink and Spark's own Kafka sink copy a topic, in turn, on each of the two;
-- records come at a fixed rate to a stream with a trigger of one second: how long until a reader of
+- a stream with a trigger of one second gets records at a fixed rate: how long until a reader of
   committed records has them, for both sinks.
 
-Ends with 1 where the sink is below 0.7 of Spark's own, or the source below 0.8 of Apache Kafka's.
+The exit code is 1 if the sink is below 0.7 of Spark's own, or the source below 0.8 of Apache
+Kafka's.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ MODULE = "bench.spark"
 SINK_LEAST, SOURCE_LEAST = 0.7, 0.8
 PARTITIONS = 6
 BATCHES = 4
-"""Micro-batches of a copy."""
+"""Micro-batches per copy."""
 OWN, SPARKS = "exactly once", "Spark's own"
 LATENCY_RATE = 200
 LATENCY_START_S, LATENCY_WARM_S, LATENCY_S = 120.0, 60.0, 30.0
-"""The JVM compiles in the first minute."""
+"""The JIT of the JVM needs the first minute."""
 
 say = Console(stderr=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is read and written."""
+    """The data to read and write."""
 
     source_megabytes: int
     source_bytes: int
@@ -66,7 +67,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Results:
-    """Rows a second: of the source by peer, of sinks by peer and sink. Latencies in ms by sink."""
+    """Rows/s of the source by peer, and of sinks by peer and sink. Latencies in ms by sink."""
 
     read: dict[str, list[float]] = field(default_factory=dict)
     written: dict[tuple[str, str], list[float]] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Results:
 
 @contextmanager
 def spark_here(folder: Path) -> Iterator[SparkSession]:
-    """Spark in a JVM of this process, with a task a core."""
+    """Run Spark in a JVM of this process, with one task per core."""
     configs = {
         "spark.driver.memory": "2g",
         "spark.ui.showConsoleProgress": "false",
@@ -91,7 +92,7 @@ def spark_here(folder: Path) -> Iterator[SparkSession]:
 
 
 def read_all(spark: SparkSession, peer: Peer, count: int) -> float:
-    """Read the topic `source` whole; rows a second."""
+    """Read the topic `source`. Returns rows per second."""
     df = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", peer.address)
@@ -104,7 +105,7 @@ def read_all(spark: SparkSession, peer: Peer, count: int) -> float:
 
 
 def stream_of(spark: SparkSession, peer: Peer, topic: str, **options: str) -> DataFrame:
-    """The keys and values of a topic."""
+    """A stream with the keys and values of a topic."""
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", peer.address)
@@ -117,7 +118,7 @@ def stream_of(spark: SparkSession, peer: Peer, topic: str, **options: str) -> Da
 def writer_of(
     df: DataFrame, sink: str, peer: Peer, topic: str, checkpoint: Path
 ) -> DataStreamWriter:
-    """A query's writer with one sink or the other."""
+    """A query's writer with one of the sinks."""
     writer = df.writeStream.option("checkpointLocation", str(checkpoint))
     if sink == OWN:
         return writer.foreachBatch(raylog_sink(peer.address, topic, topic, str(checkpoint)))
@@ -131,7 +132,10 @@ def writer_of(
 def copy(
     spark: SparkSession, peer: Peer, sink: str, topic: str, folder: Path, shape: Shape
 ) -> float:
-    """Copy the topic `copied` to a new one; rows a second, the query's start included."""
+    """Copy the topic `copied` to a new one.
+
+    Returns rows per second, including the query's start.
+    """
     with BlockingClient(peer.address) as client:
         client.create_topics([NewTopic(topic, PARTITIONS)])
     df = stream_of(
@@ -170,7 +174,7 @@ def latency(spark: SparkSession, peer: Peer, sink: str, folder: Path) -> list[fl
 
 
 def send_slowly(address: str, topic: str, ended: threading.Event) -> None:
-    """Send records that hold when they were sent, in ns, until told to end."""
+    """Send records with their send time in ns until told to stop."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     while not ended.wait(1 / LATENCY_RATE):
         producer.produce(topic, struct.pack(">q", time_ns()), on_delivery=_must_be_taken)
@@ -184,7 +188,7 @@ def _must_be_taken(error: object, _: object) -> None:
 
 
 def watch(address: str, topic: str, failure: Callable[[], object]) -> list[float]:
-    """Read committed records for a while; the latencies of those after the first seconds."""
+    """Read committed records for a while. Returns the latencies after the warm-up."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -216,7 +220,7 @@ def watch(address: str, topic: str, failure: Callable[[], object]) -> list[float
 
 
 def measure(peers: list[Peer], shape: Shape) -> Results:
-    """All of it; the first round of each is a warm-up."""
+    """Run all measurements. The first round of each is a warm-up."""
     results = Results()
     source_count = shape.source_megabytes * 1024**2 // shape.source_bytes
     for peer in peers:
@@ -271,14 +275,14 @@ def section(results: Results, shape: Shape, peers: list[Peer]) -> str:
         for name in (raylog, kafka):
             rates = results.written[name, sink]
             against = ratio(rates, results.written[name, SPARKS])
-            told = f" ({against:.2f} of Spark's own)" if sink == OWN else ""
-            cells.append(f"{median(rates):,.0f}{told}")
+            ratio_text = f" ({against:.2f} of Spark's own)" if sink == OWN else ""
+            cells.append(f"{median(rates):,.0f}{ratio_text}")
         lines.append(f"| sink, {sink}: {of} | {' | '.join(cells)} |")
     head = "trigger of 1 s, until a reader has it, ms, in a query's second minute"
     lines += ["", f"| {head} | p50 | p99 |", "|---|---|---|"]
     for sink, found in results.latency.items():
         cuts = [quantiles.quantile(found, part) for part in (0.5, 0.99)]
-        half, most = (quantiles.told(one, 0) for one in cuts)
+        half, most = (quantiles.quantile_text(one, 0) for one in cuts)
         lines.append(f"| sink, {sink}, {len(found):,} records | {half} | {most} |")
     return "\n".join(lines) + "\n"
 
@@ -292,7 +296,7 @@ def main(
     *,
     write_docs: Annotated[bool, typer.Option(help="replace the section in the docs")] = False,
 ) -> None:
-    """Measure, print, and fail where Raylog is too slow."""
+    """Measure and print. Fails if Raylog is too slow."""
     end_on_termination()
     shape = Shape(source_megabytes, source_bytes, copied, copied_bytes, rounds)
     with ExitStack() as running:

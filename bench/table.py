@@ -1,4 +1,4 @@
-"""From samples to a table of ratios, for the terminal and for the documentation."""
+"""Turns samples into a table of ratios, for the terminal and the documentation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from bench.workloads import Metric, Sample
 
 @dataclass(slots=True)
 class Row:
-    """One metric of one workload; samples in pairs, the baseline's first."""
+    """One metric of one workload. Samples come in pairs, with the baseline's first."""
 
     workload: str
     metric: Metric
@@ -20,17 +20,17 @@ class Row:
 
     @property
     def medians(self) -> tuple[float, float]:
-        """Median of the baseline's and of the candidate's samples."""
+        """The medians of the baseline's and of the candidate's samples."""
         return median(a for a, _ in self.pairs), median(b for _, b in self.pairs)
 
     @property
     def ratio(self) -> float:
-        """Median over the pairs of candidate / baseline."""
+        """The median over the pairs of candidate / baseline."""
         return median(self.ratios)
 
     @property
     def ratios(self) -> list[float]:
-        """Candidate / baseline of each pair; a baseline of nothing counts as no difference."""
+        """Candidate / baseline of each pair. If the baseline is 0, the ratio is 1."""
         return [b / a if a else 1.0 for a, b in self.pairs]
 
     @property
@@ -39,7 +39,7 @@ class Row:
         return self.ratio >= 1 if self.metric.better == "higher" else self.ratio <= 1
 
     def cells(self) -> list[str]:
-        """Text of the columns of HEADINGS."""
+        """The text of the columns of HEADINGS."""
         baseline, candidate = self.medians
         unit = self.metric.unit
         spread = f"{min(self.ratios):.2f}-{max(self.ratios):.2f}" if len(self.pairs) > 1 else ""
@@ -64,7 +64,7 @@ HEADINGS = ("workload", "metric", "baseline", "candidate", "ratio", "spread", "b
 def rows_of(
     workload: str, metrics: Iterable[Metric], pairs: Sequence[tuple[Sample, Sample]]
 ) -> list[Row]:
-    """One row a metric, from the (baseline, candidate) samples of one workload."""
+    """A row per metric, from the (baseline, candidate) samples of one workload."""
     rows = []
     for metric in metrics:
         row = Row(workload, metric)
@@ -85,13 +85,13 @@ def _figure(value: float) -> str:
 
 
 def headings(baseline: str, candidate: str) -> list[str]:
-    """HEADINGS with the peers' names in place."""
+    """HEADINGS with the peers' names."""
     names = {"baseline": baseline, "candidate": candidate}
     return [names.get(heading, heading) for heading in HEADINGS]
 
 
 def terminal(rows: Sequence[Row], baseline: str, candidate: str) -> Table:
-    """For people: ratios that are no worse are green."""
+    """The table for people. Ratios that are no worse are green."""
     table = Table(title=f"{candidate} / {baseline}")
     for number, heading in enumerate(headings(baseline, candidate)):
         table.add_column(heading, justify="left" if number < 2 else "right")
@@ -103,7 +103,7 @@ def terminal(rows: Sequence[Row], baseline: str, candidate: str) -> Table:
 
 
 def markdown(rows: Sequence[Row], baseline: str, candidate: str) -> str:
-    """For the documentation."""
+    """The table for the documentation."""
     lines = [headings(baseline, candidate), ["---"] * 2 + ["---:"] * (len(HEADINGS) - 2)]
     lines += [row.cells() for row in rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

@@ -1,9 +1,9 @@
 """Transactional throughput: `python -m bench.transactions` (needs Java and Maven).
 
-Apache Kafka's producer-perf in transactions of 100 ms, each with its commit, against Apache Kafka
-and Raylog on this machine, pair by pair as `python -m bench` does it, and then where the
-processor's time went; one broker each, or with `--brokers 3` three with three copies. Ends with 1
-where the throughput is less than half of Kafka's.
+Apache Kafka's producer-perf with transactions of 100 ms, including commits, against Apache Kafka
+and Raylog on this machine, pair by pair as in `python -m bench`, and the CPU time by process; one
+broker each, or with `--brokers 3` three brokers and replicas. The exit code is 1 if the throughput
+is less than half of Kafka's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bench.workloads import ONE_COPY, Produce
 TRANSACTION_MS = 100
 SETTINGS = ProducerSettings("all", 5, 65_536, TRANSACTION_MS)
 SHAPES = ((1024, 1), (1024, 6), (100, 6))
-"""Bytes of a record, and partitions."""
+"""Sizes of records in bytes, and numbers of partitions."""
 MODULE = "bench.transactions"
 
 
 def programme(brokers: int) -> list[Produce]:
-    """What is compared; with three brokers, three copies are kept."""
+    """The workloads to compare. With three brokers, topics have three replicas."""
     copies = ONE_COPY if brokers == 1 else COPIES
     return [
         Produce("java", SETTINGS, size, partitions, copies=copies) for size, partitions in SHAPES

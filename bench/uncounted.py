@@ -1,11 +1,11 @@
-"""An embedded broker whose counting `bench.metrics_cost` takes away and puts back.
+"""An embedded broker in which `bench.metrics_cost` can switch counting off and on.
 
-The product has no switch for its metrics, so the code is made a second time here, from its source
-without the lines that count. Both stay in the process, and a function runs the one or the other:
-the memory, hash seed and everything else that makes two processes differ are the same.
+The product has no switch for its metrics, so this module compiles its functions a second time, from
+their source without the lines that count. Both variants stay in the process, and a function runs
+either: the memory, hash seed and everything else that makes processes differ are the same.
 
-Commands come line by line: `counted` and `uncounted` change the code, `cpu` changes nothing. Each
-is answered with the CPU time of the process in ns. The end of the input ends the broker.
+Commands are lines: `counted` and `uncounted` switch the code, `cpu` changes nothing. Each is
+answered with the CPU time of the process in ns. The broker ends with its input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raylog.testing import EmbeddedBroker
 
 COUNTED, UNCOUNTED, CPU = COMMANDS = ("counted", "uncounted", "cpu")
 READY = "ready "
-"""Before the broker's address, in the first line that it writes."""
+"""The prefix of the first output line, followed by the broker's address."""
 Function = Callable[..., Any]
 
 COUNTING: list[tuple[Function, list[str]]] = [
@@ -81,12 +81,12 @@ COUNTING: list[tuple[Function, list[str]]] = [
         ],
     ),
 ]
-"""Functions that every request goes through, and their lines that are there only to count."""
+"""Functions that every request passes, and their lines that only count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """A function's code as it is, and without the lines that count."""
+    """The code of a function, original and without the lines that count."""
 
     function: FunctionType
     counted: CodeType
@@ -94,7 +94,7 @@ class Variants:
 
 
 def variants_of(function: Function, counting: list[str]) -> Variants:
-    """Both, of a function without closure; LookupError if a line is not there."""
+    """Both variants of a function without closure. Raises LookupError if a line is missing."""
     own = cast(FunctionType, function)
     source = textwrap.dedent(inspect.getsource(own)).splitlines()
     missing = set(counting) - {line.strip() for line in source}
@@ -107,12 +107,12 @@ def variants_of(function: Function, counting: list[str]) -> Variants:
 
 
 def all_variants() -> list[Variants]:
-    """Of everything that counts."""
+    """The variants of all functions that count."""
     return [variants_of(function, lines) for function, lines in COUNTING]
 
 
 def main() -> None:
-    """Run a broker and do as told."""
+    """Run a broker and execute commands."""
     everything = all_variants()
     with EmbeddedBroker(settings={"gateway.in.replica.process": "true"}) as broker:
         print(f"{READY}{broker.bootstrap}", flush=True)

@@ -1,4 +1,4 @@
-"""One ApiVersions request by hand: whether a broker is there, and what it serves."""
+"""A hand-written ApiVersions request: whether a broker is there, and what it serves."""
 
 import socket
 import struct
@@ -9,7 +9,10 @@ JOIN_GROUP = 11
 
 
 def api_versions(address: str, timeout_s: float = 2.0) -> dict[int, tuple[int, int]]:
-    """API key -> (lowest, highest version) of the broker at host:port; OSError if none answers."""
+    """By API key, (lowest, highest version) of the broker at host:port.
+
+    Raises OSError without one.
+    """
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         body = struct.pack(">hhih", API_VERSIONS, 0, 1, -1)  # v0, correlation id 1, no client id
@@ -24,7 +27,7 @@ def api_versions(address: str, timeout_s: float = 2.0) -> dict[int, tuple[int, i
 
 
 def wait_until_ready(address: str, timeout_s: float) -> None:
-    """Return as soon as a broker answers there; TimeoutError after `timeout_s`."""
+    """Return as soon as a broker answers. Raises TimeoutError after `timeout_s`."""
     deadline = monotonic() + timeout_s
     while True:
         try:

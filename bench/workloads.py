@@ -1,4 +1,4 @@
-"""What is measured, one class a kind; each creates and deletes the topics it uses."""
+"""The workloads, one class per kind. Each creates and deletes its topics."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from bench.peers import Peer
 
 ADMIN_TIMEOUT_S = 30.0
 TOPIC_BYTES_MAX = 2_000_000_000
-"""No measured topic grows beyond this, however fast the broker is."""
+"""The largest size of a measured topic, however fast the broker is."""
 
 CODECS = ("lz4", "zstd", "snappy", "gzip")
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a workload."""
+    """A figure of a workload."""
 
     name: str
     unit: str
@@ -34,7 +34,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run on one peer: figures by metric name; CPU seconds of the broker, if it is ours."""
+    """One run on one peer: figures by metric name, and the broker's CPU seconds if it is ours."""
 
     values: dict[str, float]
     broker_cpu_s: float | None = None
@@ -42,24 +42,24 @@ class Sample:
 
 
 class Workload(Protocol):
-    """Something that is run on one peer after the other."""
+    """A workload that is run on one peer after another."""
 
     @property
     def name(self) -> str:
-        """Kind, client and settings in a few words; unique."""
+        """Kind, client and settings in a few words. Unique."""
         ...
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The figures a run gives."""
+        """The figures of a run."""
         ...
 
     def probe(self, peer: Peer) -> float:
-        """Records per second in a short run, which also warms the peer; 0 where no size is due."""
+        """Records per second in a short run that warms up the peer; 0 if no size is needed."""
         ...
 
     def sized(self, rate: float, seconds: float) -> "Workload":
-        """The same workload with as many records as `rate` means in `seconds`."""
+        """The workload with as many records as `rate` gives in `seconds`."""
         ...
 
     def run(self, peer: Peer) -> Sample:
@@ -72,14 +72,14 @@ THROUGHPUT = Metric("throughput", "MB/s", "higher")
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How often the topics' records are kept, and how often at least for acks=all."""
+    """The replication factor of topics, and their min.insync.replicas."""
 
     replicas: int = 1
     min_insync: int = 1
 
     @property
     def words(self) -> str:
-        """Behind a workload's name."""
+        """The suffix of a workload's name."""
         return "" if self.replicas == 1 else f" RF {self.replicas}"
 
 
@@ -88,7 +88,7 @@ ONE_COPY = Copies()
 
 @contextmanager
 def topic(peer: Peer, partitions: int, copies: Copies = ONE_COPY) -> Iterator[str]:
-    """A new topic for the length of the block."""
+    """A new topic within the context."""
     name = f"bench-{os.getpid()}-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": peer.address, "log_level": 4})
     config = {"min.insync.replicas": str(copies.min_insync)}
@@ -111,7 +111,7 @@ def _cpu(peer: Peer) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """Throughput of one or several producers."""
+    """The throughput of one or several producers."""
 
     client: Literal["java", "librdkafka"]
     settings: ProducerSettings
@@ -135,11 +135,11 @@ class Produce:
         return f"produce {self.client}{many} {acks} {sizes}{within}"
 
     def probe(self, peer: Peer) -> float:
-        """A run at the smallest size."""
+        """Run at the smallest size."""
         return self.run(peer).values["throughput"] * 1e6 / self.size
 
     def sized(self, rate: float, seconds: float) -> "Produce":
-        """More records."""
+        """The workload with more records."""
         return replace(self, records=_records_for(rate, seconds, self.size, self.records))
 
     def run(self, peer: Peer) -> Sample:
@@ -157,7 +157,7 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Consume:
-    """Throughput of one consumer reading what was written just before."""
+    """The throughput of a consumer that reads what was written just before."""
 
     client: Literal["java", "java-group", "librdkafka"]
     size: int
@@ -171,15 +171,15 @@ class Consume:
         return f"consume {self.client} {self.size} B {self.partitions} p"
 
     def probe(self, peer: Peer) -> float:
-        """A run at the smallest size."""
+        """Run at the smallest size."""
         return self.run(peer).values["throughput"] * 1e6 / self.size
 
     def sized(self, rate: float, seconds: float) -> "Consume":
-        """More records."""
+        """The workload with more records."""
         return replace(self, records=_records_for(rate, seconds, self.size, self.records))
 
     def run(self, peer: Peer) -> Sample:
-        """Fill a new topic, then read it all."""
+        """Fill a new topic, then read all of it."""
         with topic(peer, self.partitions) as name:
             load = Load(name, self.partitions, self.records, self.size)
             clients.java_produce(peer.address, load, ProducerSettings("1", 5, 65_536))
@@ -200,7 +200,7 @@ class Consume:
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Mean latency of Kafka's own tool: one record at a time, the next when it has come back."""
+    """The mean latency by Kafka's own tool, which sends the next record when one has come back."""
 
     acks: str
     records: int = 2_000
@@ -217,8 +217,7 @@ class EndToEnd:
         return 0.0
 
     def sized(self, rate: float, seconds: float) -> "EndToEnd":
-        """A fixed number of records, whatever the rate."""
-        del rate
+        """The same workload: it has a fixed number of records."""
         return replace(self, records=max(self.records, int(seconds * 500)))
 
     def run(self, peer: Peer) -> Sample:
@@ -230,9 +229,9 @@ class EndToEnd:
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Latency end to end, and of acknowledgements, at a fixed rate.
+    """End-to-end and acknowledgement latency at a fixed rate.
 
-    Counted from when each record was due.
+    Latency counts from when each record was due.
     """
 
     acks: str
@@ -258,8 +257,7 @@ class Paced:
         return 0.0
 
     def sized(self, rate: float, seconds: float) -> "Paced":
-        """The rate is given; the time is the benchmark's."""
-        del rate
+        """The same workload for `seconds`: the rate is fixed."""
         return replace(self, seconds=max(self.seconds, round(seconds)))
 
     def run(self, peer: Peer) -> Sample:
@@ -272,7 +270,7 @@ class Paced:
 
 
 def all_workloads(*, groups: bool) -> list[Workload]:
-    """The whole programme; consumer groups only where every peer serves them."""
+    """All workloads. Consumer groups are included only if every peer serves them."""
     tuned = [ProducerSettings(acks, 5, 65_536) for acks in ("1", "all")]
     plain = [ProducerSettings(acks, 0, 16_384) for acks in ("1", "all")]
     shapes = list(itertools.product((100, 1024), (1, 6)))
@@ -295,7 +293,7 @@ def all_workloads(*, groups: bool) -> list[Workload]:
 
 
 def quick_workloads() -> list[Workload]:
-    """A few minutes' worth: one of each kind."""
+    """One workload of each kind, for a few minutes."""
     tuned = ProducerSettings("1", 5, 65_536)
     return [
         Produce("java", tuned, 1024, 1),

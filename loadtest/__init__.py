@@ -1,1 +1,1 @@
-"""Locust users that load a cluster and count a wrong answer as a failure."""
+"""Load tests: Locust users that load a cluster and count wrong answers as failures."""

@@ -1,8 +1,8 @@
-"""Reads the topics of a run back and compares them with what was acknowledged.
+"""Reads the topics of a run back and compares them with the acknowledged records.
 
-It may follow the log while the run goes on, which keeps memory small and is ahead of retention, or
-read it all at the end. Of both sides it keeps runs (`ledger.py`), of 40 bytes each, until they are
-settled: about one for each produced batch.
+The audit can follow the log during the run, which keeps memory small and stays ahead of retention,
+or read everything at the end. It keeps runs (`ledger.py`) of both sides, 40 bytes each, until they
+are settled: about one per produced batch.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ import numpy as np
 from raylog.client import EARLIEST, LATEST, Admin, ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.findings import Findings, seen_by_both
 from raylog.loadtest.ledger import read
+from raylog.loadtest.missing_records import Written
 from raylog.loadtest.reading import examine
-from raylog.loadtest.receiving import Written
 from raylog.loadtest.reconcile import PartitionAudit
 from raylog.loadtest.records import run_number
 from raylog.loadtest.results import Audit, Finding
 
 STALLED_S = 90.0
-"""The audit gives up when it has read nothing for so long and is not at the end.
-
-A transaction whose producer has died is open until it times out, after 60 s by default."""
+"""The audit gives up when it has read nothing for this time and is not at the end. If a producer
+dies, its transaction is open until it times out, after 60 s by default."""
 _POLL_MS = 500.0
 _US_PER_S = 1_000_000
 _POLL_RECORDS = 20_000
 _SETTLED_AT = 100_000
-"""Runs of one partition that are held at most before they are settled."""
+"""The most runs of one partition to hold before they are settled."""
 
 
 class AuditFailed(Exception):
-    """The log could not be read to its end; nobody knows what is lost."""
+    """The log could not be read to its end, so it is unknown what is lost."""
 
 
 class _Partition:
-    """What is read of one partition."""
+    """What was read of one partition."""
 
     def __init__(self, key: TopicPartition, findings: Findings) -> None:
         self.key = key
@@ -45,20 +44,20 @@ class _Partition:
         self.book = PartitionAudit(self.where, findings)
         self.next_offset = 0
         self.end = 0
-        """The highest end that the broker has told."""
+        """The highest end that the broker has reported."""
         self.held = 0
-        """Runs that were left at the last settling."""
+        """Runs left by the last settling."""
         self.written = Written()
 
 
 class RunAudit:
-    """The audit of one run. Close it."""
+    """The audit of one run. It must be closed."""
 
     def __init__(self, settings: Mapping[str, object], run: str, topics: Iterable[str]) -> None:
-        """`settings` are those of a client, `topics` the names that they have in this run."""
+        """`settings` are the client's, `topics` the names of the topics in this run."""
         self._run_number = run_number(run)
         self.started_us = 0
-        """The start of the run: seconds are counted from here."""
+        """The start of the run, from which seconds are counted."""
         self.findings = Findings()
         self._consumer = Consumer(
             {
@@ -77,16 +76,18 @@ class RunAudit:
         self._admin = Admin(settings)
 
     def add(self, taken: bytes) -> None:
-        """What `Ledger.take` of some process returned."""
+        """Add the result of a process's `Ledger.take`."""
         for topic, runs in read(taken).items():
             for partition in np.unique(runs[:, 0]).tolist():
                 of = self._partitions.get(TopicPartition(topic, partition))
                 if of is None:
-                    raise AuditFailed(f"{topic}-{partition} was written, but is not of this run")
+                    raise AuditFailed(
+                        f"{topic}-{partition} was written, but is not a partition of this run"
+                    )
                 of.book.sent(runs[runs[:, 0] == partition])
 
     def step(self, timeout_ms: float = _POLL_MS) -> int:
-        """Read what is there, waiting for it so long at most; returns the number of records."""
+        """Read once, waiting at most `timeout_ms`. Returns the number of records."""
         count = 0
         for group in self._consumer.poll(timeout_ms, _POLL_RECORDS):
             count += len(group.records)
@@ -94,16 +95,16 @@ class RunAudit:
         return count
 
     def settle(self) -> None:
-        """Compare as much as can be compared by now, and forget it."""
+        """Compare what can be compared by now, and forget it."""
         for key, of in self._partitions.items():
             of.book.settle(self._consumer.position(key))
             of.held = of.book.held_runs
 
     def finish(self, incomplete: Collection[int] = (), stalled_s: float = STALLED_S) -> Audit:
-        """Read up to the end, now that nobody writes any more, and compare all that is left.
+        """Read to the end and compare the rest. Call it when nobody writes any more.
 
-        `incomplete` are workers that were lost with a part of their ledger: nobody knows what they
-        have sent. Raises AuditFailed.
+        `incomplete` are workers whose ledger was lost in part: what they have sent is unknown.
+        Raises AuditFailed.
         """
         self.look_at_ends()
         progressed_s = monotonic()
@@ -111,10 +112,10 @@ class RunAudit:
             if self.step():
                 progressed_s = monotonic()
             elif monotonic() - progressed_s > stalled_s:
-                told = ", ".join(
+                text = ", ".join(
                     f"{of.where} at {self._consumer.position(of.key)} of {of.end}" for of in behind
                 )
-                raise AuditFailed(f"nothing could be read for {stalled_s:g} s: {told}")
+                raise AuditFailed(f"reading made no progress for {stalled_s:g} s: {text}")
         self.look_at_ends()
         self._look_for_deleted()
         for of in self._partitions.values():
@@ -132,7 +133,7 @@ class RunAudit:
         )
 
     def written(self) -> dict[TopicPartition, Written]:
-        """What was read of each partition, by offset."""
+        """By partition, the seconds for which the records read were meant."""
         return {key: of.written for key, of in self._partitions.items()}
 
     def close(self) -> None:
@@ -141,16 +142,18 @@ class RunAudit:
         self._admin.close()
 
     def look_at_ends(self) -> None:
-        """Ask for the ends of all partitions: they never move back.
+        """Fetch the ends of all partitions. They never move back.
 
-        These are high watermarks. What is readable may end before them for a while: a commit is
+        The ends are high watermarks. Readers may stop before them for a while, because a commit is
         answered before its marker is in every partition.
         """
         ends = self._admin.list_offsets(dict.fromkeys(self._partitions, LATEST))
         for key, found in ends.items():
             of, end = self._partitions[key], found.offset
             if end < of.end:
-                self.findings.add("wrong-offset", f"{of.where}: the end was {of.end}, is {end}")
+                self.findings.add(
+                    "wrong-offset", f"{of.where}: the end went back from {of.end} to {end}"
+                )
             of.end = max(of.end, end)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class RunAudit:
     def _take(self, group: ConsumedRecords) -> None:
         of = self._partitions[TopicPartition(group.topic, group.partition)]
         first = group.records[0].offset
-        if first > of.next_offset:  # control records are there, or retention deleted something
+        if first > of.next_offset:  # a gap: control records, or records that retention deleted
             begin = self._consumer.beginning_offsets([of.key])[of.key]
             self._note_deleted(of, min(begin, first))
         seen = examine(group, self._run_number, self.findings)
@@ -179,7 +182,7 @@ class RunAudit:
             of.held = of.book.held_runs
 
     def _look_for_deleted(self) -> None:
-        """At the end no record may follow those that retention deleted."""
+        """Look at the end for records that retention deleted and that no other record follows."""
         begins = self._consumer.beginning_offsets(self._partitions)
         for key, begin in begins.items():
             self._note_deleted(self._partitions[key], begin)

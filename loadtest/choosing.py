@@ -1,4 +1,4 @@
-"""Which sizes, keys and partitions records get, as a scenario says."""
+"""Chooses the sizes, keys and partitions of records, as a scenario says."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from raylog.loadtest.scenario import (
 
 
 class Group(NamedTuple):
-    """Records that go to one partition, by their intended times."""
+    """Records for one partition, by their intended times."""
 
     partition: int
     intended_us: list[int]
     keys: list[bytes] | None
-    """None: they have none."""
+    """None if the records have no keys."""
 
 
 class Choice:
-    """What one user's records are like. The seed makes it repeatable."""
+    """The distributions of one user's records. They are repeatable, given the seed."""
 
     def __init__(
         self, size: Size, keys: Keys, partitions: Sequence[int], batch_bytes: int, seed: int
     ) -> None:
-        """`partitions` are the topic's; records without keys change theirs after `batch_bytes`."""
+        """`partitions` are the topic's. Records without keys change theirs after `batch_bytes`."""
         self._chance = random.Random(seed)  # noqa: S311 — no secret depends on it
         self._size = size
         self._partitions = list(partitions)
@@ -56,13 +56,13 @@ class Choice:
             assert isinstance(keys, NoKeys | HotPartition), f"unknown keys {keys}"
 
     def sizes(self, count: int) -> int | list[int]:
-        """The bytes of so many values; a number if all have the same."""
+        """The sizes of `count` values in bytes; a single number if they are equal."""
         if isinstance(self._size, FixedSize):
             return self._size.bytes
         return [_lognormal(self._size, self._chance) for _ in range(count)]
 
     def groups(self, intended_us: list[int], size: int) -> Iterator[Group]:
-        """Partitions and keys of records of about `size` bytes."""
+        """Partitions and keys for records of about `size` bytes."""
         if self._keys is not None:
             yield from self._keyed(intended_us, self._keys)
         elif self._hot is not None:
@@ -123,6 +123,6 @@ def _lognormal(size: LognormalSize, chance: random.Random) -> int:
 
 
 def typical_size(size: Size) -> int:
-    """About the bytes of a value, its record around it included."""
+    """The approximate size of a record with its overhead, in bytes."""
     value = size.bytes if isinstance(size, FixedSize) else size.median
     return value + 10

@@ -1,4 +1,4 @@
-"""Which users run in which process: each has its even share of each entry's users."""
+"""Assigns users to processes: each process gets an even share of each entry's users."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from locust.runners import WorkerNode
 
 
 class EvenDispatcher:
-    """Stands in for Locust's dispatcher, which spreads users by weight, and over time.
+    """Replaces Locust's dispatcher, which spreads users by weight and over time.
 
-    Worker `w` of `n`, in the order of their ids, gets those of an entry's users that are numbered
-    `w`, `w + n`, `w + 2 n`... The number of users and the rate that Locust asks for do not matter.
+    Worker `w` of `n`, in the order of ids, gets the users `w`, `w + n`, `w + 2 n`... of each entry.
+    The number of users and the rate that Locust asks for have no effect.
     """
 
     def __init__(self, worker_nodes: list[WorkerNode], user_classes: list[type[User]]) -> None:
@@ -27,7 +27,7 @@ class EvenDispatcher:
 
     @property
     def dispatch_in_progress(self) -> bool:
-        """Whether users are still to be started."""
+        """Whether there are users to start."""
         return bool(self._waiting)
 
     def new_dispatch(
@@ -36,14 +36,14 @@ class EvenDispatcher:
         spawn_rate: float,
         user_classes: list[type[User]] | None = None,
     ) -> None:
-        """Begin to hand out users: all at once."""
+        """Start to dispatch all users at once."""
         self._waiting = [self._users]
 
     def add_worker(self, worker_node: WorkerNode) -> None:
-        """A process that comes later gets no users: the shares are given."""
+        """Ignore a late process: all users are assigned."""
 
     def remove_worker(self, worker_node: WorkerNode) -> None:
-        """A process is lost; its users are not given to others, and the run fails."""
+        """Ignore the loss of a process. Its users are not reassigned, and the run fails."""
         self._users.pop(worker_node.id, None)
 
     def __iter__(self) -> Iterator[dict[str, dict[str, int]]]:

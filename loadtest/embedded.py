@@ -1,6 +1,6 @@
-"""A broker for a run without a cluster: `python -m raylog.loadtest.embedded`.
+"""A broker for runs without a cluster: `python -m raylog.loadtest.embedded`.
 
-It is a process of its own, which prints its bootstrap servers and ends with its standard input.
+It runs in its own process, prints its bootstrap servers, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from raylog.loadtest.workers import end, forget
 
 @contextmanager
 def embedded_broker() -> Iterator[str]:
-    """Run one; gives its bootstrap servers. Raises OSError if it does not start."""
+    """Run an embedded broker and yield its bootstrap servers.
+
+    Raises OSError if it does not start.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "raylog.loadtest.embedded"],
         stdin=subprocess.PIPE,
@@ -26,7 +29,7 @@ def embedded_broker() -> Iterator[str]:
         assert process.stdout is not None, "it is a pipe"
         bootstrap = process.stdout.readline().decode().strip()
         if not bootstrap:
-            raise OSError("the embedded broker did not start: its words are above")
+            raise OSError("the embedded broker did not start; see its output above")
         yield bootstrap
     finally:
         end(process)
@@ -34,7 +37,7 @@ def embedded_broker() -> Iterator[str]:
 
 
 def main() -> None:
-    """Be that process."""
+    """Run the broker's process."""
     from raylog.testing import EmbeddedBroker
 
     with EmbeddedBroker(settings={"health.listener": "127.0.0.1:0"}) as broker:

@@ -1,4 +1,4 @@
-"""How often each error was seen, by its text."""
+"""Counts errors by their text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _TEXTS_MAX = 100
 
 
 def count_error(errors: Counter[str], text: str, count: int = 1) -> int:
-    """Add errors of a text; returns how many there are.
+    """Count errors with a text. Returns the new count.
 
-    Those of new texts are `OTHER_ERRORS` once there are many.
+    When there are many texts, new ones are counted as `OTHER_ERRORS`.
     """
     is_new = text not in errors and len(errors) >= _TEXTS_MAX - 1
     counted_as = OTHER_ERRORS if is_new else text
@@ -20,5 +20,5 @@ def count_error(errors: Counter[str], text: str, count: int = 1) -> int:
 
 
 def is_logged(times: int) -> bool:
-    """Whether an error is logged that was now seen so often: the 1st, 10th, 100th..."""
+    """Whether to log the `times`-th occurrence of an error: the 1st, 10th, 100th..."""
     return str(times).rstrip("0") == "1"

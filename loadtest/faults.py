@@ -1,14 +1,14 @@
-"""Faults: what a run does to a cluster that `raylog up` started on this machine.
+"""Faults of a cluster that `raylog up` started on this machine.
 
-| fault | who is hit | what is done |
+| fault | target | action |
 |---|---|---|
-| kill-leader | the broker that leads partition 0 of a topic: all its processes | SIGKILL |
+| kill-leader | all processes of the broker that leads partition 0 of a topic | SIGKILL |
 | kill-coordinator | the coordinator of the first group, or of transactions | SIGKILL |
-| kill-controller | the controller, and whoever takes itself for it | SIGKILL |
+| kill-controller | the controller and every process that considers itself one | SIGKILL |
 | pause-broker | as kill-leader | SIGSTOP, and SIGCONT after `lasts_s` |
 | roll | all brokers, then the controller | `raylog brokers restart --all` |
 
-What is killed comes back by itself, with its data.
+Killed processes restart with their data.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from raylog.actors.names import CONTROLLER, GROUP, TRANSACTION
-from raylog.cli.cluster_record import ClusterRecord
 from raylog.client import Admin
+from raylog.cluster_record import ClusterRecord
 from raylog.loadtest.scenario import Fault, GroupUsers, Scenario
 
 PAUSE_S = 10.0
-"""How long a pause lasts that says nothing else: beyond a broker's session."""
+"""The default duration of a pause. It is longer than a broker's session."""
+COORDINATOR_STARTS_S = 10.0
+POLL_S = 0.2
 _ROLL_S = 600.0
 
 
 class FaultFailed(Exception):
-    """A fault could not be done; the message says why."""
+    """A fault could not be carried out. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the names of a scenario are called in a run."""
+    """The names of a scenario's topics and groups in a run."""
 
     topics: dict[str, str]
     groups: dict[str, str]
     transactional_id: str | None = None
-    """Of some user that has transactions."""
+    """The transactional id of some user with transactions."""
 
 
 @dataclass(slots=True)
 class Striker:
-    """Does faults, one after the other. This process is a driver of the cluster's Ray."""
+    """Carries out faults one after another. This process is a driver of the cluster's Ray."""
 
     record: ClusterRecord
     data: Path
@@ -60,7 +63,7 @@ class Striker:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def strike(self, fault: Fault) -> str:
-        """Do it; returns in words what was done when it is over. Raises FaultFailed."""
+        """Carry out a fault. Returns a description when it is over. Raises FaultFailed."""
         match fault.kind:
             case "kill-leader":
                 broker_id, pids = self._leader(fault)
@@ -78,10 +81,10 @@ class Striker:
                 return self._roll()
 
     def end(self) -> None:
-        """End what lasts: a paused broker goes on."""
+        """End a lasting fault: resume a paused broker."""
         self._ended.set()
 
-    # ---- what ----------------------------------------------------------------------------
+    # ---- actions -------------------------------------------------------------------------
 
     def _pause(self, fault: Fault) -> str:
         broker_id, pids = self._leader(fault)
@@ -94,18 +97,23 @@ class Striker:
         return f"broker {broker_id} stopped for {lasts_s:g} s"
 
     def _kill_coordinator(self) -> str:
+        """Kill a coordinator, waiting a moment if its broker has just started and has none yet."""
         role, who = self._coordinated()
+        deadline = time.monotonic() + COORDINATOR_STARTS_S
+        while True:
+            broker_id = self._coordinator(role, who)
+            pids = [pid for found, pid in self._children(broker_id) if found == role]
+            if pids:
+                _send(signal.SIGKILL, pids)
+                return f"coordinator of {who} killed, process {pids[0]} of broker {broker_id}"
+            if time.monotonic() > deadline or self._ended.wait(POLL_S):
+                raise FaultFailed(f"broker {broker_id} has no process that coordinates {who}")
+
+    def _coordinator(self, role: str, who: str) -> int:
         with self._admin() as admin:
             if role == GROUP:
-                node = admin.find_coordinators([who])[who]
-                broker_id = node.node_id
-            else:
-                broker_id = admin.describe_transaction(who).coordinator
-        pids = [pid for found, pid in self._children(broker_id) if found == role]
-        if not pids:
-            raise FaultFailed(f"broker {broker_id} has no process that coordinates {who}")
-        _send(signal.SIGKILL, pids)
-        return f"coordinator of {who} killed, process {pids[0]} of broker {broker_id}"
+                return admin.find_coordinators([who])[who].node_id
+            return admin.describe_transaction(who).coordinator
 
     def _coordinated(self) -> tuple[str, str]:
         group = next(
@@ -116,7 +124,7 @@ class Striker:
         if self.names.transactional_id is not None:
             return TRANSACTION, self.names.transactional_id
         raise FaultFailed(
-            "nobody has a coordinator: the scenario has neither groups nor transactions"
+            "there is no coordinator: the scenario has neither groups nor transactions"
         )
 
     def _roll(self) -> str:
@@ -133,7 +141,7 @@ class Striker:
             raise FaultFailed(f"raylog brokers restart: {done.stderr.strip()}")
         return "all brokers restarted"
 
-    # ---- who -----------------------------------------------------------------------------
+    # ---- targets -------------------------------------------------------------------------
 
     def _leader(self, fault: Fault) -> tuple[int, list[int]]:
         """The leader of partition 0 of the fault's topic, or of the first one; its processes."""
@@ -146,7 +154,7 @@ class Striker:
         return leader, sorted({pid for _, pid in self._children(leader)})
 
     def _children(self, broker_id: int) -> list[tuple[str, int]]:
-        """(role, pid) of each actor of a broker, itself included; some share a process."""
+        """(role, pid) of a broker and each of its actors. Some share a process."""
         from raylog.actors.cluster import describe_cluster
         from raylog.actors.names import BROKER
         from raylog.actors.runtime.base import PeerLost, PeerTimeout
@@ -165,7 +173,7 @@ class Striker:
         prefix = f"{self.record.cluster_id}/{CONTROLLER}"
         pids = [one.pid for one in actors_named(prefix) if one.state == "ALIVE" and one.pid]
         if not pids:
-            raise FaultFailed("no controller runs")
+            raise FaultFailed("no controller is running")
         return pids
 
     @contextmanager
@@ -175,7 +183,7 @@ class Striker:
 
 
 def _send(number: signal.Signals, pids: Iterable[int]) -> None:
-    """Signal processes; those that are gone need no signal."""
+    """Send a signal to processes. Processes that are gone are ignored."""
     for pid in pids:
         try:
             os.kill(pid, number)

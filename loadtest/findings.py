@@ -1,4 +1,4 @@
-"""Wrong answers, counted by kind, with the first places where each was seen."""
+"""Wrong answers, counted by kind, with the first examples of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES_MAX = 10
 
 
 class Findings:
-    """Adds wrong answers up."""
+    """Adds up wrong answers."""
 
     def __init__(self, found: Iterable[Finding] = ()) -> None:
         self._counts: dict[Kind, int] = {}
@@ -23,31 +23,31 @@ class Findings:
         self.merge(found)
 
     def add(self, kind: Kind, example: str, count: int = 1) -> None:
-        """`count` wrong answers of a kind; the example says where the first of them was."""
+        """Add `count` wrong answers of a kind. The example says where the first one was."""
         self._counts[kind] = self._counts.get(kind, 0) + count
         examples = self._examples.setdefault(kind, [])
         if len(examples) < EXAMPLES_MAX:
             examples.append(example)
 
     def merge(self, others: Iterable[Finding]) -> None:
-        """Add those of another process or another time."""
+        """Add the findings of another process or time."""
         for other in others:
             self._counts[other.kind] = self._counts.get(other.kind, 0) + other.count
             examples = self._examples.setdefault(other.kind, [])
             examples += other.examples[: EXAMPLES_MAX - len(examples)]
 
     def count(self, kind: Kind) -> int:
-        """How many there are of a kind."""
+        """The number of findings of a kind."""
         return self._counts.get(kind, 0)
 
     def take(self) -> list[Finding]:
-        """Those since the last call."""
+        """The findings since the last call."""
         taken = self.result()
         self._counts, self._examples = {}, {}
         return taken
 
     def result(self) -> list[Finding]:
-        """All of them, in the order of `KINDS`."""
+        """All findings, in the order of `KINDS`."""
         return [
             Finding(kind=kind, count=self._counts[kind], examples=self._examples[kind])
             for kind in KINDS
@@ -56,7 +56,7 @@ class Findings:
 
 
 def seen_by_both(audit: Iterable[Finding], users: Iterable[Finding]) -> list[Finding]:
-    """Findings of the audit and of users, who usually see the same: the larger count of each."""
+    """For each kind the larger count, since the audit and users usually see the same."""
     both: dict[Kind, Finding] = {}
     for one in (*audit, *users):
         other = both.get(one.kind)

@@ -1,4 +1,4 @@
-"""How the process that makes the load is doing, so that a report says when it was the limit."""
+"""Watches the process that makes the load, so that a report can say when it was the limit."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from raylog.loadtest.histograms import NO_COUNTS, Numbers, counted, encoded, sum
 from raylog.loadtest.results import Generator
 
 BUSY_SHARE = 0.9
-"""A process that takes more of its core than this may be the limit."""
+"""A process that uses more than this share of a core may be the limit."""
 LATE_MS = 20.0
-"""So is one whose users are later than this for one hundredth of a second's time."""
+"""A process may be the limit if its users are later than this for 1 % of a second's time."""
 _LATE_SHARE = 0.01
 _TOUCHED_S = 0.1
-"""Samples are not taken exactly between two seconds; one that has less of a second says nothing of
-how late users were in it."""
+"""Samples are not taken exactly between two seconds. A sample that covers less of a second says
+nothing about how late users were in it."""
 _US_PER_MS = 1_000
 
 
 class GeneratorWatch:
-    """CPU and lateness of this process, second by second."""
+    """CPU use and lateness of this process, by second."""
 
     def __init__(self, worker: int) -> None:
         self._worker = worker
@@ -37,18 +37,18 @@ class GeneratorWatch:
         self._slept_us = 0
         self._cpu_s = 0.0
         self._at_s: float | None = None
-        """Of the last sample."""
+        """The time of the last sample."""
 
     def woke(self, slept_us: int, late_us: int) -> None:
-        """A user wanted to sleep for a time, and woke up so much later."""
+        """Record that a user wanted to sleep for a time, and woke up late by `late_us`."""
         self._slept_us += slept_us
         self._late_us.append(late_us)
 
     def sample(self, at_s: float) -> None:
-        """Note what happened since the last call; the first one, at the start, begins.
+        """Record what happened since the last call. The first call is at the start.
 
-        All seconds since then get it, each its share: one call of a process that stood still for
-        20 s says what 20 seconds were like.
+        The values are spread over all seconds since then: if a process was stopped for 20 s, one
+        call covers 20 seconds.
         """
         cpu_s, late_us = time.process_time(), np.array(self._late_us)
         if self._at_s is not None and at_s > self._at_s:
@@ -70,7 +70,7 @@ class GeneratorWatch:
                 self._late_ms[second] = max(self._late_ms[second], late_ms)
 
     def result(self, clock_offset_us: int = 0, clock_uncertainty_us: int = 0) -> Generator:
-        """What was seen so far."""
+        """What was recorded so far."""
         return Generator(
             worker=self._worker,
             host=platform.node(),
@@ -85,11 +85,11 @@ class GeneratorWatch:
 
 
 def _late_us(late_us: Numbers, slept_us: int) -> float:
-    """How late users were, or later, for `_LATE_SHARE` of their time.
+    """The lateness that users had, or exceeded, for `_LATE_SHARE` of their time.
 
-    What is due while a user is late waits until it wakes up: the first for all of that time, the
-    last for none. So a user that is late once, for half a second, counts as much as it should,
-    however often it wakes up in time.
+    What is due while a user is late waits until it wakes up: the first request for all of that
+    time, the last for none. So a single delay of half a second has its full weight, no matter how
+    often the user wakes up in time.
     """
     late = np.sort(late_us)[::-1].astype(np.float64)
     allowed = _LATE_SHARE * (slept_us + float(late.sum()))
@@ -98,7 +98,7 @@ def _late_us(late_us: Numbers, slept_us: int) -> float:
 
 
 def within(generators: Iterable[Generator], end_s: float) -> list[Generator]:
-    """The same without seconds after an end."""
+    """The same reports without the seconds after `end_s`."""
     end = math.ceil(end_s)
     return [
         one.model_copy(update={"cpu_share": one.cpu_share[:end], "late_ms": one.late_ms[:end]})
@@ -107,7 +107,7 @@ def within(generators: Iterable[Generator], end_s: float) -> list[Generator]:
 
 
 def limited(generators: Iterable[Generator], end_s: float) -> list[tuple[float, float]]:
-    """Spans (s) before an end in which some process had no core to spare, or was late."""
+    """Spans (s) before `end_s` in which some process had no spare core, or was late."""
     seconds = sorted(
         {
             second

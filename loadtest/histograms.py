@@ -1,7 +1,7 @@
-"""Latencies as HdrHistograms: µs from 1 to an hour, 3 significant digits.
+"""Latencies as HdrHistograms: 1 µs to an hour with 3 significant digits.
 
-HdrHistogram's own `record_value` takes a step of the interpreter for each value; here numpy finds
-the places of many at once.
+HdrHistogram's own `record_value` runs interpreted code for each value. Here numpy finds the buckets
+of many values at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 LATENCY_US_MAX = 3_600_000_000
 _DIGITS = 3
 _HALF_BITS = 10
-"""The 11 highest bits of a value count; half of a bucket is told apart by 10."""
+"""The 11 highest bits of a value count, so half of a bucket needs 10 bits."""
 Numbers = NDArray[np.int64]
 
 
 class Counts(NamedTuple):
-    """How often values were seen, by their indexes in a histogram, which go up."""
+    """Counts of values by index in a histogram, with ascending indexes."""
 
     indexes: Numbers
     counts: Numbers
@@ -31,12 +31,12 @@ NO_COUNTS = Counts(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def new_histogram() -> HdrHistogram:
-    """An empty one."""
+    """An empty histogram."""
     return HdrHistogram(1, LATENCY_US_MAX, _DIGITS)
 
 
 def encoded(counts: Counts) -> str:
-    """A histogram of these counts, compressed base64."""
+    """A histogram of these counts, as compressed base64."""
     histogram = new_histogram()
     if len(counts.indexes):
         column = np.frombuffer(histogram.counts, np.int64)
@@ -48,7 +48,7 @@ def encoded(counts: Counts) -> str:
 
 
 def added_up(texts: Iterable[str]) -> HdrHistogram:
-    """One histogram of several that are encoded."""
+    """The sum of several encoded histograms."""
     total = new_histogram()
     for text in texts:
         total.decode_and_add(text)
@@ -56,12 +56,12 @@ def added_up(texts: Iterable[str]) -> HdrHistogram:
 
 
 def counted(values_us: Numbers) -> Counts:
-    """Counts of values."""
+    """The counts of values."""
     return Counts(*np.unique(counts_index(values_us), return_counts=True))
 
 
 def sum_of(parts: Sequence[Counts]) -> Counts:
-    """All of them together."""
+    """The sum of several counts."""
     if not parts:
         return NO_COUNTS
     if len(parts) == 1:
@@ -75,7 +75,7 @@ def sum_of(parts: Sequence[Counts]) -> Counts:
 
 
 def counts_index(values_us: Numbers) -> Numbers:
-    """Where a histogram counts each value; those out of range count as the nearest in range."""
+    """The index of each value in a histogram. Values out of range get the nearest one in range."""
     values = np.clip(values_us, 1, LATENCY_US_MAX)
     bits = np.frexp(values.astype(np.float64))[1].astype(np.int64)
     buckets = np.maximum(bits - (_HALF_BITS + 1), 0)
@@ -83,7 +83,7 @@ def counts_index(values_us: Numbers) -> Numbers:
 
 
 def values_of(indexes: Numbers) -> Numbers:
-    """The smallest value that is counted at each index."""
+    """The smallest value at each index."""
     buckets = np.maximum((indexes >> _HALF_BITS) - 1, 0)
     values: Numbers = (indexes - (buckets << _HALF_BITS)) << buckets
     return values

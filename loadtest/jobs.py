@@ -1,4 +1,4 @@
-"""What the processes of a run are told, and what they tell: lines of JSON on pipes."""
+"""Messages between the command and the processes of a run: lines of JSON on pipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault, Scenario
 
 INTERRUPTED = "interrupted"
-"""Why a run was ended early that somebody interrupted."""
+"""The reason for the early end of an interrupted run."""
 
 
 class _Model(BaseModel):
@@ -18,7 +18,7 @@ class _Model(BaseModel):
 
 
 class Job(_Model):
-    """A run, as the process that leads it is told."""
+    """A run, as the leading process gets it."""
 
     scenario: Scenario
     run: str
@@ -26,28 +26,28 @@ class Job(_Model):
     security: dict[str, str | int | float | bool]
     """Settings of every client."""
     target: str
-    """What the brokers are, in words; empty if that is to be found out."""
+    """The kind of the brokers; empty if the run has to find it out."""
     workers: int
-    """Processes that make the load; 0: the leading process does itself."""
+    """The number of processes that make the load; 0 if the leading process does that itself."""
     bind: str = "127.0.0.1"
-    """Where it listens for workers."""
+    """The address on which it listens for workers."""
     web: tuple[str, int] | None = None
-    """Host and port of Locust's page."""
+    """Host and port of Locust's web page."""
     locust_html: str | None = None
-    """Where Locust's own report is written."""
+    """The path of Locust's own report."""
     keep_topics: bool = False
 
 
 class WorkerJob(_Model):
-    """What a worker is told."""
+    """The first message to a worker."""
 
     scenario: Scenario
     host: str
     port: int
-    """Of the leading process."""
+    """The port of the leading process."""
 
 
-# ---- told by the leading process ---------------------------------------------------------
+# ---- messages of the leading process -----------------------------------------------------
 
 
 class Listening(_Model):
@@ -58,14 +58,14 @@ class Listening(_Model):
 
 
 class Said(_Model):
-    """Something that a person wants to know."""
+    """A text for people."""
 
     kind: Literal["said"] = "said"
     text: str
 
 
 class Progress(_Model):
-    """How the run goes, over the last seconds."""
+    """The progress over the last seconds."""
 
     kind: Literal["progress"] = "progress"
     at_s: float
@@ -74,26 +74,26 @@ class Progress(_Model):
     per_s: float
     p99_ms: float | None
     errors: int
-    """Of all operations, so far."""
+    """All errors so far."""
     lag: int | None
 
 
 class StrikeDue(_Model):
-    """A fault is due; `Struck` is the answer."""
+    """A fault is due. `Struck` is the answer."""
 
     kind: Literal["strike"] = "strike"
     fault: Fault
 
 
 class TopicsMade(_Model):
-    """These topics are about to be made, and will be there until `TopicsRemoved`."""
+    """These topics are about to be created. They exist until `TopicsRemoved`."""
 
     kind: Literal["topics-made"] = "topics-made"
     names: list[str]
 
 
 class TopicsRemoved(_Model):
-    """No topic of the run is left, but for those that the result names."""
+    """The topics of the run are removed, except those that the result names."""
 
     kind: Literal["topics-removed"] = "topics-removed"
 
@@ -106,7 +106,7 @@ class Ended(_Model):
 
 
 class Failed(_Model):
-    """There is no result."""
+    """The run has no result."""
 
     kind: Literal["failed"] = "failed"
     message: str
@@ -114,14 +114,14 @@ class Failed(_Model):
     """Whether no broker answered."""
 
 
-Told = Annotated[
+Report = Annotated[
     Listening | Said | Progress | StrikeDue | TopicsMade | TopicsRemoved | Ended | Failed,
     Field(discriminator="kind"),
 ]
-told: TypeAdapter[Told] = TypeAdapter(Told)
+report_adapter: TypeAdapter[Report] = TypeAdapter(Report)
 
 
-# ---- told to it --------------------------------------------------------------------------
+# ---- orders to it ------------------------------------------------------------------------
 
 
 class Stop(_Model):
@@ -132,7 +132,7 @@ class Stop(_Model):
 
 
 class Struck(_Model):
-    """What became of a fault."""
+    """The outcome of a fault."""
 
     kind: Literal["struck"] = "struck"
     text: str
@@ -140,7 +140,7 @@ class Struck(_Model):
 
 
 class BreakOff(_Model):
-    """The run proves nothing any more: a worker's process ended."""
+    """End the run without a valid result, because a worker's process ended."""
 
     kind: Literal["break-off"] = "break-off"
     why: str

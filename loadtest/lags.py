@@ -10,30 +10,30 @@ from raylog.wire.errors import KafkaError
 
 
 class LagWatch:
-    """Asks for offsets of groups; a failure leaves a gap."""
+    """Fetches the offsets of groups. A failure leaves a gap."""
 
     def __init__(self, topics: dict[str, list[TopicPartition]]) -> None:
         """`topics` has the partitions that each group reads."""
         self._topics = topics
         self._points: dict[str, list[tuple[float, float]]] = {group: [] for group in topics}
         self._newest: dict[str, tuple[float, int]] = {}
-        """By group, when it was last known, and what it was."""
+        """By group, the time and value of the last measurement."""
 
     def look(self, admin: Admin, at_s: float) -> dict[str, Exception]:
-        """Ask for all groups; returns what failed, by group."""
+        """Measure all groups. Returns failures by group."""
         failed: dict[str, Exception] = {}
         for group in self._topics:
             try:
                 lag = self._lag(admin, group)
             except (KafkaError, ClientError, OSError) as failure:
-                failed[group] = failure  # its coordinator or a leader moves: the next may tell
+                failed[group] = failure  # its coordinator or a leader may be moving
                 continue
             self._newest[group] = at_s, lag
             self._points[group].append((round(at_s, 1), float(lag)))
         return failed
 
     def total(self, since_s: float = 0.0) -> int | None:
-        """Of all groups together, when last known; None unless each was looked at since then."""
+        """The last known lag of all groups together; None unless all were measured since then."""
         newest = [self._newest.get(group) for group in self._topics]
         if not newest or any(one is None or one[0] < since_s for one in newest):
             return None
@@ -45,7 +45,7 @@ class LagWatch:
             yield Gauge(name="lag", labels={"group": group}, unit="records", points=points)
 
     def _lag(self, admin: Admin, group: str) -> int:
-        """Committed offsets first: a lag is never told too small by what comes meanwhile."""
+        """The lag of a group. Committed offsets come first, so that it is never too small."""
         committed = admin.group_offsets(group, self._topics[group])
         ends = admin.list_offsets(dict.fromkeys(self._topics[group], LATEST))
         return sum(

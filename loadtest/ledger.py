@@ -1,7 +1,7 @@
-"""What was sent, and what was answered: the side of the senders in the audit of a run.
+"""What was sent and how it was answered: the producers' side of an audit.
 
-A sender numbers its records in each partition from 0 on. A *run* is a stretch of them that follow
-one another in the log as well; one acknowledged batch is one run, or makes the last one longer.
+A sender numbers its records in each partition from 0. A *run* is a sequence of them that is
+contiguous in the log, too. An acknowledged batch is one run or extends the last one.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLUMNS = 6
-"""Of a run: partition, sender, first sequence, base offset, count, fate."""
+"""The columns of a run: partition, sender, first sequence, base offset, count, fate."""
 UNKNOWN_OFFSET = -1
 Runs = NDArray[np.int64]
-"""Rows of `COLUMNS` numbers."""
+"""Rows with `COLUMNS` numbers."""
 
 
 class Fate(IntEnum):
-    """What became of records, as far as their sender knows."""
+    """The fate of records, as far as their sender knows."""
 
     ACKNOWLEDGED = 0
     UNANSWERED = 1
     """They may be in the log or not."""
     ABORTED = 2
-    """Their transaction was aborted: no reader of committed records may see them."""
+    """Their transaction was aborted: read_committed must not return them."""
 
 
 @dataclass(slots=True)
 class _Last:
-    """The newest run of a sender in a partition: `row` is where it begins in the columns."""
+    """The newest run of a sender in a partition. `row` is the index of its first column."""
 
     row: int
     next_sequence: int
@@ -43,7 +43,7 @@ class _Last:
 
 
 class Ledger:
-    """The runs of one process's senders since they were last taken."""
+    """The runs of one process's senders since the last `take`."""
 
     def __init__(self) -> None:
         self._runs: dict[str, array[int]] = {}
@@ -59,7 +59,7 @@ class Ledger:
         fate: Fate,
         base_offset: int = UNKNOWN_OFFSET,
     ) -> None:
-        """Note what became of `count` records; the offset is that of the first."""
+        """Add the fate of `count` records. The offset is that of the first one."""
         key = (topic, partition, sender)
         last = self._last.get(key)
         next_offset = base_offset + count if base_offset >= 0 else UNKNOWN_OFFSET
@@ -78,7 +78,7 @@ class Ledger:
         runs.extend((partition, sender, first_sequence, base_offset, count, fate))
 
     def take(self) -> bytes:
-        """What was noted since the last call, for `read`."""
+        """The runs since the last call, encoded for `read`."""
         runs, self._runs, self._last = self._runs, {}, {}
         return bytes(
             msgpack.packb(
@@ -88,7 +88,7 @@ class Ledger:
 
 
 def read(taken: bytes) -> dict[str, Runs]:
-    """The runs of each topic in what `take` returned."""
+    """Decode what `take` returned: runs by topic."""
     found: dict[str, bytes] = msgpack.unpackb(taken)
     return {
         topic: np.frombuffer(rows, dtype="<i8").astype(np.int64).reshape(-1, COLUMNS)
@@ -97,7 +97,7 @@ def read(taken: bytes) -> dict[str, Runs]:
 
 
 def merged(parts: Iterable[bytes]) -> dict[str, Runs]:
-    """The runs of several processes, or several times, by topic."""
+    """The runs of several `take`s, by topic."""
     runs: dict[str, list[Runs]] = {}
     for part in parts:
         for topic, rows in read(part).items():

@@ -1,9 +1,9 @@
 """The process that leads a run, or a worker: `python -m raylog.loadtest.load_process`.
 
-The first line of standard input is a `Job` or a `WorkerJob`; a leading process gets orders after
-it, and tells what happens on standard output, line by line. Both end with their standard input.
-They are processes of their own because Locust has gevent patch the standard library, which neither
-Ray nor a broker may meet.
+The first line of standard input is a `Job` or a `WorkerJob`. A leading process gets orders in
+further lines and reports on standard output, one message per line. Both end with their standard
+input. They are separate processes because Locust has gevent patch the standard library, which
+neither Ray nor a broker may meet.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ from raylog.loadtest.jobs import (  # noqa: E402
     Failed,
     Job,
     Listening,
+    Report,
     Stop,
     Struck,
-    Told,
     WorkerJob,
     order,
 )
-from raylog.loadtest.leading import Broken  # noqa: E402
-from raylog.loadtest.running import Run, follow, new_environment  # noqa: E402
+from raylog.loadtest.leader import Broken  # noqa: E402
+from raylog.loadtest.run import Run, follow, new_environment  # noqa: E402
 from raylog.wire.errors import KafkaError  # noqa: E402
 
 CONNECT_S = 60.0
 """How long workers may take to connect."""
 LIVENESS = 15
-"""Heartbeats, one a second, that a worker may miss: it may have to wait for a core."""
+"""Missed heartbeats, one per second, after which a worker is lost. It may wait for a core."""
 
 
 class Pipe:
-    """Tells what happens, a line of JSON each. What others print goes to standard error."""
+    """Writes messages as lines of JSON. Other output goes to standard error."""
 
     def __init__(self) -> None:
         self._out = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def tell(self, what: Told) -> None:
-        """Tell it, whole."""
+    def tell(self, what: Report) -> None:
+        """Write a whole message."""
         waiting = memoryview(what.model_dump_json().encode() + b"\n")
         try:
             while waiting:
                 waiting = waiting[os.write(self._out, waiting) :]
         except BrokenPipeError:
-            return  # nobody listens any more: standard input has ended as well, which ends the run
+            return  # the reader is gone: standard input has ended as well, which ends the run
 
 
 def main() -> None:
-    """Be the process that the first line asks for."""
+    """Run the process that the first line asks for."""
     pipe = Pipe()
     setup_logging("WARNING")  # type: ignore[no-untyped-call]  # Locust
     lines = FileObject(sys.stdin.fileno(), "rb", close=False)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def work(job: WorkerJob, lines: Any) -> None:
-    """Make load until the leading process is done, or standard input ends."""
+    """Make load until the leading process is done or standard input ends."""
     environment = new_environment(job.scenario)
     try:
         runner = environment.create_worker_runner(job.host, job.port)
@@ -97,7 +97,7 @@ def _end_with(lines: Any, runner: locust.runners.WorkerRunner) -> None:
 
 
 def lead(job: Job, lines: Any, pipe: Pipe) -> None:
-    """Lead a run, and tell its result."""
+    """Lead a run and report its result."""
     environment = new_environment(job.scenario)
     locust.runners.HEARTBEAT_LIVENESS = LIVENESS
     runner: Any
@@ -130,21 +130,21 @@ def lead(job: Job, lines: Any, pipe: Pipe) -> None:
 
 
 def _until_connected(runner: Any, job: Job, run: Run) -> None:
-    """Wait for all workers; raises Broken."""
+    """Wait for all workers. Raises Broken."""
     deadline = time.monotonic() + CONNECT_S
     while job.workers and len(runner.clients.ready) < job.workers:
         if run.leader.stopped is not None or run.leader.failure is not None:
             return
         if time.monotonic() > deadline:
             raise Broken(
-                f"{len(runner.clients.ready)} of {job.workers} processes that make the load have "
+                f"only {len(runner.clients.ready)} of {job.workers} processes of the load "
                 f"connected within {CONNECT_S:g} s"
             )
         gevent.sleep(0.05)
 
 
 def _take_orders(lines: Any, run: Run) -> None:
-    """Do as whoever started the run says; without them, it ends."""
+    """Follow the orders of the command. The run ends with its pipe."""
     while line := lines.readline():
         match order.validate_json(line):
             case Stop(why=why):

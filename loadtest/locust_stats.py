@@ -1,6 +1,6 @@
-"""What a recorder counted, put into Locust's statistics many at a time.
+"""Adds a recorder's counts to Locust's statistics in bulk.
 
-Importing this imports locust, which patches the standard library for gevent.
+Importing this module imports locust, which patches the standard library for gevent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raylog.loadtest.histograms import Counts, Numbers, sum_of, values_of
 from raylog.loadtest.recorder import Seen
 
 METHOD = "kafka"
-"""What stands where Locust has GET or POST."""
+"""Shown where Locust has GET or POST."""
 _US_PER_MS = 1_000
 
 
 def feed(stats: RequestStats, name: str, seen: Seen, started_s: int) -> None:
-    """Add what was seen of an operation; `started_s` is the run's start, s since 1970."""
+    """Add the counts of an operation; `started_s` is the start of the run, in s since 1970."""
     if not seen.seconds:
         return
     entry = _entry(stats, name, seen, started_s)
@@ -59,7 +59,7 @@ def _entry(stats: RequestStats, name: str, seen: Seen, started_s: int) -> StatsE
 
 
 def _rounded(times_ms: NDArray[np.float64]) -> Numbers:
-    """Response times as Locust keeps them: to 1 ms below 100 ms, to about 2 digits above."""
+    """Response times rounded as in Locust: to 1 ms below 100 ms, to about 2 digits above."""
     step = np.where(times_ms < 100, 1, np.where(times_ms < 1_000, 10, 100))
     step = np.where(times_ms < 10_000, step, 1_000)
     rounded: Numbers = (np.round(times_ms / step) * step).astype(np.int64)

@@ -1,12 +1,12 @@
 """A scenario under Locust's own command: `RAYLOG_SCENARIO=steady locust -f locustfile.py -H HOST`.
 
-RAYLOG_SCENARIO is the name of a shipped scenario or a file, steady by default; all processes get
-the same. The host is a list of bootstrap servers. With --master, --worker and --processes several
-processes make the load. The scenario says how many users there are and how long it takes, so
---users, --spawn-rate and --run-time have no effect. RAYLOG_OUT is the folder for report.html and
-result.json, the current one by default. Settings of all clients, such as security.protocol, are
-JSON in RAYLOG_CLIENT. SIGINT and SIGTERM end the run early, with a result and exit code 130; a
-second one, at once.
+RAYLOG_SCENARIO is the name of a shipped scenario or a file (default: steady), the same for all
+processes. The host is a list of bootstrap servers. With --master, --worker and --processes several
+processes make the load. The scenario sets the number of users and the duration, so --users,
+--spawn-rate and --run-time have no effect. RAYLOG_OUT is the folder for report.html and result.json
+(default: the current one). RAYLOG_CLIENT has settings of all clients as JSON, such as
+security.protocol. SIGINT and SIGTERM end the run early, with a result and exit code 130. A second
+signal ends it at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from locust.runners import WorkerRunner
 from raylog.cli.failures import EXIT_INTERRUPTED, EXIT_USAGE
 from raylog.client import ClientError, InvalidSetting, parse_bootstrap
 from raylog.loadtest import topics
-from raylog.loadtest.jobs import INTERRUPTED, Job, Progress, Said, Told
-from raylog.loadtest.leading import Broken
+from raylog.loadtest.jobs import INTERRUPTED, Job, Progress, Report, Said
+from raylog.loadtest.leader import Broken
 from raylog.loadtest.report import print_result, write_html, write_json
-from raylog.loadtest.running import Run, follow, set_up, users_of
+from raylog.loadtest.run import Run, follow, set_up, users_of
 from raylog.loadtest.scenario import BadScenario, Scenario
 from raylog.loadtest.scenario_checks import check_clients
 from raylog.loadtest.shipped import found
@@ -43,10 +43,10 @@ _EXAMPLE = '{"security.protocol": "SSL"}'
 
 
 class _Words:
-    """What a run tells goes to Locust's log."""
+    """Reports of a run go to Locust's log."""
 
-    def tell(self, what: Told) -> None:
-        """Log what a person wants to know."""
+    def tell(self, what: Report) -> None:
+        """Log what is meant for people."""
         if isinstance(what, Said):
             log.info("%s", what.text)
         elif isinstance(what, Progress):
@@ -56,7 +56,7 @@ class _Words:
 
 
 def _begin(environment: Environment, **_: object) -> None:
-    """Locust has made its runner, and has not begun."""
+    """Set up the run. Locust has created its runner and has not started it."""
     set_up(environment)
     if isinstance(environment.runner, WorkerRunner):
         follow(environment, SCENARIO)
@@ -72,7 +72,7 @@ def _begin(environment: Environment, **_: object) -> None:
     run = Run(environment, job, _Words(), ends_locust=True)
     run.attach()
     for number in (signal.SIGINT, signal.SIGTERM):
-        gevent.signal_handler(number, _interrupt, run)  # Locust has none while a shape runs
+        gevent.signal_handler(number, _interrupt, run)  # Locust has no handler while a shape runs
 
     def finish(**_: object) -> None:
         environment.process_exit_code = _finish(run)
@@ -89,7 +89,7 @@ def _interrupt(run: Run) -> None:
 
 
 def _finish(run: Run) -> int:
-    """Write and print the result; returns the exit code."""
+    """Write and print the result. Returns the exit code."""
     out = Path(os.environ.get("RAYLOG_OUT", "."))
     try:
         result = run.finish()
@@ -106,9 +106,9 @@ def _finish(run: Run) -> int:
 
 
 def _bootstrap(host: str | None) -> str:
-    """The bootstrap servers, before anything runs."""
+    """Check and return the bootstrap servers before anything runs."""
     if not host:
-        _refuse("which brokers? Name bootstrap servers with -H HOST:PORT (or LOCUST_HOST)")
+        _refuse("no brokers were named: give bootstrap servers with -H HOST:PORT (or LOCUST_HOST)")
     try:
         parse_bootstrap(host)
     except InvalidSetting as failure:
@@ -117,7 +117,7 @@ def _bootstrap(host: str | None) -> str:
 
 
 def _settings() -> dict[str, Any]:
-    """Settings of all clients."""
+    """The settings of all clients."""
     text = os.environ.get("RAYLOG_CLIENT", "{}")
     try:
         settings = json.loads(text)
@@ -133,7 +133,7 @@ def _settings() -> dict[str, Any]:
 
 
 def _refuse(why: str) -> NoReturn:
-    """End Locust's command, with the exit code of its own refusals."""
+    """End Locust's command with the exit code of its own errors."""
     sys.stderr.write(f"locustfile.py: {why}\n")
     raise SystemExit(EXIT_USAGE)
 
@@ -145,7 +145,7 @@ def _scenario() -> Scenario:
     except (BadScenario, OSError) as failure:
         _refuse(f"RAYLOG_SCENARIO: {failure}")
     if scenario.faults:
-        _refuse(f"{name}: faults are done by `raylog loadtest` only")
+        _refuse(f"{name}: only `raylog loadtest` can run scenarios with faults")
     return scenario
 
 

@@ -1,4 +1,4 @@
-"""The operations that requests are counted by, and which kind of users performs which."""
+"""The operations by which requests are counted, and the users that perform them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BY_KIND = {
 
 
 def operations_of(users: Users) -> list[str]:
-    """What the users of an entry perform."""
+    """The operations of an entry's users."""
     found = list(BY_KIND[users.kind])
     if isinstance(users, TransactionalUsers):
         if users.aborted == 0:

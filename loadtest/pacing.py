@@ -1,4 +1,4 @@
-"""When requests are due: by the rate alone, whatever the answers take."""
+"""When requests are due. It depends on the rate alone, not on how long answers take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _US_PER_S = 1_000_000
 
 
 class Load:
-    """Which share of their rates users make, from which time on (µs of the run's clock).
+    """The factor of all users' rates over time (µs of the run's clock).
 
     Nothing is due before the first change.
     """
@@ -15,37 +15,40 @@ class Load:
 
     def __init__(self) -> None:
         self.changes: list[tuple[int, float]] = []
-        """(from when, factor), in order."""
+        """(start, factor), in order."""
 
     def change(self, at_us: int, factor: float) -> None:
-        """From a time on, all rates are multiplied by `factor`; 0 pauses them."""
+        """Multiply all rates by `factor` from a time on; 0 pauses them."""
         if self.changes:
             at_us = max(at_us, self.changes[-1][0])
         self.changes.append((at_us, factor))
 
 
 class Pace:
-    """An open loop: requests at a rate that a load changes, spread evenly.
+    """An open loop: evenly spread requests at a rate that a load changes.
 
-    A request that is due while its user is held up keeps its intended time: that of the factor
-    which held then.
+    A request that is due while its user is delayed keeps its intended time, at the factor of that
+    time.
     """
 
     __slots__ = ("_changes", "_part", "_place", "_rate", "_seen_us")
 
     def __init__(self, rate: float, load: Load, phase: float = 0.0) -> None:
-        """`rate` per s at factor 1; `phase`, from 0 to 1, is how much of the first is over."""
+        """`rate` per second at factor 1.
+
+        `phase`, 0 to 1, is the elapsed part of the first request.
+        """
         self._rate = rate
         self._changes = load.changes
         self._place = 0
-        """The change that held at `_seen_us`."""
+        """Index of the change in force at `_seen_us`."""
         self._seen_us = 0
         self._part = phase
 
     def due(self, now_us: int, at_most: int) -> list[int]:
-        """The intended times of requests that are due and were not handed out yet, oldest first.
+        """The intended times of due requests that were not returned before, oldest first.
 
-        Those beyond `at_most` come with the next call.
+        Requests beyond `at_most` are returned by the next call.
         """
         changes = self._changes
         times: list[int] = []
@@ -61,7 +64,7 @@ class Pace:
         return times
 
     def _walk(self, to_us: int, factor: float, at_most: int) -> list[int]:
-        """Those up to a time at one factor."""
+        """The intended times up to a time at one factor."""
         passed_us = to_us - self._seen_us
         if passed_us <= 0:
             return []
@@ -82,7 +85,7 @@ class Pace:
         return [seen_us + int((number - part) / per_us) for number in range(1, count + 1)]
 
     def next_us(self) -> int | None:
-        """When the next one is due, as far as the load is known; None if none will be."""
+        """When the next request is due at the current load; None if none will be."""
         place, part, seen_us = self._place, self._part, self._seen_us
         while place < len(self._changes):
             from_us, factor = self._changes[place]

@@ -1,4 +1,4 @@
-"""Looking at what was read: is each value whole, of this run, and behind the ones before it."""
+"""Checks what was read: each value is whole, of this run, and in order."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from raylog.loadtest.records import heads, torn
 
 
 class Seen(NamedTuple):
-    """Records of a partition that are whole and of this run, as columns."""
+    """Whole records of this run in a partition, as columns."""
 
     offsets: Numbers
     senders: Numbers
     sequences: Numbers
     intended_us: Numbers
     bytes: int
-    """Of their values."""
+    """The total size of the values."""
 
 
 def examine(records: ConsumedRecords, run_number: int, findings: Findings) -> Seen:
-    """Take values apart; what is torn or of another run is a finding, and left out."""
+    """Parse values. Torn ones and those of another run are findings and left out."""
     kept = records.records
     where = f"{records.topic}-{records.partition}"
     broken = torn([record.value for record in kept])
@@ -60,17 +60,17 @@ def examine(records: ConsumedRecords, run_number: int, findings: Findings) -> Se
 
 
 class Order:
-    """One reader's view of one partition: offsets go up, and each sender's sequences do."""
+    """One reader's view of one partition: offsets and each sender's sequences must increase."""
 
     def __init__(self, where: str, findings: Findings) -> None:
         self._where = where
         self._findings = findings
         self._next_offset = 0
         self._next: dict[int, int] = {}
-        """By sender, what is above all that was read."""
+        """By sender, the end of the sequences read so far."""
 
     def follow(self, seen: Seen) -> None:
-        """Records behind those of the last call."""
+        """Check the next records."""
         if not len(seen.offsets):
             return
         first, last = int(seen.offsets[0]), int(seen.offsets[-1])
@@ -93,6 +93,7 @@ class Order:
         if first < expected:
             self._findings.add(
                 "doubled" if first == expected - 1 else "reordered",
-                f"{self._where}: record {first} of sender {sender} came behind {expected - 1}",
+                f"{self._where}: record {first} of sender {sender} came after record "
+                f"{expected - 1}",
             )
         self._next[sender] = max(expected, last + 1)

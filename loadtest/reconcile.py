@@ -1,17 +1,17 @@
-"""What was acknowledged in one partition against what is in its log: a machine on columns.
+"""Compares the acknowledged records of one partition with its log, using columns.
 
-| a finding | when |
+| finding | meaning |
 |---|---|
-| lost | acknowledged, and not in the log where the reader has passed its offset |
+| lost | acknowledged, and not in the log although the reader has passed its offset |
 | doubled | in the log more than once |
-| reordered | behind a record that its sender sent later |
-| unknown | in the log, and nobody of this run has sent it |
+| reordered | after a record that its sender sent later |
+| unknown | in the log, but not sent by anyone in this run |
 | wrong-offset | acknowledged with another offset than it has |
-| aborted-seen | of a transaction that was aborted, and readable all the same |
+| aborted-seen | readable although its transaction was aborted |
 
-Both sides come as runs (`ledger.py`); one takes 40 bytes and stays until it is settled. A sender's
-records are settled from the first on, up to the first whose fate is still open: what comes again
-of those is doubled. Nothing is done record by record.
+Both sides come as runs (`ledger.py`) of 40 bytes, which are kept until they are settled. A sender's
+records are settled in order, up to the first one whose fate is open. If a settled record comes
+again, it is doubled. Nothing is done per record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOWHERE = -1
 
 
 class Counts(NamedTuple):
-    """Records of a partition, or of all."""
+    """Counts of records, of a partition or in total."""
 
     acknowledged: int
     unanswered: int
@@ -43,7 +43,7 @@ class Counts(NamedTuple):
 
 
 def runs_of(offsets: Numbers, senders: Numbers, sequences: Numbers) -> Numbers:
-    """Records in the order of the log as rows of sender, first sequence, offset, count."""
+    """Records in log order as rows of sender, first sequence, offset and count."""
     follows = (np.diff(senders) == 0) & (np.diff(sequences) == 1) & (np.diff(offsets) == 1)
     starts = np.concatenate(([0], np.flatnonzero(~follows) + 1))
     counts = np.diff(np.concatenate((starts, [len(offsets)])))
@@ -51,16 +51,16 @@ def runs_of(offsets: Numbers, senders: Numbers, sequences: Numbers) -> Numbers:
 
 
 class PartitionAudit:
-    """One partition of a run, from its beginning on."""
+    """The audit of one partition, from its first record."""
 
     def __init__(self, name: str, findings: Findings) -> None:
-        """`name` is for examples: the topic's and the partition's."""
+        """`name` is the name of topic and partition for examples."""
         self._name = name
         self._findings = findings
         self._sent: list[Numbers] = []
         self._found: list[Numbers] = []
         self._backward: list[tuple[int, int, int]] = []
-        """Sender, first and end of records that came behind later ones."""
+        """Sender, first and end of records that came after later ones."""
         self._highest: dict[int, int] = {}
         """By sender, the end of the highest sequence found."""
         self._settled: dict[int, int] = {}
@@ -71,25 +71,25 @@ class PartitionAudit:
 
     @property
     def counts(self) -> Counts:
-        """So far."""
+        """The counts so far."""
         return Counts(self._acknowledged, self._unanswered, self._count)
 
     @property
     def held_runs(self) -> int:
-        """Runs that are not settled."""
+        """The number of runs that are not settled."""
         return sum(map(len, self._sent)) + sum(map(len, self._found))
 
-    # -- both sides --------------------------------------------------------------------------------
+    # ---- input -----------------------------------------------------------------------------------
 
     def sent(self, runs: Runs) -> None:
-        """Add runs of the ledger (of this partition)."""
+        """Add runs of the ledger in this partition."""
         rows = runs[:, 1:]
         self._acknowledged += int(rows[rows[:, _FATE] == Fate.ACKNOWLEDGED, _COUNT].sum())
         self._unanswered += int(rows[rows[:, _FATE] == Fate.UNANSWERED, _COUNT].sum())
         self._sent.append(rows)
 
     def found(self, offsets: Numbers, senders: Numbers, sequences: Numbers) -> None:
-        """Add records that were read, in the order of the log; their run and checksum are right."""
+        """Add records in log order. Their run and checksum are checked."""
         self._count += len(offsets)
         strange = (sequences < 0) | (sequences >= SEQUENCES)
         if strange.any():
@@ -104,7 +104,7 @@ class PartitionAudit:
         self._found.append(runs)
 
     def deleted(self, first_offset: int, end_offset: int) -> None:
-        """Retention deleted these before they were read."""
+        """Add offsets that retention deleted before they were read."""
         self._deleted.append((first_offset, end_offset))
 
     def _note_backward(self, runs: Numbers) -> None:
@@ -121,18 +121,18 @@ class PartitionAudit:
                 self._backward.append((sender, int(firsts[start + at]), stop))
             self._highest[sender] = int(highest[-1])
 
-    # -- settling ----------------------------------------------------------------------------------
+    # ---- settling --------------------------------------------------------------------------------
 
     def settle(self, position: int) -> None:
-        """Compare what both sides know, now that all before `position` was read."""
+        """Compare what both sides know, after reading everything before `position`."""
         sent, found = self._together()
         limits = self._limits(sent, position)
         self._compare(sent, found, limits, ())
 
     def finish(self, incomplete: Collection[int] = ()) -> None:
-        """Compare all that is left: everything was read.
+        """Compare the rest, after reading everything.
 
-        Workers of which the ledger is `incomplete` may have sent what nobody knows of.
+        Workers with an `incomplete` ledger may have sent unknown records.
         """
         sent, found = self._together()
         limits = dict.fromkeys(_senders(sent, found), SEQUENCES)
@@ -145,7 +145,7 @@ class PartitionAudit:
         return sent, found
 
     def _limits(self, sent: Numbers, position: int) -> dict[int, int]:
-        """By sender, up to where nothing is open any more."""
+        """By sender, the end of the sequences that can be settled."""
         limits = {}
         order = np.lexsort((sent[:, _FIRST], sent[:, _SENDER]))
         sent = sent[order]
@@ -171,7 +171,7 @@ class PartitionAudit:
         limits: dict[int, int],
         incomplete: Collection[int],
     ) -> None:
-        """Settle what is below the limits and keep the rest."""
+        """Settle everything below the limits and keep the rest."""
         senders = _senders(sent, found)
         ends = np.array([limits.get(sender, 0) for sender in senders.tolist()], np.int64)
         sent, kept_sent = _divided(sent, senders, ends)
@@ -193,7 +193,7 @@ class PartitionAudit:
         )
 
     def _without_settled(self, found: Numbers, senders: Numbers) -> tuple[int, Numbers]:
-        """How many were settled before, and the runs without them."""
+        """The number of records that were settled before, and the runs without them."""
         ends = np.array([self._settled.get(sender, 0) for sender in senders.tolist()], np.int64)
         again, rest = _divided(found, senders, ends)
         return int(again[:, _COUNT].sum()), rest
@@ -201,22 +201,22 @@ class PartitionAudit:
     def _judge(self, axis: _Axis, incomplete: Collection[int]) -> None:
         lengths, is_found = axis.lengths, axis.found > 0
         again = np.maximum(axis.found - 1, 0) * lengths
-        self._tell(axis, "doubled", again, "is there {times} times")
-        self._tell(axis, "lost", self._lost(axis), "was acknowledged, and is not there")
+        self._tell(axis, "doubled", again, "is in the log {times} times")
+        self._tell(axis, "lost", self._lost(axis), "was acknowledged, but is not in the log")
         is_unknown = is_found & (axis.sent == 0)
         if incomplete:
             workers = axis.senders_of() // SENDERS_PER_WORKER
             is_unknown &= ~np.isin(workers, list(incomplete))
-        self._tell(axis, "unknown", lengths * is_unknown, "was sent by nobody of this run")
+        self._tell(axis, "unknown", lengths * is_unknown, "was not sent by this run")
         is_aborted = is_found & (axis.aborted > 0)
-        self._tell(axis, "aborted-seen", lengths * is_aborted, "is of an aborted transaction")
+        self._tell(axis, "aborted-seen", lengths * is_aborted, "belongs to an aborted transaction")
         is_known = (axis.placed == 1) & (axis.acknowledged == 1) & (axis.found == 1)
         is_wrong = is_known & (axis.placed_at != axis.found_at)
-        text = "was acknowledged at {said}, is at {at}"
+        text = "was acknowledged at offset {said}, but is at {at}"
         self._tell(axis, "wrong-offset", lengths * is_wrong, text)
 
     def _lost(self, axis: _Axis) -> Numbers:
-        """How many of each piece are lost: those that retention deleted are not."""
+        """The number of lost records per piece, without those that retention deleted."""
         lost: Numbers = axis.lengths * ((axis.acknowledged > 0) & (axis.found == 0))
         firsts = axis.starts + axis.placed_at
         ends = firsts + axis.lengths
@@ -226,12 +226,12 @@ class PartitionAudit:
         return lost
 
     def _tell(self, axis: _Axis, kind: Kind, counts: Numbers, text: str) -> None:
-        """So many records of each piece are wrong."""
+        """Report wrong records per piece."""
         for place in np.flatnonzero(counts).tolist():
             self._add(kind, int(counts[place]), axis.describe(place, text))
 
     def _count_reordered(self, axis: _Axis, limits: dict[int, int]) -> None:
-        """Of records that came behind later ones, those that are there once."""
+        """Count the records that came after later ones and exist exactly once."""
         left = []
         for sender, first, end in self._backward:
             limit = limits.get(sender, 0)
@@ -242,7 +242,7 @@ class PartitionAudit:
                 left.append((sender, limit, end))
             count = axis.once(sender, max(first, self._settled.get(sender, 0)), min(end, limit))
             if count:
-                text = f"record {first} of sender {sender} is behind one that was sent later"
+                text = f"record {first} of sender {sender} comes after one that was sent later"
                 self._add("reordered", count, text)
         self._backward = left
 
@@ -253,8 +253,8 @@ class PartitionAudit:
 class _Axis:
     """All senders' sequence numbers on one axis, cut wherever a run begins or ends.
 
-    Columns are by piece: how many runs of a kind cover it, and what is to be added to a place on
-    the axis to get the offset (which is right where one run covers it).
+    Columns have a value per piece: how many runs of a kind cover it, and what to add to a place on
+    the axis to get its offset (valid if exactly one run covers it).
     """
 
     def __init__(self, senders: Numbers, sent: Numbers, found: Numbers) -> None:
@@ -294,12 +294,12 @@ class _Axis:
         return (ranks << (_SEQUENCE_BITS + 1)) + runs[:, _FIRST]
 
     def senders_of(self) -> Numbers:
-        """By piece."""
+        """The sender of each piece."""
         senders: Numbers = self._senders[self.starts >> (_SEQUENCE_BITS + 1)]
         return senders
 
     def once(self, sender: int, first: int, end: int) -> int:
-        """How many of a sender's records are there exactly once."""
+        """The number of a sender's records that exist exactly once."""
         if first >= end:
             return 0
         base = int(np.searchsorted(self._senders, sender)) << (_SEQUENCE_BITS + 1)
@@ -308,13 +308,15 @@ class _Axis:
         return int(self.lengths[inside][self.found[inside] == 1].sum())
 
     def describe(self, place: int, text: str) -> str:
-        """The first record of a piece."""
+        """Describe the first record of a piece."""
         start = int(self.starts[place])
         rank, sequence = divmod(start, 1 << (_SEQUENCE_BITS + 1))
         said, at = start + int(self.placed_at[place]), start + int(self.found_at[place])
-        told = text.format(times=int(self.found[place]), said=said, at=at)
-        where = f", acknowledged at offset {said}," if "not there" in text and said >= 0 else ""
-        return f"record {sequence} of sender {int(self._senders[rank])}{where} {told}"
+        line = text.format(times=int(self.found[place]), said=said, at=at)
+        where = (
+            f", acknowledged at offset {said}," if "not in the log" in text and said >= 0 else ""
+        )
+        return f"record {sequence} of sender {int(self._senders[rank])}{where} {line}"
 
 
 def _senders(sent: Numbers, found: Numbers) -> Numbers:
@@ -322,7 +324,7 @@ def _senders(sent: Numbers, found: Numbers) -> Numbers:
 
 
 def _divided(runs: Numbers, senders: Numbers, ends: Numbers) -> tuple[Numbers, Numbers]:
-    """Runs below each sender's end, and those from there on; a run may have a part in both."""
+    """Runs below each sender's end and the others. A run may be split."""
     if not len(runs):
         return runs, runs
     limits = ends[np.searchsorted(senders, runs[:, _SENDER])]

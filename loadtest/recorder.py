@@ -1,8 +1,8 @@
-"""What users saw, counted for a report: cheap for each record, exact when it is taken.
+"""Counts what users measured: cheap per record, exact when it is taken.
 
-Users hand in times; they are kept as plain columns and folded into counts of HdrHistogram's own
-buckets by numpy, many at a time. Locust's statistics are fed from the same counts, so that its
-pages are right without an event for each record.
+Users add times to plain columns. numpy folds many of them at once into the counts of HdrHistogram's
+buckets. Locust's statistics get the same counts, so its pages are right without an event per
+record.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _ERROR_TEXT_LENGTH_MAX = 300
 _FOLDED_AT = 8_192
-"""So many times wait at most to be folded."""
+"""The most times that wait to be folded."""
 _PLACES = 1 << 15
-"""More than a histogram has counts: a number of a second and an index in one."""
+"""More than the counts of a histogram: a key is a second times this plus an index."""
 _US_PER_S = 1_000_000
 
 
 @dataclass(slots=True)
 class Second:
-    """What belongs to one second of an operation."""
+    """One second of an operation."""
 
     requests: int = 0
     failures: int = 0
@@ -42,12 +42,11 @@ class Second:
 
 
 class Seen:
-    """What was seen of one operation since it was last taken."""
+    """What was measured of one operation since the last `take`."""
 
-    __slots__ = ("bytes", "errors", "intended", "intended_us", "latency_us", "seconds")
+    __slots__ = ("bytes", "errors", "intended_us", "latency_us", "seconds")
 
     def __init__(self) -> None:
-        self.intended = 0
         self.errors: Counter[str] = Counter()
         self.seconds: dict[int, Second] = {}
         self.intended_us = array("q")
@@ -55,27 +54,26 @@ class Seen:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to hand over."""
-        return not (self.intended or self.errors or self.seconds or self.intended_us)
+        """Whether there is nothing to report."""
+        return not (self.errors or self.seconds or self.intended_us)
 
 
 class Recorder:
-    """Counts of one process. Times are µs of the run's clock; latency is from the intended time."""
+    """The counts of one process.
+
+    Times are µs of the run's clock, latency from the intended time.
+    """
 
     def __init__(self, now_us: Callable[[], int], started_us: int) -> None:
         self.started_us = started_us
         """Seconds are counted from here."""
         self.locust: RequestStats | None = None
-        """Locust's statistics, which are fed as well; None for none."""
+        """Locust's statistics, if they are fed as well."""
         self._now_us = now_us
         self._operations: dict[str, Seen] = {}
 
-    def intended(self, operation: str, count: int = 1) -> None:
-        """So many requests were to be made by now."""
-        self._of(operation).intended += count
-
     def done(self, operation: str, intended_us: int, now_us: int, size: int = 0) -> None:
-        """A request that was meant for a time has succeeded at another."""
+        """Count a successful request with its intended and actual time."""
         found = self._of(operation)
         found.intended_us.append(intended_us)
         found.latency_us.append(now_us - intended_us)
@@ -87,7 +85,7 @@ class Recorder:
     def done_many(
         self, operation: str, intended_us: Sequence[int], now_us: int, size: int = 0
     ) -> None:
-        """As `done` for each; `size` is that of all together."""
+        """Count several successful requests; `size` is their total."""
         found = self._of(operation)
         found.intended_us.extend(intended_us)
         found.latency_us.extend([now_us - at_us for at_us in intended_us])
@@ -96,18 +94,18 @@ class Recorder:
     def done_columns(
         self, operation: str, intended_us: Numbers, now_us: int, size: int = 0
     ) -> None:
-        """As `done_many` for a column of numpy."""
+        """Count a numpy column of successful requests; `size` is their total."""
         found = self._of(operation)
         found.intended_us.frombytes(intended_us.tobytes())
         found.latency_us.frombytes((now_us - intended_us).tobytes())
         self._counted(found, int(intended_us[0]), size)
 
     def failed(self, operation: str, error: str, intended_us: int | None = None) -> None:
-        """A request has failed; without a time, it was meant for now."""
+        """Count a failed request. Without an intended time it counts now."""
         self.failed_many(operation, error, [self._now_us() if intended_us is None else intended_us])
 
     def failed_many(self, operation: str, error: str, intended_us: Sequence[int]) -> None:
-        """Requests have failed that were meant for these times."""
+        """Count failed requests with these intended times."""
         if not len(intended_us):
             return
         found = self._of(operation)
@@ -117,15 +115,15 @@ class Recorder:
             found.seconds.setdefault(int(number), Second()).failures += int(count)
 
     def take(self) -> list[Operation]:
-        """What was seen since the last call.
+        """What was measured since the last call.
 
-        A second's intervals may come in several parts, and are to be added up.
+        The intervals of a second may come in several parts, which have to be added up.
         """
         for found in self._operations.values():
             _fold(found, self.started_us)
         taken, self._operations = self._operations, {}
         if self.locust is not None:
-            from raylog.loadtest.locust_stats import feed  # it imports locust, which patches
+            from raylog.loadtest.locust_stats import feed  # imports locust, which patches
 
             for name, found in taken.items():
                 feed(self.locust, name, found, self.started_us // _US_PER_S)
@@ -153,7 +151,7 @@ class Recorder:
 
 
 def _fold(found: Seen, started_us: int) -> None:
-    """Turn the columns into counts."""
+    """Fold the columns into counts."""
     if not found.intended_us:
         return
     seconds = (np.array(found.intended_us) - started_us) // _US_PER_S
@@ -171,10 +169,9 @@ def _fold(found: Seen, started_us: int) -> None:
 
 
 def _result(name: str, found: Seen) -> Operation:
-    """As results have it."""
+    """The operation in the form of a result."""
     return Operation(
         name=name,
-        intended=found.intended,
         errors=dict(found.errors),
         intervals=[
             Interval(

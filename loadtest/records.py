@@ -1,16 +1,16 @@
-"""Values that say who sent them, in which order and when, and end with a checksum.
+"""Values with sender, sequence number, intended time and checksum.
 
-| bytes | what |
+| bytes | content |
 |---|---|
 | 8 | the run |
 | 4 | the sender |
-| 8 | its number among the sender's records in this partition, from 0 on |
+| 8 | the sender's sequence number in this partition, from 0 |
 | 8 | the intended time of sending, µs since 1970 |
 | any | filler, which compresses to about half |
-| 4 | CRC-32 of all that, little-endian |
+| 4 | CRC-32 of everything before it, little-endian |
 
-The checksum of a whole value, its own checksum included, is the same for all values that are
-whole: `RESIDUE`. So a reader checks thousands of them without taking one apart.
+The CRC-32 of a whole value, including its checksum, is the same for all intact values: `RESIDUE`.
+So a reader checks thousands of values without parsing one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_number(run: str) -> int:
 
 
 def encode(run: int, sender: int, sequence: int, intended_us: int, size: int) -> bytes:
-    """A value of `size` bytes, or of `BYTES_MIN` if that is more."""
+    """A value of `size` bytes, at least `BYTES_MIN`."""
     fillers = _fillers(max(size, BYTES_MIN) - BYTES_MIN)
     body = HEAD.pack(run, sender, sequence, intended_us) + fillers[sequence % _FILLERS]
     return body + _crc_bytes(crc32(body))
@@ -56,7 +56,7 @@ def encode_many(
     intended_us: Sequence[int],
     sizes: int | Sequence[int],
 ) -> list[bytes]:
-    """Values whose sequence numbers follow one another."""
+    """Values with consecutive sequence numbers."""
     if not isinstance(sizes, int):
         return [
             encode(run, sender, sequence, at_us, size)
@@ -73,7 +73,7 @@ def encode_many(
 
 
 def torn(values: Sequence[bytes | None]) -> list[int]:
-    """Positions of values that are not as a sender made them."""
+    """The positions of damaged values."""
     if None not in values:
         whole = cast("Sequence[bytes]", values)
         if set(map(crc32, whole)) <= {RESIDUE} and min(map(len, whole), default=99) >= BYTES_MIN:
@@ -86,13 +86,13 @@ def torn(values: Sequence[bytes | None]) -> list[int]:
 
 
 def heads(values: Iterable[bytes]) -> Heads:
-    """What values say of themselves; each has at least `BYTES_MIN` bytes."""
+    """The headers of values. Each value must have at least `BYTES_MIN` bytes."""
     size = HEAD.size
     return np.frombuffer(b"".join([value[:size] for value in values]), dtype=_HEADS)
 
 
 @lru_cache(maxsize=256)
 def _fillers(size: int) -> tuple[bytes, ...]:
-    """Some fillers: digits, so that codecs find about as much to do as in real data."""
+    """Some fillers of digits, which codecs compress about like real data."""
     chance = random.Random(size)  # noqa: S311 — no secret depends on it
     return tuple(chance.randbytes((size + 1) // 2).hex().encode()[:size] for _ in range(_FILLERS))

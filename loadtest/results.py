@@ -1,8 +1,8 @@
-"""What a run found, as models: what processes hand to each other, and the JSON file of a run.
+"""Models of results: what processes exchange, and the JSON file of a run.
 
-Latencies are HdrHistograms of µs from 1 to 3,600,000,000 with 3 significant digits, as their
-own compressed base64 (`HdrHistogram.encode`), so that any number of processes and seconds can be
-added up exactly. Latency counts from the intended time of a request, not from when it was sent.
+Latencies are HdrHistograms of µs from 1 to 3,600,000,000 with 3 significant digits, in their
+compressed base64 (`HdrHistogram.encode`), so that any number of processes and seconds can be added
+up exactly. A latency counts from the intended time of a request, not from when it was sent.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ class Interval(_Model):
     """One second of one operation."""
 
     second: int
-    """From the start of the run; of the intended time."""
+    """Seconds from the start of the run to the intended time."""
     requests: int
-    """That succeeded."""
+    """Successful requests."""
     failures: int
     bytes: int
     latencies: str
-    """Of those that succeeded."""
+    """Of successful requests."""
 
 
 class Operation(_Model):
     """All requests of one name: "produce", "end-to-end", "transaction", "commit", "join"..."""
 
     name: str
-    intended: int
-    """Requests that were to be made by the shape; those of a generator that is late are missing
-    from `requests`."""
     errors: dict[str, int]
-    """How often each error was seen, by its text; at most 100 texts, the rest as "other errors"."""
+    """Counts of errors by text: at most 100 texts, the rest as "other errors"."""
     intervals: list[Interval]
 
 
@@ -51,18 +48,18 @@ class Generator(_Model):
     cores: int
     pid: int
     cpu_share: list[float]
-    """Of one core, second by second from the start of the run."""
+    """Share of one core, by second from the start of the run."""
     late_ms: list[float]
-    """How late users were, 99th percentile of each second's time."""
+    """The 99th percentile of lateness of users, by second."""
     lateness: str
-    """How late users were woken up, as latencies are kept."""
+    """How late users woke up, encoded like latencies."""
     clock_offset_us: int
-    """Of its wall clock to the first process's; already taken off what it reported."""
+    """Offset of its wall clock to the first process's. Its reports are already corrected by it."""
     clock_uncertainty_us: int
 
 
 class Mark(_Model):
-    """Something that happened at a time: a fault, a step of the shape, a rebalance."""
+    """An event: a fault, a step of the shape, a rebalance."""
 
     at_s: float
     kind: Literal["fault", "load", "note"]
@@ -76,7 +73,7 @@ class Gauge(_Model):
     labels: dict[str, str]
     unit: str
     points: list[tuple[float, float]]
-    """Seconds from the start, value."""
+    """(seconds from the start, value)."""
 
 
 class Finding(_Model):
@@ -89,26 +86,26 @@ class Finding(_Model):
 
 
 class Audit(_Model):
-    """What was acknowledged, compared with what is in the log."""
+    """The acknowledged records compared with the log."""
 
     acknowledged: int
     unanswered: int
-    """Records whose producer does not know; they may be there or not."""
+    """Records without an answer. They may be in the log or not."""
     found: int
     findings: list[Finding]
 
 
 class Verdict(_Model):
-    """One threshold, and what was found."""
+    """One threshold with the measured value."""
 
     threshold: Threshold
     found: float | None
-    """None: nothing was measured, so it did not hold."""
+    """None if nothing was measured. The threshold then failed."""
     held: bool
 
 
 class Target(_Model):
-    """What was loaded."""
+    """The cluster under load."""
 
     bootstrap: str
     kind: str
@@ -117,10 +114,10 @@ class Target(_Model):
 
 
 class Result(_Model):
-    """One run."""
+    """The result of a run."""
 
-    format: Literal[1] = 1
-    """A reader refuses a newer one."""
+    format: Literal[2] = 2
+    """Readers refuse newer formats."""
     run: str
     started: str
     """ISO 8601, UTC."""
@@ -129,7 +126,7 @@ class Result(_Model):
     target: Target
     machine: str
     raylog: str
-    """Version and, of a checkout, the commit."""
+    """The version and, in a checkout, the commit."""
     operations: list[Operation]
     generators: list[Generator]
     gauges: list[Gauge]
@@ -137,16 +134,16 @@ class Result(_Model):
     audit: Audit
     verdicts: list[Verdict]
     limited_by_generator: list[tuple[float, float]]
-    """Spans of time (s) in which the generator, not the broker, was the limit."""
+    """Spans (s) in which the generator, not the broker, was the limit."""
     capacity: float | None
-    """Records/s of the last step that held, of stairs."""
+    """With stairs, records/s of the last step that held."""
     notes: list[str]
     failure: str | None = None
-    """Why the run proves nothing: a process that made load died, it was interrupted."""
+    """Why the run proves nothing, such as a lost load process or an interruption."""
 
     @property
     def passed(self) -> bool:
-        """Whether the run was whole, every threshold held, and no answer was wrong."""
+        """Whether the run was complete, every threshold held, and no answer was wrong."""
         return (
             self.failure is None
             and all(verdict.held for verdict in self.verdicts)

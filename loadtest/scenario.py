@@ -1,6 +1,6 @@
-"""What a scenario file says, as models: strict, and unknown fields are refused.
+"""The models of a scenario file. They are strict: unknown fields are refused.
 
-A file is TOML; `docs/load-tests/scenarios.md` tells of each field. Times are in s unless a name
+A file is TOML. `docs/load-tests/scenarios.md` describes each field. Times are in s unless a name
 says otherwise, sizes in bytes, rates in records/s over all users of an entry.
 """
 
@@ -35,17 +35,17 @@ Percentile = Literal["p50_ms", "p90_ms", "p99_ms", "p99.9_ms", "max_ms"]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Beside the type of a field: what holds where it is left out, for documents."""
+    """Metadata of a field's type: its default in words, for the documentation."""
 
     text: str
 
 
 class BadScenario(ValueError):
-    """A scenario that makes no sense; the message names each field that is wrong."""
+    """An invalid scenario. The message names each wrong field."""
 
     @classmethod
     def of(cls, where: str, mistakes: Sequence[str]) -> Self:
-        """Of some mistakes, each in a line of its own if there are several."""
+        """An error with the given mistakes, one per line if there are several."""
         if len(mistakes) == 1:
             return cls(f"{where}: {mistakes[0]}")
         return cls("\n  ".join([f"{where}: {len(mistakes)} mistakes", *mistakes]))
@@ -58,14 +58,14 @@ class _Model(BaseModel):
 
 
 class Topic(_Model):
-    """A topic that the run makes, and removes when it ends."""
+    """A topic that the run creates, and deletes at its end."""
 
     partitions: PartitionCount = 6
-    """How many the topic has."""
+    """Number of partitions."""
     replication: Annotated[Replicas | None, LeftOut("3, or fewer brokers")] = None
-    """How many brokers have a copy of each partition."""
+    """Replication factor."""
     settings: dict[str, str] = {}
-    """The topic's, by Kafka's names."""
+    """Settings of the topic, with Kafka's names."""
 
     @field_validator("settings")
     @classmethod
@@ -73,68 +73,68 @@ class Topic(_Model):
         policy = settings.get("cleanup.policy", "delete")
         if "compact" in policy:
             raise ValueError(
-                f"expected cleanup.policy=delete, found {policy}: records that compaction removed "
-                "cannot be told from lost ones"
+                f"expected cleanup.policy=delete, found {policy}: the audit cannot distinguish "
+                "compacted records from lost ones"
             )
         return settings
 
 
 class FixedSize(_Model):
-    """All values have one size."""
+    """All values have the same size."""
 
     distribution: Literal["fixed"] = "fixed"
     bytes: Annotated[int, Field(ge=32, le=16_777_216)] = 100
-    """Of each value; less than 32 has no room for what is checked."""
+    """Size of each value. The audit needs at least 32."""
 
 
 class LognormalSize(_Model):
-    """Many small values and some large ones."""
+    """Many small values and a few large ones."""
 
     distribution: Literal["lognormal"]
     median: Annotated[int, Field(ge=32)]
-    """Half of the values are smaller."""
+    """The median size."""
     sigma: Positive = 1.0
-    """Of the logarithm: with 1.0, one in 100 is ten times the median."""
+    """Standard deviation of the logarithm. With 1.0, one value in 100 is ten times the median."""
     max: Annotated[int, Field(le=16_777_216)] = 262_144
-    """Larger values are cut to it."""
+    """Largest size; larger values are cut to it."""
 
 
 class NoKeys(_Model):
-    """Records without keys: the producer's sticky partitioner spreads them."""
+    """Records without keys. The producer's sticky partitioner distributes them."""
 
     distribution: Literal["none"] = "none"
 
 
 class UniformKeys(_Model):
-    """Keys that are equally likely."""
+    """All keys are equally likely."""
 
     distribution: Literal["uniform"]
     count: Count = 10_000
-    """How many keys there are."""
+    """Number of keys."""
 
 
 class ZipfKeys(_Model):
-    """Keys of which a few are much more likely than the others."""
+    """A few keys are much more likely than the others."""
 
     distribution: Literal["zipf"]
     count: Count = 10_000
-    """How many keys there are."""
+    """Number of keys."""
     exponent: Positive = 1.0
-    """The k-th most frequent key has a weight of k to the minus this."""
+    """The weight of the k-th most frequent key is k to the power of minus this number."""
 
 
 class HotPartition(_Model):
-    """No keys; one partition takes a share of all records, the others the rest in turn."""
+    """No keys. One partition gets a share of all records; the others get the rest in turn."""
 
     distribution: Literal["hot-partition"]
     partition: Annotated[int, Field(ge=0)] = 0
-    """The hot one."""
+    """The hot partition."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Of all records."""
+    """Its share of all records."""
 
 
 def _tag(default: str) -> Discriminator:
-    """By the field `distribution`, which may be left out."""
+    """A union told apart by `distribution`, which may be left out."""
 
     def tag(found: Any) -> Any:
         if isinstance(found, Mapping):
@@ -156,83 +156,83 @@ Keys = Annotated[
     _tag("none"),
 ]
 Settings = dict[str, str | int | float | bool]
-"""Of `raylog.client`, by Kafka's names."""
+"""Settings of `raylog.client`, by Kafka's names."""
 
 
 class _Users(_Model):
     count: UserCount = 1
-    """Users of this entry over all processes."""
+    """Number of users of this entry, in all processes together."""
     client: Settings = {}
-    """Settings of their clients, by Kafka's names."""
+    """Settings of their clients, with Kafka's names."""
 
 
 class _Writing(_Users):
     topic: Name
-    """One of the scenario's."""
+    """One of the scenario's topics."""
     rate: Positive
-    """Records/s of all users together, where the shape is at 1."""
+    """Records/s of all users together, when the shape is at 1."""
     size: Size = FixedSize()
-    """Of values: `{ bytes = 100 }`, or another distribution."""
+    """Size of values: `{ bytes = 100 }`, or another distribution."""
     keys: Keys = NoKeys()
-    """`{ distribution = "zipf" }`, for example."""
+    """Distribution of keys, for example `{ distribution = "zipf" }`."""
 
 
 class ProducerUsers(_Writing):
-    """Send at a rate, whatever the answers take: latency counts from the intended time."""
+    """Send at a fixed rate, however slow the answers are. Latency counts from the intended time."""
 
     kind: Literal["producer"]
 
 
 class TransactionalUsers(_Writing):
-    """Send in transactions, of which some are aborted."""
+    """Send in transactions, some of which are aborted."""
 
     kind: Literal["transactional"]
     records: Count = 100
-    """In a transaction."""
+    """Records per transaction."""
     aborted: Annotated[float, Field(ge=0, le=1)] = 0.1
     """The share of transactions that are aborted on purpose."""
 
 
 class ConsumerUsers(_Users):
-    """Read partitions as they grow; each user has its share of the topic's."""
+    """Read partitions as they grow. The users share the partitions of the topic."""
 
     kind: Literal["consumer"]
     topic: Name
-    """One of the scenario's."""
+    """One of the scenario's topics."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_committed"
-    """isolation.level."""
+    """Setting isolation.level."""
 
 
 class GroupUsers(_Users):
-    """Members of one group."""
+    """Members of a group."""
 
     kind: Literal["group"]
     topic: Name
-    """One of the scenario's."""
+    """One of the scenario's topics."""
     group: Name
-    """Entries with the same group are members of one."""
+    """Group id. Entries with the same id are members of one group."""
     protocol: Literal["classic", "consumer"] = "classic"
-    """group.protocol."""
+    """Setting group.protocol."""
     static: bool = False
     """Whether members have a group.instance.id (KIP-345)."""
     stays_s: Annotated[Positive | None, LeftOut("never")] = None
-    """After how long a member leaves and another comes."""
+    """Time after which a member leaves and another one joins."""
     processing_ms: NotNegative = 0.0
-    """How long a member takes for one record."""
+    """Time that a member takes for one record."""
 
 
 class CatchUpUsers(_Users):
-    """Read the whole topic from the beginning, and then again."""
+    """Read the whole topic from the beginning, over and over."""
 
     kind: Literal["catch-up"]
     topic: Name
-    """One of the scenario's."""
+    """One of the scenario's topics."""
     starts_s: NotNegative = 0.0
-    """When the first reading begins."""
+    """Start of the first reading."""
 
 
 class AdminUsers(_Users):
-    """Create, describe and delete topics of their own; look at groups and offsets."""
+    """Create, describe and delete their own topics; list groups and offsets."""
 
     kind: Literal["admin"]
     rate: Positive = 1.0
@@ -240,7 +240,7 @@ class AdminUsers(_Users):
 
 
 class ConnectionUsers(_Users):
-    """Connect, ask for metadata, close."""
+    """Connect, request metadata, disconnect."""
 
     kind: Literal["connection-churn"]
     rate: Positive = 10.0
@@ -260,13 +260,13 @@ Users = Annotated[
 
 
 class Steady(_Model):
-    """The rates as they stand, for the whole run."""
+    """The rates of the users, for the whole run."""
 
     kind: Literal["steady"] = "steady"
 
 
 class Ramp(_Model):
-    """From one share of the rates to another, in a straight line over the run."""
+    """A straight line over the run, from one share of the rates to another."""
 
     kind: Literal["ramp"]
     start: NotNegative = 0.0
@@ -276,83 +276,83 @@ class Ramp(_Model):
 
 
 class Stairs(_Model):
-    """Step by step up until a threshold breaks; the last step that held is the answer."""
+    """Increase the rates step by step until a threshold fails; the last step that held counts."""
 
     kind: Literal["stairs"]
     start: Positive = 0.2
-    """Share of the rates of the first step."""
+    """Share of the rates in the first step."""
     step: Positive = 0.2
-    """By how much each step is higher."""
+    """Increase from one step to the next."""
     hold_s: Positive = 20.0
-    """How long a step lasts; its first quarter is not judged."""
+    """Duration of a step. Its first quarter is not judged."""
 
 
 class Spike(_Model):
-    """Steady, but for one time at a multiple."""
+    """Steady, except for a period at a multiple of the rates."""
 
     kind: Literal["spike"]
     at_s: NotNegative
-    """When it begins."""
+    """Start of the spike."""
     lasts_s: Positive
-    """How long it takes."""
+    """Duration of the spike."""
     factor: Positive
-    """Times the rates."""
+    """Multiple of the rates."""
 
 
 class Daily(_Model):
-    """A day's curve: a sine from `low` to 1 and back in `period_s`."""
+    """The load of a day: a sine wave from `low` to 1 and back in `period_s`."""
 
     kind: Literal["daily"]
     low: NotNegative = 0.2
     """Share of the rates at night."""
     period_s: Positive = 600.0
-    """How long the day is."""
+    """Length of the day."""
 
 
 class Sawtooth(_Model):
-    """Rises from `low` to 1 in a straight line and falls back at once, over and over."""
+    """Rise from `low` to 1 in a straight line, fall back at once, and repeat."""
 
     kind: Literal["sawtooth"]
     low: NotNegative = 0.2
-    """Share of the rates that it begins with."""
+    """Share of the rates at the start of a rise."""
     period_s: Positive = 60.0
-    """How long one rise takes."""
+    """Duration of one rise."""
 
 
 Shape = Annotated[Steady | Ramp | Stairs | Spike | Daily | Sawtooth, Field(discriminator="kind")]
 
 
 class Fault(_Model):
-    """Something that happens to the cluster, where it is a Raylog of this machine's."""
+    """A fault of the cluster, which must be a Raylog cluster on this machine."""
 
     kind: Literal["kill-leader", "kill-coordinator", "kill-controller", "pause-broker", "roll"]
-    """What is done; see [Faults](#faults)."""
+    """One of the faults above."""
     at_s: NotNegative
-    """When it is done."""
+    """Time of the fault."""
     topic: Annotated[Name | None, LeftOut("the first topic")] = None
-    """Of kill-leader and pause-broker: the topic whose partition 0 has the leader."""
+    """For kill-leader and pause-broker: the topic whose partition 0 has that leader."""
     lasts_s: Annotated[Positive | None, LeftOut("10.0")] = None
-    """Of pause-broker: how long it takes."""
+    """For pause-broker: duration of the pause."""
 
 
 class Threshold(_Model):
-    """What must hold; one that does not makes the exit code 1.
+    """A limit of the run. If it does not hold, the run fails with exit code 1.
 
-    Exactly one of the limits is there. Those of latency and errors need the operation.
+    Give exactly one limit. Limits of latency and errors need the operation.
     """
 
     operation: Name | None = None
-    """What the limit is for: "produce", "end-to-end"..."""
+    """Operation that the limit applies to: "produce", "end-to-end"..."""
     percentile: Percentile | None = None
-    """Of the operation's latencies."""
+    """Percentile of the operation's latency."""
     max_ms: NotNegative | None = None
-    """Of the percentile."""
+    """Limit of that percentile."""
     errors_share: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Failures of all requests of the operation."""
+    """Limit of the share of the operation's requests that fail."""
     lag_records: Annotated[int, Field(ge=0)] | None = None
-    """Of all groups together, at the end."""
+    """Limit of the lag of all groups together, after the end of the load."""
     throughput_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Of the records that were meant to be sent, those that were acknowledged."""
+    """Smallest share of the intended records that must be acknowledged."""
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
@@ -370,48 +370,48 @@ class Threshold(_Model):
 
 
 class Scenario(_Model):
-    """A load test: who does what for how long, what happens meanwhile, and what must hold.
+    """A load test: the topics, the users, the duration, the faults and the limits that must hold.
 
-    Lost, doubled, reordered and torn records fail every run; no threshold says so.
+    Lost, doubled, reordered and torn records fail every run, without a threshold.
     """
 
     name: Name
-    """For reports."""
+    """Name in reports."""
     question: str
-    """What a run answers, as a user would ask it."""
+    """The question that a run answers, as a user would ask it."""
     duration_s: Positive
-    """How long the load lasts."""
+    """Duration of the load."""
     warmup_s: NotNegative = 5.0
-    """The first seconds, which no threshold judges; they belong to the duration."""
+    """First part of the duration, which thresholds ignore."""
     audit: Literal["after", "during"] = "after"
-    """When records are read back and compared with what was acknowledged."""
+    """When the records are read back and compared with what was acknowledged."""
     topics: dict[Name, Topic]
-    """`[topics.NAME]` for each; in a run the name ends with the run's."""
+    """`[topics.NAME]` for each topic. A run appends its own name to the topic's."""
     users: Annotated[list[Users], Field(min_length=1)]
-    """`[[users]]` for each kind of users."""
+    """`[[users]]` for each kind of user."""
     shape: Shape = Steady()
     """`[shape]`: how the load changes over time."""
     faults: list[Fault] = []
-    """`[[faults]]` for each."""
+    """`[[faults]]` for each fault."""
     thresholds: list[Threshold] = []
-    """`[[thresholds]]` for each."""
+    """`[[thresholds]]` for each threshold."""
 
 
 def load(path: Path) -> Scenario:
-    """Read a file; BadScenario names each field that is wrong, OSError if there is none."""
+    """Read a file. Raises BadScenario, which names each wrong field, or OSError."""
     return checked(read(path), str(path))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file holds, unchecked; BadScenario if it is not TOML, OSError if there is none."""
+    """The unchecked content of a file. Raises BadScenario if it is not TOML, or OSError."""
     try:
         return tomllib.loads(path.read_text())
-    except (ValueError, RecursionError) as failure:  # also of numbers with too many digits
+    except (ValueError, RecursionError) as failure:  # also for numbers with too many digits
         raise BadScenario(f"{path}: not TOML: {failure}") from None
 
 
 def checked(document: Mapping[str, Any], where: str) -> Scenario:
-    """A scenario; BadScenario names each field that is wrong, and where it was read."""
+    """A validated scenario. Raises BadScenario, which names each wrong field and `where`."""
     from raylog.loadtest.scenario_checks import mistakes  # both import the models
     from raylog.loadtest.scenario_errors import described
 

@@ -1,11 +1,11 @@
-"""What pydantic cannot see in a scenario: names of nothing, times outside the run, bad settings."""
+"""Checks of scenarios that pydantic cannot do: unknown names, times outside the run, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raylog.client.config import client_and_consumer, client_and_producer, client_only
 from raylog.client.errors import InvalidSetting
+from raylog.client.setting_parsing import client_and_consumer, client_and_producer, client_only
 from raylog.loadtest.operations import BY_KIND, operations_of
 from raylog.loadtest.scenario import (
     BadScenario,
@@ -28,23 +28,24 @@ from raylog.loadtest.scenario import (
 )
 from raylog.loadtest.scenario_errors import nearest, shown
 
+HOLD_S_MIN = 4.0
 _ROUNDING = 1 + 1e-9
-"""Times that were changed in proportion may miss an end by that."""
+"""Times that were scaled may exceed a limit by this factor."""
 _WRITERS = (ProducerUsers, TransactionalUsers)
 _OWN_SETTINGS = {
-    "bootstrap.servers": "the command line says which brokers are loaded",
-    "group.id": "the load test sets it, see the field group of kind group",
-    "group.instance.id": "the load test sets it, see the field static of kind group",
-    "group.protocol": "the load test sets it, see the field protocol of kind group",
-    "transactional.id": "the load test sets it, see kind transactional",
+    "bootstrap.servers": "give the brokers on the command line",
+    "group.id": "the load test sets it: use the field group of kind group",
+    "group.instance.id": "the load test sets it: use the field static of kind group",
+    "group.protocol": "the load test sets it: use the field protocol of kind group",
+    "transactional.id": "the load test sets it: use kind transactional",
 }
-"""Settings of clients that a scenario does not set, and why."""
+"""Client settings that a scenario must not set, and why."""
 NOBODY = "127.0.0.1:9092"
-"""Settings are checked with it; nobody connects."""
+"""The address for checking settings. Nobody connects to it."""
 
 
 def mistakes(scenario: Scenario) -> list[str]:
-    """Each mistake in a line of its own; none if the scenario makes sense."""
+    """The mistakes of a scenario, one line each; none if it is valid."""
     return [
         *_of_times(scenario),
         *_of_users(scenario),
@@ -55,7 +56,7 @@ def mistakes(scenario: Scenario) -> list[str]:
 
 
 def check_clients(scenario: Scenario, given: Mapping[str, object]) -> None:
-    """Check settings that every client gets, with those of each entry.
+    """Check the settings that every client gets, together with those of each entry.
 
     Raises InvalidSetting for the former and BadScenario for the latter.
     """
@@ -80,6 +81,11 @@ def _of_times(scenario: Scenario) -> Iterator[str]:
                 f"shape: expected a spike that ends within the run of {lasts_s:g} s, found one "
                 f"from {shape.at_s:g} s to {shape.at_s + shape.lasts_s:g} s (at_s + lasts_s)"
             )
+        case Stairs() if shape.hold_s < HOLD_S_MIN:
+            yield (
+                f"shape.hold_s: expected {HOLD_S_MIN:g} s or more, or no whole second of a step is "
+                f"judged, found {shape.hold_s:g} s"
+            )
         case Stairs() if scenario.warmup_s + shape.hold_s > within_s:
             yield (
                 f"shape.hold_s: expected a step to fit into the {lasts_s - scenario.warmup_s:g} s "
@@ -95,8 +101,8 @@ def _of_times(scenario: Scenario) -> Iterator[str]:
 
 def _of_period(period_s: float, peak: str, lasts_s: float) -> str:
     return (
-        f"shape.period_s: expected {peak} to fit into the run of {lasts_s:g} s, for the load is "
-        f"highest at its end, found {period_s:g} s"
+        f"shape.period_s: expected {peak} to fit into the run of {lasts_s:g} s, because the load "
+        f"is highest at its end; found {period_s:g} s"
     )
 
 
@@ -195,9 +201,9 @@ def _of_operation(threshold: Threshold, measured: list[str]) -> Iterator[str]:
         yield "used only with max_ms or errors_share"
     elif operation not in measured:
         kinds = [kind for kind, performed in BY_KIND.items() if operation in performed]
-        why = f", which no user performs (kind {' or '.join(kinds)} would)" if kinds else ""
+        why = f", which no user performs (users of kind {' or '.join(kinds)} do)" if kinds else ""
         yield (
-            f"expected one that this scenario measures ({', '.join(measured)}), found "
+            f"expected an operation that this scenario measures ({', '.join(measured)}), found "
             f"{shown(operation)}{why or nearest(operation, measured)}"
         )
 
@@ -206,7 +212,7 @@ def _of_operation(threshold: Threshold, measured: list[str]) -> Iterator[str]:
 
 
 def _of_clients(scenario: Scenario, given: Mapping[str, object]) -> Iterator[str]:
-    """What is wrong with settings of entries; all clients get the `given` ones as well."""
+    """What is wrong with entries' settings. All clients get the `given` ones as well."""
     for index, users in enumerate(scenario.users):
         where = f"users[{index}].client"
         own = [name for name in users.client if name.replace("_", ".") in _OWN_SETTINGS]
@@ -220,7 +226,7 @@ def _of_clients(scenario: Scenario, given: Mapping[str, object]) -> Iterator[str
 
 
 def _read(users: Users, given: Mapping[str, object]) -> None:
-    """Read settings as the clients of these users do; raises InvalidSetting."""
+    """Parse settings as these users' clients do. Raises InvalidSetting."""
     settings: dict[str, object] = {"bootstrap.servers": NOBODY, **given}
     if isinstance(users, ConsumerUsers | GroupUsers | CatchUpUsers):
         settings |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}

@@ -1,6 +1,6 @@
-"""What pydantic finds wrong with a scenario, in the words of those who write TOML.
+"""Translates pydantic's errors into the terms of a TOML file.
 
-Each mistake is one line: the field as the file has it, what was expected, what was found.
+Each mistake is one line: the field as in the file, what was expected, what was found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from raylog.loadtest import scenario
 
-NAME_EXPECTED = "1 to 200 of: a-z, A-Z, 0-9, '.', '_', '-'"
+NAME_EXPECTED = "1 to 200 of these characters: a-z, A-Z, 0-9, '.', '_', '-'"
 _SHOWN_MAX = 60
 _TYPES = {
     "string_type": "text",
@@ -41,19 +41,19 @@ _BOUNDS = {
     "less_than_equal": ("le", "at most"),
 }
 _SETTINGS = {"client": "text, a number, true or false", "settings": "text"}
-"""Tables of settings by Kafka's names, and what a value is."""
+"""Tables of settings by Kafka's names, and the types of their values."""
 _WITH_DISTRIBUTIONS = ("size", "keys")
 Path = Sequence[int | str]
 
 
 def described(failure: ValidationError) -> list[str]:
-    """Each mistake in a line of its own."""
+    """The mistakes, one line each."""
     lines = (_described(error) for error in failure.errors(include_url=False))
     return list(dict.fromkeys(lines))
 
 
 def shown(value: object) -> str:
-    """A value about as TOML has it, cut if it is long."""
+    """A value roughly as in TOML, cut if it is long."""
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list):
@@ -63,7 +63,7 @@ def shown(value: object) -> str:
 
 
 def dotted(path: Path) -> str:
-    """A path as in `users[0].size.bytes`; names that need quotes in TOML have them."""
+    """A path as in `users[0].size.bytes`. Names are quoted where TOML requires it."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -75,19 +75,19 @@ def dotted(path: Path) -> str:
 
 
 def nearest(found: object, known: Iterable[str]) -> str:
-    """A question whether another name was meant; empty if none is near."""
+    """A suggestion of a similar name; empty if there is none."""
     close = difflib.get_close_matches(found, list(known), 1) if isinstance(found, str) else []
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def kind_of(model: type[BaseModel]) -> tuple[str, str]:
-    """The field that tells members of a union apart, and its value for this one."""
+    """The discriminator field of a union, and this member's value of it."""
     name = next(one for one in ("kind", "distribution") if one in model.model_fields)
     return name, get_args(model.model_fields[name].annotation)[0]
 
 
 def _kinds(union: object) -> dict[str, type[BaseModel]]:
-    """The members of a union by what tells them apart."""
+    """The members of a union by discriminator."""
     members = get_args(get_args(union)[0])
     models = [get_args(one)[0] if get_origin(one) is Annotated else one for one in members]
     return {kind_of(model)[1]: model for model in models}
@@ -131,7 +131,7 @@ def _described(error: ErrorDetails) -> str:
 
 
 def _placed(place: Path) -> tuple[list[int | str], type[BaseModel] | None]:
-    """A place as the file has it, without names of models, and the model of its table."""
+    """A location as in the file, without names of models, and the model of its table."""
     path = [part for part in place if part != "[key]"]
     match path:
         case ["users", int(), str(kind), *rest]:
@@ -159,7 +159,7 @@ def _unknown(name: str, table: type[BaseModel] | None) -> str:
 
 
 def _of_kind(path: Path, found: object) -> tuple[list[int | str], str]:
-    """Where a kind stands that there is none of, and what there is."""
+    """The location of an unknown kind, and the known ones."""
     union = _union_at(path)
     field = kind_of(next(iter(union.values())))[0]
     name = found.get(field) if isinstance(found, Mapping) else found
@@ -172,13 +172,13 @@ def _choices(path: Path) -> str:
 
 
 def _union_at(path: Path) -> dict[str, type[BaseModel]]:
-    """The members of the union at a place, by what tells them apart."""
+    """The members of the union at a location, by discriminator."""
     unions = {"size": scenario.Size, "keys": scenario.Keys, "shape": scenario.Shape}
     return _kinds(unions.get(str(path[-1]), scenario.Users))
 
 
 def _of_setting(path: Path, found: object) -> str:
-    """Of a setting of a client or a topic; names with dots are easily taken for tables."""
+    """The mistake in a setting of a client or topic. Dots in names are easily taken for tables."""
     expected = f"expected {_SETTINGS[str(path[2])]}, found {shown(found)}"
     name = str(path[-1])
     if not isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""The documents' page of scenarios: `python -m raylog.loadtest.scenario_page`, of the models."""
+"""Generate the page of scenarios from the models: `python -m raylog.loadtest.scenario_page`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from raylog.loadtest.scenario_errors import kind_of
 from raylog.loadtest.shipped import all_shipped
 
 PAGES = (
-    ("Scenario", "The top of the file.", (scenario.Scenario,)),
+    ("Scenario", "The fields at the top of the file.", (scenario.Scenario,)),
     ("Topics", "`[topics.NAME]`.", (scenario.Topic,)),
     (
         "Users",
-        "`[[users]]`, with a `kind`. The rate of an entry is that of all its users together; "
-        "requests are due at that rate, whatever the answers take, and latency counts from then.",
+        "`[[users]]`, with a `kind`. The rate of an entry is that of all its users together. "
+        "Requests are due at that rate, however slow the answers are, and latency counts from the "
+        "time at which a request is due.",
         (
             scenario.ProducerUsers,
             scenario.TransactionalUsers,
@@ -32,15 +33,15 @@ PAGES = (
             scenario.ConnectionUsers,
         ),
     ),
-    ("Sizes", "`size` of users that write.", (scenario.FixedSize, scenario.LognormalSize)),
+    ("Sizes", "`size` of users that write records.", (scenario.FixedSize, scenario.LognormalSize)),
     (
         "Keys",
-        "`keys` of users that write.",
+        "`keys` of users that write records.",
         (scenario.NoKeys, scenario.UniformKeys, scenario.ZipfKeys, scenario.HotPartition),
     ),
     (
         "Shapes",
-        "`[shape]`, with a `kind`: which share of all rates is due at which time.",
+        "`[shape]`, with a `kind`: how the rates change over time, as a share of the given rates.",
         (
             scenario.Steady,
             scenario.Ramp,
@@ -52,18 +53,18 @@ PAGES = (
     ),
     (
         "Faults",
-        "`[[faults]]`. They are done only to a cluster that `raylog up` started on this machine; "
-        "what is killed comes back by itself.",
+        "`[[faults]]`. They need a cluster that `raylog up` started on this machine. Killed "
+        "processes are restarted automatically.",
         (scenario.Fault,),
     ),
     (
         "Thresholds",
-        "`[[thresholds]]`. The warm-up is not judged. Of stairs the last step that held is judged.",
+        "`[[thresholds]]`. They ignore the warm-up. With stairs, the last step that held counts.",
         (scenario.Threshold,),
     ),
 )
 _FAULTS = """\
-| fault | what is done |
+| fault | what happens |
 |---|---|
 | `kill-leader` | SIGKILL to all processes of the broker that leads partition 0 of the topic |
 | `kill-coordinator` | SIGKILL to the coordinator of the first group, or of the transactions |
@@ -74,13 +75,8 @@ _FAULTS = """\
 HEAD = """\
 # Scenarios
 
-A scenario is a TOML file that says what is loaded, how, and what must hold. Times are in seconds,
-sizes in bytes. A file is checked before anything runs: unknown fields and operations, times outside
-the run and wrong settings of clients are refused, with one line for each. `--set
-users.0.rate=20000` changes a field for one run, `--scale 0.5` all rates, and `--duration 30` the
-duration: the warm-up stays as it is, if that is no more than half of the run, and all times after
-it change in proportion. Lost, doubled, reordered and torn records fail every run; no threshold is
-needed for that.
+A scenario is a TOML file that describes a load and the limits that must hold. Times are in seconds,
+sizes in bytes. Lost, doubled, reordered and torn records fail every run, without a threshold.
 
 ```toml
 name = "mine"
@@ -102,20 +98,33 @@ percentile = "p99_ms"
 max_ms = 50
 ```
 
+To change a scenario for one run:
+
+| option | what it changes |
+|---|---|
+| `--set users.0.rate=20000` | one field |
+| `--scale 0.5` | all rates |
+| `--duration 30` | the duration, and all times after the warm-up in proportion |
+
+The warm-up keeps its length with `--duration` if it is at most half of the run.
+
+A file is checked before anything runs. Unknown fields and operations, times outside the run and
+wrong client settings are refused, with one line for each.
+
 Requests are counted by operation:
 
-| operation | what is timed |
+| operation | what is measured |
 |---|---|
 | `produce` | a record, from its intended time to its acknowledgement |
 | `end-to-end` | a record, from its intended time until a consumer or a member of a group has it |
 | `transaction`, `abort` | from the intended time of a transaction's last record to its end |
-| `join`, `rebalance`, `commit` | of members of groups |
-| `catch-up`, `catch-up-poll` | a reading of the whole topic; a poll of it |
-| `create-topic`, `describe-topic`, `delete-topic` | of `admin` users |
-| `list-offsets`, `list-groups` | of `admin` users |
-| `connect` | a connection and a request for metadata |
+| `join`, `rebalance`, `commit` | a join, a rebalance, a commit of a group member |
+| `catch-up`, `catch-up-poll` | reading the whole topic; one poll of it |
+| `create-topic`, `describe-topic`, `delete-topic` | a request of an `admin` user |
+| `list-offsets`, `list-groups` | a request of an `admin` user |
+| `connect` | a new connection and a metadata request |
 
-This page is made of the models: `python -m raylog.loadtest.scenario_page`.
+This page is generated from the models: `python -m raylog.loadtest.scenario_page`.
 """
 
 
@@ -126,8 +135,8 @@ def markdown() -> str:
 
 def _shipped() -> Iterator[str]:
     yield "## Scenarios that come with Raylog\n"
-    yield "Rates fit a laptop with two cores; `--scale` is for other machines.\n"
-    yield "| scenario | question | takes |"
+    yield "The rates fit a laptop with two cores; adapt them with `--scale`.\n"
+    yield "| scenario | question | duration |"
     yield "|---|---|---|"
     for one in all_shipped():
         yield f"| `{one.name}` | {one.question} | {one.duration_s:g} s |"
@@ -166,7 +175,7 @@ def _names_the_kind(name: str, field: FieldInfo) -> bool:
 
 
 def _default(field: FieldInfo) -> str:
-    """What holds where a field is left out, as a file would have it."""
+    """The default of a field as in a file."""
     left_out = next((one for one in field.metadata if isinstance(one, scenario.LeftOut)), None)
     if left_out is not None:
         return left_out.text

@@ -1,4 +1,4 @@
-"""One sender: what is due becomes records, and their ends become latencies and ledger entries."""
+"""A sender turns due requests into records, and their outcomes into latencies and a ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNFINISHED = "not answered before its sender stopped"
 
 
 class Place(NamedTuple):
-    """Where records of a sender are."""
+    """Where a sender's records are."""
 
     partition: int
     first_sequence: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Sent:
-    """Rows of one call of `send_rows`; it is their `on_delivery`."""
+    """The rows of one `send_rows` call, as its `on_delivery`."""
 
     __slots__ = ("bytes", "ended", "ends", "first_sequence", "intended_us", "partition")
 
@@ -46,20 +46,20 @@ class Sent:
         self.bytes = size
         self.ended = ended
         self.ends: list[tuple[int, int]] = []
-        """First row and count of those that have met their end."""
+        """First row and count of completed rows."""
 
     def __call__(self, first_row: int, delivery: Delivery) -> None:
-        """Some of the rows have met their end."""
+        """Handle the completion of some rows."""
         self.ends.append((first_row, delivery.record_count))
         self.ended(self, first_row, delivery)
 
     @property
     def has_ended(self) -> bool:
-        """Whether all rows have met their end."""
+        """Whether all rows are completed."""
         return sum(count for _, count in self.ends) == len(self.intended_us)
 
     def unfinished(self) -> Iterator[tuple[int, int]]:
-        """First row and count of those that have not met their end."""
+        """First row and count of the rows that are not completed."""
         row = 0
         for first_row, count in (*sorted(self.ends), (len(self.intended_us), 0)):
             if first_row > row:
@@ -68,7 +68,7 @@ class Sent:
 
 
 class Sender:
-    """Sends a user's records, and knows what becomes of each."""
+    """Sends a user's records and records the outcome of each."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class Sender:
         batch_bytes: int,
         is_answered: bool = True,
     ) -> None:
-        """`is_answered` is False with acks=0, where an acknowledgement says nothing."""
+        """`is_answered` is False with acks=0, where an acknowledgement means nothing."""
         self.number = local.new_sender()
         self._local = local
         self._topic = local.topic(entry.topic)
         self._producer = producer
         self._is_answered = is_answered
         self._transaction: list[Place] | None = None
-        """What is acknowledged in the open transaction; None outside of one."""
+        """The acknowledged records of the open transaction; None outside of one."""
         self._typical_size = typical_size(entry.size)
         self._choice = Choice(
             entry.size,
@@ -97,11 +97,10 @@ class Sender:
         )
         self._next_sequence: dict[int, int] = {}
         self._open: dict[Sent, None] = {}
-        """Sent, with rows that have not met their end."""
+        """Calls with rows that are not completed."""
 
     def send(self, intended_us: list[int]) -> None:
-        """Send what is due; blocks while the producer's buffer is full."""
-        self._local.recorder.intended(PRODUCE, len(intended_us))
+        """Send what is due. Blocks while the producer's buffer is full."""
         groups = list(self._choice.groups(intended_us, self._typical_size))
         for number, group in enumerate(groups):
             try:
@@ -125,7 +124,7 @@ class Sender:
         self._producer.send_rows(self._topic, rows, partition=group.partition, on_delivery=sent)
 
     def _ended(self, sent: Sent, first_row: int, delivery: Delivery) -> None:
-        """Some rows were acknowledged, or have failed."""
+        """Handle rows that were acknowledged or failed."""
         if sent.has_ended:
             self._open.pop(sent, None)
         local, count = self._local, delivery.record_count
@@ -147,19 +146,19 @@ class Sender:
         self._local.ledger.add(self._topic, partition, self.number, first, count, fate, offset)
 
     def begin_transaction(self) -> None:
-        """From now on the fate of records is that of their transaction."""
+        """Begin a transaction. It decides the fate of its records."""
         self._transaction = []
 
     def end_transaction(self, fate: Fate) -> None:
-        """The transaction has ended, and all its records have."""
+        """End the transaction, and with it the fate of all its records."""
         places, self._transaction = self._transaction or [], None
         for place in places:
             self._note(place, fate)
 
     def give_up(self, fate: Fate = Fate.UNANSWERED) -> None:
-        """Whatever has not met its end by now counts as unanswered, or as of that fate.
+        """Give records that are not completed a final fate: unanswered, or `fate`.
 
-        So does an open transaction.
+        An open transaction gets it, too.
         """
         unfinished, self._open = self._open, {}
         for sent in unfinished:

@@ -1,15 +1,15 @@
-"""The course of a run: which share of the rates is due at each time, what happens, when it ends.
+"""The course of a run: which share of the rates is due when, what happens, and when it ends.
 
-A machine: ticks and judgements in, effects out. Times are in s from the start of the run.
+It is a machine: ticks and verdicts in, effects out. Times are in s from the start of the run.
 
 | shape | share of the rates |
 |---|---|
 | steady | 1 |
-| ramp | `start` to `end` in a straight line over the run |
-| stairs | `start` while it warms up and for the first step, `step` more with each step |
-| spike | 1, and `factor` for `lasts_s` from `at_s` on |
+| ramp | `start` to `end` linearly over the run |
+| stairs | `start` during the warm-up and the first step, then `step` more with each step |
+| spike | 1, and `factor` for `lasts_s` from `at_s` |
 | daily | a sine from `low` to 1 and back in `period_s` |
-| sawtooth | `low` to 1 in a straight line in `period_s`, then `low` again |
+| sawtooth | `low` to 1 linearly in `period_s`, then `low` again |
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from raylog.loadtest.scenario import (
 )
 
 SETTLE_S = 2.0
-"""How long after its end a step is judged: answers to its last requests are on their way."""
+"""A step is judged this long after its end, because its last requests are still in flight."""
 UNJUDGED = 0.25
-"""The first part of a step, which is not judged: the load before it still drains."""
+"""The first part of a step, which is not judged because the previous load still drains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of stairs."""
+    """A step of stairs."""
 
     number: int
     factor: float
@@ -47,27 +47,27 @@ class Step:
 
     @property
     def judged_from_s(self) -> float:
-        """Where the part begins that is judged."""
+        """The start of the part that is judged."""
         return self.starts_s + UNJUDGED * (self.ends_s - self.starts_s)
 
 
 @dataclass(frozen=True, slots=True)
 class SetLoad:
-    """Effect: have users make this share of their rates from now on."""
+    """Effect: set the share of the users' rates."""
 
     factor: float
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """Effect: do this to the cluster."""
+    """Effect: carry out a fault."""
 
     fault: Fault
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Effect: say by `Course.judged` whether a step held."""
+    """Effect: tell by `Course.judged` whether a step held."""
 
     step: Step
 
@@ -81,10 +81,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Effect: the run is over."""
+    """Effect: end the run."""
 
     note: str | None = None
-    """What the result is to say about it."""
+    """A note for the result."""
 
 
 Effect = SetLoad | Strike | Judge | Tell | End
@@ -92,11 +92,11 @@ Effect = SetLoad | Strike | Judge | Tell | End
 
 @dataclass(slots=True)
 class Course:
-    """Where a run stands.
+    """The state of a run.
 
-    `tick` is called about once a second with a time that never goes back; after `End` it returns
-    nothing. Of stairs each step is judged once, in order; the first that does not hold ends the
-    run. `held` is the last step that held.
+    Call `tick` about once a second with a time that never goes back. After `End` it returns
+    nothing. With stairs each step is judged once, in order, and the first that does not hold ends
+    the run. `held` is the last step that held.
     """
 
     scenario: Scenario
@@ -105,18 +105,18 @@ class Course:
     """Records/s of the last step that held."""
     is_over: bool = False
     _loads: list[tuple[float, float]] = field(default_factory=list)
-    """(from when, factor), in order."""
+    """(start, factor), in order."""
     _due: list[Fault] = field(default_factory=list)
     _next: int = 0
-    """The step that is judged next."""
+    """The next step to judge."""
     _step: int = -1
-    """The step that runs."""
+    """The current step."""
 
     def __post_init__(self) -> None:
         self._due = sorted(self.scenario.faults, key=lambda fault: fault.at_s)
 
     def tick(self, at_s: float) -> list[Effect]:
-        """What is to be done at a time."""
+        """The effects that are due at a time."""
         if self.is_over:
             return []
         ends_s = self.scenario.duration_s
@@ -130,7 +130,7 @@ class Course:
         return effects
 
     def judged(self, step: Step, *, held: bool, records_per_s: float) -> list[Effect]:
-        """A step held, or it did not."""
+        """Handle the verdict on a step."""
         assert step.number == self._next, "steps are judged in order"
         if self.is_over:
             return []
@@ -144,7 +144,7 @@ class Course:
         return [End()]
 
     def meant(self, from_s: float, to_s: float) -> float:
-        """How many seconds at the full rates the load between two times amounts to."""
+        """How many seconds at the full rates the load in a span is worth."""
         total = 0.0
         ends = [start for start, _ in self._loads[1:]] + [math.inf]
         for (start, factor), end in zip(self._loads, ends, strict=True):
@@ -154,7 +154,7 @@ class Course:
     # ---- inside --------------------------------------------------------------------------
 
     def _load(self, at_s: float) -> list[Effect]:
-        """The load, where it changes."""
+        """The load, if it changes."""
         effects: list[Effect] = []
         shape = self.scenario.shape
         factor = factor_at(self.scenario, at_s)
@@ -163,7 +163,7 @@ class Course:
             self._loads.append((at_s, factor))
             effects.append(SetLoad(factor))
         if isinstance(shape, Stairs):
-            number = self._number(shape, at_s)
+            number = max(0, math.floor((at_s - self.scenario.warmup_s) / shape.hold_s))
             if number > self._step:
                 self._step = number
                 effects.append(Tell(f"step {number + 1}: {factor:g} of the rates"))
@@ -178,7 +178,7 @@ class Course:
         return effects
 
     def _judgements(self, at_s: float, settle_s: float) -> list[Effect]:
-        """The next step, if it has ended a while ago: one at a time, it may be the last."""
+        """The next step, if it ended long enough ago. It may be the last, so only one is judged."""
         shape = self.scenario.shape
         if not isinstance(shape, Stairs):
             return []
@@ -192,16 +192,13 @@ class Course:
         if not isinstance(self.scenario.shape, Stairs):
             return [End()]
         if self.held is None:
-            return [End("the run was too short for one step of the stairs: nothing was judged")]
+            return [End("the run was too short for one step of the stairs, so nothing was judged")]
         return [
             End(
-                f"the stairs ended with the run, at {self.held.factor:g} of the rates, and every "
-                "step held: more may be possible"
+                f"the stairs reached {self.held.factor:g} of the rates at the end of the run, "
+                "and every step held: more may be possible"
             )
         ]
-
-    def _number(self, shape: Stairs, at_s: float) -> int:
-        return max(0, math.floor((at_s - self.scenario.warmup_s) / shape.hold_s))
 
     def _nth(self, shape: Stairs, number: int) -> Step:
         starts_s = self.scenario.warmup_s + number * shape.hold_s
@@ -210,7 +207,7 @@ class Course:
 
 
 def factor_at(scenario: Scenario, at_s: float) -> float:
-    """The share of the rates that a shape wants at a time within the run."""
+    """The share of the rates in a shape at a time within the run."""
     shape = scenario.shape
     match shape:
         case Steady():

@@ -1,4 +1,4 @@
-"""Scenarios that come with Raylog, and what the command line changes in a scenario."""
+"""The scenarios that come with Raylog, and changes of scenarios by the command line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from raylog.loadtest.scenario_errors import nearest, shown
 
 FOLDER = Path(__file__).parent / "scenarios"
 WARMUP_SHARE_MAX = 0.5
-"""Of a run that is made shorter, its warm-up takes this share at most."""
+"""The largest share of the warm-up in a run that was made shorter."""
 
 
 def names() -> list[str]:
-    """Of the shipped scenarios."""
+    """The names of the shipped scenarios."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def all_shipped() -> list[Scenario]:
-    """Every shipped scenario, by name."""
+    """All shipped scenarios, by name."""
     return [checked(read(FOLDER / f"{name}.toml"), name) for name in names()]
 
 
@@ -35,11 +35,11 @@ def found(
     scale: float = 1.0,
     duration_s: float | None = None,
 ) -> Scenario:
-    """A scenario by its file or its shipped name, changed; raises BadScenario.
+    """A changed scenario, from a file or by its shipped name. Raises BadScenario.
 
     `changes` are like users.0.rate=20000. `scale` multiplies all rates. With another duration the
-    warm-up stays as it is, if that is no more than half of the run, and all times after it change
-    in proportion.
+    warm-up stays as it is if that is no more than half of the run, and all later times change in
+    proportion.
     """
     _require_positive("--scale", scale)
     if duration_s is not None:
@@ -63,7 +63,7 @@ def _require_positive(option: str, value: float) -> None:
 
 
 def _path(name: str) -> Path:
-    """Where a scenario is: a file, or the shipped one of that name."""
+    """The path of a scenario: a file, or the shipped one with that name."""
     path = Path(name)
     if name in names() and not path.is_file():
         return FOLDER / f"{name}.toml"
@@ -83,7 +83,7 @@ def _shipped() -> str:
 
 
 def _changed(document: Mapping[str, Any], change: str) -> dict[str, Any]:
-    """Set one field by its dotted name; the value is read as TOML does, or is a text."""
+    """Set one field by its dotted name. The value is parsed as TOML, or taken as text."""
     name, equals, text = change.partition("=")
     keys = _keys(name)
     if not equals or not keys:
@@ -105,7 +105,7 @@ def _changed(document: Mapping[str, Any], change: str) -> dict[str, Any]:
 
 
 def _keys(name: str) -> list[str]:
-    """The keys of a dotted name as TOML has it, users[0].rate too; none if it is no such name."""
+    """The keys of a dotted TOML name or of users[0].rate; empty if it is neither."""
     dotted = re.sub(r"\[(\d+)\]", r".\1", name)
     try:
         there: Any = tomllib.loads(f"{dotted} = 0")
@@ -143,7 +143,7 @@ def _index(there: list[Any], key: str, change: str) -> int:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # also of numbers with too many digits
+    except (ValueError, RecursionError):  # also for numbers with too many digits
         return text.strip()
 
 
@@ -154,9 +154,9 @@ def _scaled(document: dict[str, Any], scale: float) -> None:
 
 
 def _lasting(document: dict[str, Any], duration_s: float) -> None:
-    """Make a run last so long, with all that happens at a time in it.
+    """Change the duration of a run, with everything that happens at a time in it.
 
-    Members of groups take as long as before to join, so the warm-up is left as it is if it fits.
+    Group members take as long as before to join, so the warm-up stays as it is if it fits.
     """
     before_s, warmup_s = float(document["duration_s"]), float(document["warmup_s"])
     warm_s = min(warmup_s, WARMUP_SHARE_MAX * duration_s)
@@ -179,7 +179,7 @@ def _lasting(document: dict[str, Any], duration_s: float) -> None:
 def _reshaped(
     shape: dict[str, Any], moved: Callable[[float], float], loaded: float, whole: float
 ) -> None:
-    """A shape's times: curves begin with the run, stairs when it has warmed up."""
+    """Change a shape's times. Curves begin with the run, stairs after the warm-up."""
     if "at_s" in shape:
         ends_s = moved(shape["at_s"] + shape["lasts_s"])
         shape["at_s"] = moved(shape["at_s"])

@@ -1,4 +1,4 @@
-"""What the brokers of a cluster are, and whether they would take a scenario's topics."""
+"""Finds out what a cluster's brokers are, and whether they would accept a scenario's topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raylog.wire.errors import (
 )
 
 _OURS = "gateway.actors"
-"""A setting that brokers of Raylog have, and no others."""
+"""A setting that only Raylog's brokers have."""
 _METADATA_VERSION = "metadata.version"
 _RELEASES = {
     1: "3.0",
@@ -39,8 +39,8 @@ _RELEASES = {
     30: "4.3",
     31: "4.4",
 }
-"""Releases of Apache Kafka by the first metadata.version of each. Brokers of a release support
-none of a later one."""
+"""Apache Kafka's releases by the first metadata.version of each. A broker does not support those of
+later releases."""
 UNKNOWN = "Kafka-compatible"
 _MISTAKES = (
     InvalidConfig,
@@ -50,15 +50,15 @@ _MISTAKES = (
     InvalidTopicException,
     PolicyViolation,
 )
-"""Answers to CreateTopics that blame the scenario. Too many partitions are a PolicyViolation."""
+"""Errors of CreateTopics that the scenario causes. Too many partitions are a PolicyViolation."""
 
 
 class TopicsRefused(ValueError):
-    """The brokers would not create the topics of a scenario; the message says why."""
+    """The brokers would not create a scenario's topics. The message gives the reason."""
 
 
 def target_of(admin: Admin, bootstrap: str, known: str = "") -> Target:
-    """What is loaded; `known` is what is known of it already."""
+    """The cluster under load. `known` is its kind, if that is known already."""
     brokers = [one for one in admin.describe_cluster().brokers if not one.is_fenced]
     kind = known or _kind(admin, brokers[0].broker_id)
     return Target(bootstrap=bootstrap, kind=kind, brokers=len(brokers))
@@ -79,7 +79,7 @@ def checked_target(settings: Mapping[str, object], local: Local, known: str = ""
 
 
 def _kind(admin: Admin, broker_id: int) -> str:
-    """No broker says what it is, but some settings and features tell."""
+    """The kind of the brokers, guessed from settings and features. No API tells it."""
     broker = Resource(ResourceType.BROKER, str(broker_id))
     try:
         if _OURS in {one.name for one in admin.describe_configs(broker)}:
@@ -90,7 +90,7 @@ def _kind(admin: Admin, broker_id: int) -> str:
 
 
 def kafka_of(features: Features) -> str:
-    """The release of Apache Kafka whose features these are; UNKNOWN where they do not tell."""
+    """The Apache Kafka release with these features, or UNKNOWN."""
     _, level = features.supported.get(_METADATA_VERSION, (0, 0))
     firsts = list(_RELEASES)
     place = bisect_right(firsts, level) - 1

@@ -1,4 +1,4 @@
-"""Topics and groups of a run: made before users start, removed when it has ended."""
+"""Topics and groups of a run. They are created before users start, and removed at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOK_S = 0.2
 
 
 def make(admin: Admin, local: Local, brokers: int, *, validate_only: bool = False) -> None:
-    """Make the topics of a run, or ask whether they could be made; raises KafkaError."""
+    """Create the topics of a run, or check whether that is possible. Raises KafkaError."""
     admin.create_topics(
         [
             NewTopic(
@@ -31,28 +31,28 @@ def make(admin: Admin, local: Local, brokers: int, *, validate_only: bool = Fals
 
 
 def names(local: Local) -> list[str]:
-    """The topics of a run, by the names that they have in it."""
+    """The names of the topics in a run."""
     return [local.topic(name) for name in local.scenario.topics]
 
 
 def may_be_left(names: Iterable[str], bootstrap: str) -> str:
-    """Says that topics of a run may still be there, and how to remove them."""
+    """A note that topics of a run may be left, and how to remove them."""
     return (
-        "The topics of the run may still be there. Remove them with: raylog topics delete "
+        "The topics of the run may still exist. Delete them with: raylog topics delete "
         f"{' '.join(names)} --bootstrap {bootstrap}"
     )
 
 
 def groups(local: Local) -> list[str]:
-    """The groups of a run, by the names that they have in it."""
+    """The names of the groups in a run."""
     users = local.scenario.users
     return sorted({local.group(one.group) for one in users if isinstance(one, GroupUsers)})
 
 
 def remove(admin: Admin, local: Local, wait_s: float) -> list[str]:
-    """Remove the topics and groups of a run; returns what could not be removed, and why.
+    """Remove a run's topics and groups. Returns what could not be removed, and why.
 
-    A group is waited for as long as its members leave or its first rebalance takes.
+    Waits for a group until its members have left or its first rebalance has ended.
     """
     left = []
     for name in names(local):

@@ -1,4 +1,4 @@
-"""What thresholds are held against, and whether they held, over a span of a run's seconds."""
+"""Judges thresholds over a span of a run."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from raylog.loadtest.results import Interval, Operation, Verdict
 from raylog.loadtest.scenario import Threshold
 
 KEPT_UP = 0.95
-"""A step of stairs whose acknowledged records are a smaller share of those meant did not hold,
-whatever its thresholds are."""
+"""A step of stairs fails if a smaller share of its planned records was acknowledged, whatever its
+thresholds are."""
 FAILED_MS = LATENCY_US_MAX / 1000
-"""What is found where a request at the percentile has failed: more than any limit."""
+"""Reported if a request at the percentile has failed. It is larger than any limit."""
 _US_A_MS = 1000
 _PERCENTILES = {"p50_ms": 50.0, "p90_ms": 90.0, "p99_ms": 99.0, "p99.9_ms": 99.9, "max_ms": 100.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run found in some of its seconds."""
+    """What a run measured in some of its seconds."""
 
     operations: Mapping[str, Operation]
     """With the intervals of those seconds only."""
     seconds: int
     acknowledged: int
-    """Records that were meant to be sent in those seconds and were acknowledged."""
+    """Acknowledged records that were planned for those seconds."""
     meant: float
-    """Records that were meant to be sent."""
+    """Planned records."""
     lag_records: int | None
-    """Of all groups together, now; None where there are none or nobody could tell."""
+    """The current lag of all groups together; None if there are none or it is unknown."""
     writers: int = 0
-    """Users that send; what each sent may be one record off what was meant."""
+    """The number of sending users. Each may be one record off the plan."""
 
     @property
     def acknowledged_per_s(self) -> float:
-        """Records/s."""
+        """Acknowledged records/s."""
         return self.acknowledged / self.seconds if self.seconds else 0.0
 
 
@@ -47,19 +47,19 @@ def judge(thresholds: Iterable[Threshold], measured: Measured) -> list[Verdict]:
 
 
 def nothing_acknowledged(measured: Measured) -> bool:
-    """Whether records were to be sent, and none was acknowledged."""
+    """Whether records were planned and none was acknowledged."""
     return measured.meant > 0 and measured.acknowledged == 0
 
 
 def step_held(thresholds: Iterable[Threshold], measured: Measured) -> bool:
-    """Whether a step of stairs held; records that are not acknowledged by now have failed."""
+    """Whether a step of stairs held. Records that are not acknowledged by now have failed."""
     if measured.meant > 0 and measured.acknowledged < KEPT_UP * measured.meant:
         return False
     return all(one.held for one in judge(thresholds, _with_unanswered(measured)))
 
 
 def _with_unanswered(measured: Measured) -> Measured:
-    """The same, with a failure for each record that was meant and has no answer."""
+    """The same measurements, with a failure for each planned record without an answer."""
     produce = measured.operations.get(PRODUCE)
     if produce is None:
         return measured

@@ -1,4 +1,4 @@
-"""Processes that make load: on this machine, or on the nodes of a Ray cluster."""
+"""Processes that make load, on this machine or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from raylog.loadtest.jobs import WorkerJob
 
 COMMAND = (sys.executable, "-m", "raylog.loadtest.load_process")
 END_S = 10.0
-"""How long a process may take to end when its standard input has."""
+"""How long a process may take to end after its standard input."""
 _WORDS_MAX = 2_000
 
 
 class Workers(Protocol):
-    """Processes that make the load of one run."""
+    """The load processes of one run."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of processes."""
 
     @property
     def bind(self) -> str:
-        """The address of this machine that they reach."""
+        """The address of this machine at which they reach it."""
 
     def start(self, job: WorkerJob) -> None:
-        """Start them."""
+        """Start the processes."""
 
     def lost(self) -> str | None:
-        """What became of one that ended, if one did."""
+        """How one of them ended, if one did."""
 
     def end(self) -> None:
-        """End them; harmless when they have ended."""
+        """End the processes that run."""
 
 
 class LocalWorkers:
-    """On this machine."""
+    """Processes on this machine."""
 
     bind = "127.0.0.1"
 
@@ -45,20 +45,20 @@ class LocalWorkers:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, job: WorkerJob) -> None:
-        """Start them."""
+        """Start the processes."""
         first = job.model_dump_json()
         self._processes = [launched(first, stdout=subprocess.DEVNULL) for _ in range(self.count)]
 
     def lost(self) -> str | None:
-        """What became of one that ended, if one did."""
+        """How one of them ended, if one did."""
         for process in self._processes:
             code = process.poll()
             if code is not None:
-                return f"process {process.pid}, which made load, {ended_by(code)}"
+                return f"process {process.pid} of the load {ended_by(code)}"
         return None
 
     def end(self) -> None:
-        """End them."""
+        """End the processes that run."""
         for process in self._processes:
             end(process)
             forget(process)
@@ -66,7 +66,7 @@ class LocalWorkers:
 
 
 class RayWorkers:
-    """As actors, spread over the nodes of a Ray cluster that this process is a driver of."""
+    """Processes started by actors, spread over the nodes of the Ray cluster of this driver."""
 
     def __init__(self, count: int) -> None:
         import ray
@@ -82,7 +82,7 @@ class RayWorkers:
         self._ends: list[Any] = []
 
     def start(self, job: WorkerJob) -> None:
-        """Start them, on one node after the other."""
+        """Start the processes, one node after another."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -95,7 +95,7 @@ class RayWorkers:
             self._ends.append(actor.run.remote(job.model_dump_json()))
 
     def lost(self) -> str | None:
-        """What became of one that ended, if one did."""
+        """How one of them ended, if one did."""
         import ray
         from ray.exceptions import RayError
 
@@ -104,14 +104,14 @@ class RayWorkers:
             index = self._ends.index(one)
             node = self._nodes[index % len(self._nodes)].address
             try:
-                told = ray.get(one)
+                outcome = ray.get(one)
             except RayError as failure:
-                told = f"is gone: {str(failure).strip().splitlines()[0]}"
-            return f"process {index + 1} of {self.count} that made load, on {node}, {told}"
+                outcome = f"is gone: {str(failure).strip().splitlines()[0]}"
+            return f"process {index + 1} of {self.count} of the load, on {node}, {outcome}"
         return None
 
     def end(self) -> None:
-        """End them."""
+        """End the processes that run."""
         import ray
 
         for actor in self._actors:
@@ -120,10 +120,10 @@ class RayWorkers:
 
 
 class WorkerHost:
-    """An actor with a process that makes load: gevent and Ray do not share one."""
+    """An actor that runs a load process. gevent and Ray cannot share one."""
 
     def run(self, job: str) -> str:
-        """Run a `WorkerJob` to its end; returns what became of it. The process ends with this."""
+        """Run a `WorkerJob` to its end. Returns how it ended. Its process ends with this actor."""
         process = launched(job, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         assert process.stderr is not None, "it is a pipe"
         words = process.stderr.read()[-_WORDS_MAX:].decode(errors="replace").strip()
@@ -133,7 +133,7 @@ class WorkerHost:
 
 
 def launched(first: str, *, stdout: int, stderr: int | None = None) -> subprocess.Popen[bytes]:
-    """A process of a run, which is told what to do by a first line. Ctrl-C does not reach it."""
+    """Start a process of a run with its first input line. Ctrl-C does not reach it."""
     process = subprocess.Popen(  # noqa: S603 - our own module
         COMMAND, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr, start_new_session=True
     )
@@ -144,7 +144,7 @@ def launched(first: str, *, stdout: int, stderr: int | None = None) -> subproces
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that ends with its standard input; kill it if it does not."""
+    """End a process by closing its standard input. Kill it if it does not end."""
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -155,7 +155,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def forget(process: subprocess.Popen[bytes]) -> None:
-    """Close what is left of a process that has ended."""
+    """Release what is left of a process that has ended."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

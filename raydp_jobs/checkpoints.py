@@ -1,4 +1,4 @@
-"""What Spark's checkpoint says about a micro-batch: which query, from where, to where.
+"""Reads from Spark's checkpoint which query a micro-batch belongs to, and its offsets.
 
 | file | contents |
 |---|---|
@@ -7,7 +7,7 @@
 | `sources/<n>/0` | a version and a line: where source n began |
 
 Spark writes the offsets of a batch before it runs it. A Kafka source's line is topic → partition →
-offset; other sources have words of their own. A stream that is used twice has two lines in
+offset; other sources have their own formats. A stream that is used twice has two lines in
 `offsets`, and one file in `sources`.
 """
 
@@ -18,23 +18,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.batches import KafkaRange, OtherRange, SourceRange
-from raylog.raydp_jobs.marks import Mark
+from raylog.sink.batches import KafkaRange, OtherRange, SourceRange
+from raylog.sink.marks import Mark
 
 _HEAD_LINES = 2
-"""Before the sources' lines: the version, the batch."""
+"""Lines before those of the sources: the version and the batch."""
 Offsets = dict[TopicPartition, int]
 ReadText = Callable[[str], str | None]
-"""The contents of a file of the checkpoint by its path in it; None if it is not there."""
+"""Returns the contents of a file, by its path in the checkpoint; None if it does not exist."""
 
 
 class NoCheckpoint(ValueError):
-    """The checkpoint does not know the batch that is to be written, or is another query's."""
+    """The checkpoint does not have the batch that is to be written, or belongs to another query."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """Where a micro-batch came from."""
+    """A micro-batch and the ranges that it reads of its sources."""
 
     query_id: str
     batch_id: int
@@ -43,17 +43,17 @@ class BatchSource:
 
     @property
     def mark(self) -> Mark:
-        """Which batch it is."""
+        """The batch's mark."""
         return Mark(self.query_id, self.batch_id)
 
     @property
     def starts(self) -> Offsets:
-        """Of all Kafka sources."""
+        """The start offsets of all Kafka sources."""
         return {key: at for source in self._kafka() for key, at in source.starts.items()}
 
     @property
     def ends(self) -> Offsets:
-        """Of all Kafka sources."""
+        """The end offsets of all Kafka sources."""
         return {key: at for source in self._kafka() for key, at in source.ends.items()}
 
     def _kafka(self) -> Iterator[KafkaRange]:
@@ -61,7 +61,7 @@ class BatchSource:
 
 
 def batch_source(read: ReadText, batch_id: int, running: str | None = None) -> BatchSource:
-    """What the checkpoint says about a batch; `running` is the id of the query that asks.
+    """Read a batch's sources from the checkpoint; `running` is the id of the running query.
 
     Raises NoCheckpoint.
     """
@@ -94,7 +94,7 @@ def batch_source(read: ReadText, batch_id: int, running: str | None = None) -> B
 
 
 def is_kafka(line: str) -> bool:
-    """Whether a source's line is a Kafka source's, which may have no partitions yet."""
+    """Return whether a line is a Kafka source's, which may have no partitions yet."""
     try:
         topics = json.loads(line)
     except ValueError:
@@ -107,7 +107,7 @@ def is_kafka(line: str) -> bool:
 
 
 def kafka_offsets(line: str) -> Offsets:
-    """The offsets in one source's line; none if it is no Kafka source's."""
+    """Parse the offsets in a source's line; empty if it is not a Kafka source's."""
     if not is_kafka(line):
         return {}
     return {
@@ -118,18 +118,18 @@ def kafka_offsets(line: str) -> Offsets:
 
 
 def _lines(written: str | None) -> list[str]:
-    """The sources' lines of a batch; none of one whose file is gone."""
+    """Return the sources' lines of a batch; empty if its file is gone."""
     return [] if written is None else written.splitlines()[_HEAD_LINES:]
 
 
 def _first_offsets(read: ReadText, count: int) -> list[Offsets]:
-    """Where sources began, by number; none of those without a file."""
+    """Return where each source began, by number; empty for those without a file."""
     found = [read(f"sources/{number}/0") for number in range(count)]
     return [kafka_offsets(text.splitlines()[-1]) if text else {} for text in found]
 
 
 def _first_of(firsts: list[Offsets], number: int, ends: Offsets) -> Offsets:
-    """Where a source began: the file of its number, or else the first with its topics."""
+    """Return where a source began: in the file of its number, or else the first with its topics."""
     topics = {key.topic for key in ends}
     for first in [*firsts[number : number + 1], *firsts]:
         if {key.topic for key in first} == topics:

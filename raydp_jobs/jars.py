@@ -1,13 +1,13 @@
-"""Spark's Kafka connector: four jars beside those that pyspark brings, found or fetched.
+"""Finds or downloads Spark's Kafka connector: four jars that pyspark does not include.
 
 | where | when |
 |---|---|
-| a folder | if one is named: all four must be there |
+| a folder | if one is given: all four must be there |
 | the local Maven repository | if all four are there |
-| `mvn` | if it is installed: fetches them into the local repository, by the user's own settings |
-| Spark's resolver | else: fetches them into Ivy's cache |
+| `mvn` | if it is installed: downloads them to the local repository, with the user's settings |
+| Spark's resolver | otherwise: downloads them to Ivy's cache |
 
-RayDP ignores `spark.jars.packages`, so what is found goes to the executors as paths.
+RayDP ignores `spark.jars.packages`, so executors get the jars as paths.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ spark.stop()
 
 
 class JarsMissing(Exception):
-    """The connector cannot be had; the message says what was tried."""
+    """The connector is not available; the message says what was tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A jar as Maven names it."""
+    """A jar with its Maven coordinates."""
 
     group: str
     name: str
@@ -47,11 +47,11 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """As repositories keep it."""
+        """Its file name in repositories."""
         return f"{self.name}-{self.version}.jar"
 
     def path_in(self, repository: Path) -> Path:
-        """Where a local Maven repository keeps it."""
+        """Return its path in a local Maven repository."""
         folder = repository.joinpath(*self.group.split("."), self.name, self.version)
         return folder / self.file_name
 
@@ -67,7 +67,7 @@ ARTIFACTS = (
 def connector_jars(
     folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Paths of the connector's jars; raises JarsMissing."""
+    """Return the paths of the connector's jars; raise JarsMissing."""
     environment = os.environ if environment is None else environment
     if folder is not None:
         return _in_folder(folder)
@@ -108,7 +108,7 @@ def _in_repository(repository: Path) -> list[Path] | None:
 
 
 def _fetch(mvn: str, repository: Path) -> str:
-    """Have Maven fetch the connector and what it needs; returns how that went."""
+    """Have Maven download the connector and its dependencies; return the outcome as text."""
     return _run(
         [
             mvn,
@@ -122,7 +122,7 @@ def _fetch(mvn: str, repository: Path) -> str:
 
 
 def _resolve() -> tuple[list[Path] | None, str]:
-    """Have Spark fetch the connector in a process of its own; the paths, and how that went."""
+    """Have Spark download the connector in a subprocess; return the paths and the outcome."""
     output, said = _run([sys.executable, "-c", _RESOLVE, CONNECTOR])
     wanted = {artifact.file_name: artifact for artifact in ARTIFACTS}
     for line in output.splitlines():
@@ -137,7 +137,7 @@ def _resolve() -> tuple[list[Path] | None, str]:
 
 
 def _run(command: list[str]) -> tuple[str, str]:
-    """Output of a command, and its end in a few words."""
+    """Return a command's output, and its outcome in a few words."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(  # noqa: S603  # fixed commands

@@ -19,9 +19,9 @@ class JavaMissing(Exception):
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
-    """The `java` that Spark will start; raises JavaMissing unless it is version 17.
+    """Return the `java` that Spark will start; raise JavaMissing unless it is version 17.
 
-    As Spark does: that of JAVA_HOME, else the first on PATH.
+    Looks where Spark does: in JAVA_HOME if it is set, else on PATH.
     """
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
@@ -43,7 +43,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def _major_version(java: str) -> int | None:
-    """What `java -version` says; None if it does not answer."""
+    """Return the version that `java -version` prints; None if it does not answer."""
     try:
         done = subprocess.run(  # noqa: S603  # the user's own Java
             [java, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False

@@ -1,7 +1,7 @@
-"""The parts of a batch: rows for some of the sink's topics, each made when its turn comes.
+"""The parts of a batch: rows for some of the sink's topics, each computed in turn.
 
-All parts are in the batch's transaction, one Spark job after the other. So what a later one has may
-depend on what came to light when an earlier one was made.
+All parts are written in the batch's transaction, by one Spark job after another. So a part may
+depend on results of computing an earlier one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raylog.raydp_jobs.commit import Event, TaskReport, Written
-from raylog.raydp_jobs.rows import Topics
+from raylog.sink.commit import Event, TaskReport, Written
+from raylog.sink.rows import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Rows that go to some of the sink's topics, which no other part of the batch goes to."""
+    """Rows for some of the sink's topics; no other part of the batch writes to these topics."""
 
     topics: Collection[str]
     rows: Callable[[], DataFrame | None]
     """Called once in each run of the batch, under an identity that fences all earlier writers.
 
-    Returns what `rows.record_columns` makes, or None: there are none. What it raises fails the
-    batch.
+    Returns the columns of `columns.record_columns`, or None for no rows. If it raises, the batch
+    fails.
     """
 
 
 def run_parts(
     parts: Sequence[BatchPart], topics: Topics, run: Callable[[DataFrame, Topics], Event]
 ) -> Event:
-    """Let `run` write the parts in their order; all of the sink's `topics` are in one of them."""
+    """Have `run` write the parts in order; each of the sink's `topics` must be in one of them."""
     named = [topic for part in parts for topic in part.topics]
     assert sorted(named) == sorted(topics.partitions), f"{named} are not the sink's topics"
     reports: list[TaskReport] = []

@@ -1,18 +1,19 @@
 """A Spark session whose executors are Ray actors on the cluster that runs the brokers.
 
     with spark_session(Path("raylog-data"), SparkSettings(executors=2)) as spark: ...
-    with spark_session(address="auto") as spark: ...  # on a Ray that runs already
+    with spark_session(address="auto") as spark: ...  # on a Ray that is already running
 
-RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be said to them is here:
-- Python workers take the driver's interpreter, where raylog and the pinned packages are, and leave
-  Spark's archives (`worker_daemon`).
-- RayDP's master, which asks for executors again when their machine is lost, runs on the node of the
-  driver: without it the driver would wait for ever for executors that nobody asks for.
-- Each session has a Ray namespace of its own: RayDP names its actors alike in all of them.
-- On loopback Spark listens on loopback too.
-- A program's handlers of signals stay as they were.
-- The end of a session takes RayDP's actors, our place in Ray and the driver's JVM with it, and
-  waits for none of them longer than `STOP_S`.
+RayDP 1.6.5 and pyspark 3.5.7 work unmodified with Ray 2.60. This module configures them:
+
+- Python workers use the driver's interpreter, where raylog and the pinned packages are, and import
+  nothing from Spark's archives (`worker_daemon`).
+- RayDP's master, which requests executors again when their machine is lost, runs on the driver's
+  node: otherwise the driver could wait forever for executors that nobody requests.
+- Each session has its own Ray namespace, because RayDP uses the same actor names in all sessions.
+- If the driver is on loopback, Spark listens on loopback too.
+- The program's signal handlers are kept.
+- The end of a session stops RayDP's actors, the connection to Ray and the driver's JVM, and waits
+  at most `STOP_S` for each of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raylog.actors.runtime.ray_node import disconnect, prepare_environment
-from raylog.cli.cluster_record import read_record
+from raylog.cluster_record import read_record
 from raylog.extras import check
 from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.jars import connector_jars
@@ -44,10 +45,10 @@ log = logging.getLogger(__name__)
 STOP_S = 30.0
 _LOOPBACK = "127.0.0.1"
 _ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "365d"}
-"""Of a session whose executor is in the driver's process: it cannot be lost.
+"""For a session whose executor is in the driver's process and so cannot be lost.
 
-Spark takes it for lost once the machine has slept for two minutes, cannot take it back, and ends
-the JVM ten minutes later, with status 56.
+Otherwise, if the machine sleeps for two minutes, Spark considers the executor lost, cannot register
+it again, and ends the JVM ten minutes later with status 56.
 """
 
 
@@ -56,24 +57,24 @@ class NoCluster(Exception):
 
 
 class SessionOpen(Exception):
-    """This process has a Spark session or a Ray connection already."""
+    """This process already has a Spark session or a Ray connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What a session takes of the cluster."""
+    """The resources and settings of a session."""
 
     app_name: str = "raylog"
     executors: int = 1
     executor_cores: int = 1
     executor_memory: str = "1g"
-    """Of each executor's heap, as Spark writes sizes."""
+    """The heap size of each executor, in Spark's format."""
     placement: str | None = None
-    """How Ray spreads executors: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD; None: as it likes."""
+    """How Ray spreads executors: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD; None: Ray's default."""
     jars: Path | None = None
-    """A folder with the Kafka connector's jars; None: they are looked for and fetched."""
+    """A folder with the Kafka connector's jars; None: they are found or downloaded."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Spark's own settings; they win."""
+    """Spark's own settings; they take precedence."""
 
 
 @contextmanager
@@ -83,10 +84,10 @@ def spark_session(
     *,
     address: str | None = None,
 ) -> Iterator[SparkSession]:
-    """A session on the cluster that `raylog up --data DATA` started, or on the Ray at an address.
+    """Open a session on the cluster of `raylog up --data DATA`, or on the Ray at an address.
 
-    `address` is HOST:PORT, or `auto` for the Ray with a node on this machine, which there must be.
-    Raises JavaMissing, JarsMissing, NoCluster, SessionOpen.
+    `address` is HOST:PORT, or `auto` for a Ray that already runs on this machine. Raises
+    JavaMissing, JarsMissing, NoCluster or SessionOpen.
     """
     check("spark", "spark_session")
     settings = settings or SparkSettings()
@@ -120,9 +121,9 @@ def local_session(
     jars: Path | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session in a JVM of this process, without Ray; `configs` win.
+    """Open a session in a JVM of this process, without Ray; `configs` take precedence.
 
-    Raises JavaMissing, JarsMissing, SessionOpen.
+    Raises JavaMissing, JarsMissing or SessionOpen.
     """
     find_java()
     own = _ONE_PROCESS | dict(configs or {})
@@ -143,7 +144,7 @@ def local_session(
 
 
 def spark_configs(jars: list[Path], host: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings of a session whose driver is on `host`; the user's `own` win."""
+    """Return Spark's settings for a driver on `host`; the user's `own` take precedence."""
     configs = {
         "spark.jars": ",".join(str(path) for path in jars),
         "spark.ui.enabled": "false",
@@ -155,14 +156,14 @@ def spark_configs(jars: list[Path], host: str, own: Mapping[str, str]) -> dict[s
 
 
 def master_beside(host: str) -> dict[str, str]:
-    """Settings that have RayDP's master run on the Ray node with this address."""
+    """Return settings that make RayDP's master run on the Ray node with this address."""
     resource = "spark.ray.raydp_spark_master.actor.resource"
     return {f"{resource}.CPU": "0", f"{resource}.node:{host}": "0.001"}
 
 
 @dataclass(frozen=True, slots=True)
 class _RayPlace:
-    """A Ray to connect to, and what opens it, if not the environment."""
+    """A Ray to connect to, with its token unless the environment has it."""
 
     address: str
     token_path: str | None = None
@@ -180,7 +181,7 @@ def _place(data: Path | None, address: str | None) -> _RayPlace:
 
 
 def _connect(place: _RayPlace) -> str:
-    """Make this process a driver of the cluster's Ray, in a namespace of the session's own.
+    """Connect this process to the cluster's Ray as a driver, in a namespace of its own.
 
     Returns the address of this machine's node, where Spark's driver is.
     """
@@ -211,13 +212,13 @@ def _connect(place: _RayPlace) -> str:
 
 @contextmanager
 def _same_signals() -> Iterator[None]:
-    """Keep the program's own handlers of signals, where Ray and PySpark put theirs.
+    """Restore the program's signal handlers after Ray and PySpark have set theirs.
 
-    PySpark's calls the JVM from wherever a signal finds us; Ray's aborts the process three seconds
-    later, whatever is still to be ended.
+    PySpark's handler calls the JVM from wherever the signal arrives; Ray's aborts the process three
+    seconds later, even if the shutdown is not complete.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # nobody but the main thread may have handlers
+        yield  # only the main thread can set handlers
         return
     own = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -236,7 +237,7 @@ def _require_no_session() -> None:
 
 
 def _tell_spark(host: str) -> None:
-    """Set what Spark reads of the environment."""
+    """Set the environment variables that Spark reads."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if host.startswith("127."):
         os.environ["SPARK_LOCAL_IP"] = host
@@ -252,7 +253,7 @@ def _stop() -> None:
 
 
 def _stop_jvm() -> None:
-    """End the JVM that pyspark keeps for later sessions: those may want other jars."""
+    """End the JVM that pyspark keeps for later sessions, because they may need other jars."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -261,14 +262,14 @@ def _stop_jvm() -> None:
     process = gateway.proc
     gateway.shutdown()
     if process.stdin is not None:
-        process.stdin.close()  # its sign to leave
+        process.stdin.close()  # this tells the JVM to exit
     process.wait(STOP_S)
     SparkContext._gateway = None
     SparkContext._jvm = None
 
 
 def _within_deadline(what: str, stop: Callable[[], object]) -> None:
-    """Call something that may hang, and leave it behind if it does."""
+    """Call something that may hang; stop waiting after `STOP_S`."""
     thread = threading.Thread(target=stop, name=f"stop {what}", daemon=True)
     thread.start()
     thread.join(STOP_S)

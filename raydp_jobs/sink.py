@@ -3,10 +3,10 @@
     stream.writeStream.foreachBatch(raylog_sink(...)).option("checkpointLocation", ...).start()
     write_exactly_once(df, ...)
 
-The driver is `driver.SinkDriver`; here is Spark. One Spark job a batch: map tasks cut rows into
-blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is
-the only writer of its partition. Transactions open with the first Produce, so after everything
-upstream of that shuffle is done.
+The driver is `raylog.sink.driver.SinkDriver`; this module runs it on Spark. A batch is one Spark
+job: map tasks split rows into blocks (`raylog.sink.rows`), a shuffle brings all blocks of an output
+partition to one task, and that task is the only writer of its partition. Transactions open with the
+first Produce, so everything upstream of that shuffle is done by then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from pyspark.errors import PySparkException
 
 from raylog.client.closing import Closing
 from raylog.client.producer.accumulator import ProducerIdentity
-from raylog.raydp_jobs.batches import (
+from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
+from raylog.raydp_jobs.columns import record_columns
+from raylog.raydp_jobs.parts import BatchPart, run_parts
+from raylog.raydp_jobs.tasks import WriteRun
+from raylog.sink.batches import (
     UNKNOWN_CLUSTER,
     Batch,
     BatchFailed,
@@ -32,15 +36,13 @@ from raylog.raydp_jobs.batches import (
     Offsets,
     SourceRange,
 )
-from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
-from raylog.raydp_jobs.clusters import Clusters
-from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
-from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
-from raylog.raydp_jobs.marks import Job, Mark
-from raylog.raydp_jobs.parts import BatchPart, run_parts
-from raylog.raydp_jobs.permits import PermitOffice, Permits
-from raylog.raydp_jobs.rows import Topics, record_columns, splitting
-from raylog.raydp_jobs.tasks import WriteRun
+from raylog.sink.clusters import Clusters
+from raylog.sink.commit import Event, TaskReport, WriteLost, Written
+from raylog.sink.driver import SinkDriver, SinkSettings
+from raylog.sink.marks import Job, Mark
+from raylog.sink.permits import Permits, PermitServer
+from raylog.sink.rows import Topics, splitting
+from raylog.sink.state import offsets_by_topic
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -49,19 +51,19 @@ if TYPE_CHECKING:
 __all__ = ["ExactlyOnceSink", "SinkSettings", "raylog_sink", "write_exactly_once"]
 
 _EARLIEST = -2
-"""In the Kafka source's offsets."""
+"""Stands for the earliest offset in the Kafka source's options."""
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _QUERY_ID = "sql.streaming.queryId"
-"""A property that Spark sets for the thread that runs a query."""
+"""A property that Spark sets in the thread that runs a query."""
 _STREAMING_RELATION = "org.apache.spark.sql.catalyst.streaming.StreamingRelationV2"
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _INTERRUPTED = re.compile(r"while calling .+\n: java\.lang\.InterruptedException")
-"""What Spark itself takes for the end of a query that was stopped."""
+"""An error that Spark itself treats as the end of a query that was stopped."""
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
 _TASK = re.compile(r"Lost (task \S+ in stage \S+)")
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
-"""In the texts of failed jobs, which quote their tasks' Python."""
+"""Matches the texts of failed jobs, which quote the Python traceback of their tasks."""
 _REASON_CHARS_MAX = 400
 
 
@@ -77,22 +79,23 @@ class ExactlyOnceSink(Closing):
         checkpoint: str | None = None,
         settings: SinkSettings | None = None,
     ) -> None:
-        """`sink_id` names the transactional id and the group, which nothing else may use.
+        """`sink_id` determines the transactional id and the group, which nothing else may use.
 
-        `checkpoint` is the query's checkpointLocation; None: `write` is called, not the sink.
+        `checkpoint` is the query's checkpointLocation; None if the sink is not passed to
+        `foreachBatch`.
         """
         self._checkpoint = checkpoint
         self._driver = SinkDriver(bootstrap, topics, sink_id, settings)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a micro-batch: what `foreachBatch` calls. Raises BatchFailed, NoCheckpoint."""
+        """Write a micro-batch; called by `foreachBatch`. Raises BatchFailed or NoCheckpoint."""
         if self._checkpoint is None:
             raise ValueError("a streaming sink needs checkpoint=, the query's checkpointLocation")
         read = _reader(df.sparkSession, self._checkpoint)
         self.write_batch(df, self.source_of(df.sparkSession, read, batch_id))
 
     def source_of(self, spark: SparkSession, read: ReadText, batch_id: int) -> BatchSource:
-        """What a micro-batch has read, from within `foreachBatch`; `read` reads its checkpoint.
+        """Return what a micro-batch has read, within `foreachBatch`; `read` reads its checkpoint.
 
         Raises NoCheckpoint.
         """
@@ -101,18 +104,18 @@ class ExactlyOnceSink(Closing):
         return replace(source, sources=tuple(sources))
 
     def write_batch(self, df: DataFrame, source: BatchSource) -> bool:
-        """Write a micro-batch unless it is written; returns whether it was new.
+        """Write a micro-batch unless it is written; return whether it was new.
 
         Raises BatchFailed.
         """
         return self._write(df, source.mark, source.sources)
 
     def write_parts(self, parts: Sequence[BatchPart], source: BatchSource) -> bool:
-        """Write a micro-batch that has several parts unless it is written; as `write_batch`."""
+        """Like `write_batch`, for a micro-batch with several parts."""
         return self._write_parts(parts, source.mark, source.sources)
 
     def write_job(self, df: DataFrame, job_id: str) -> bool:
-        """Write unless one of the last jobs was `job_id`; returns whether it was written now.
+        """Write unless one of the last jobs was `job_id`; return whether it was written now.
 
         Raises BatchFailed.
         """
@@ -125,9 +128,9 @@ class ExactlyOnceSink(Closing):
         starts: Offsets | None = None,
         ends: Offsets | None = None,
     ) -> bool:
-        """Write a batch of one Kafka source unless it is written; returns whether it was new.
+        """Write a batch of one Kafka source unless it is written; return whether it was new.
 
-        Within `foreachBatch` of one that reads another cluster, offsets are of that cluster.
+        Within a `foreachBatch` that reads another cluster, the offsets belong to that cluster.
         Raises BatchFailed.
         """
         sources = (KafkaRange(starts or {}, ends or {}),) if starts or ends else ()
@@ -141,32 +144,31 @@ class ExactlyOnceSink(Closing):
         topics: Collection[str] | None = None,
         source_bootstrap: str | None = None,
     ) -> str:
-        """Where a new query goes on: the Kafka source's `startingOffsets`.
+        """Return the Kafka source's `startingOffsets` with which a new query continues.
 
-        Fences and ends first what an earlier query left open. `otherwise` if none committed yet.
-        `topics`: of one source among several; `source_bootstrap`: of one on another cluster.
+        Fences an earlier query and ends its transaction first. Returns `otherwise` if nothing was
+        committed yet. `topics` restricts the result to one of several sources, `source_bootstrap`
+        to a source on another cluster.
         """
         committed = self._driver.committed(source_bootstrap)
         known = {key.topic for key in committed}
         wanted = known if topics is None else known.intersection(topics)
         if not wanted:
             return otherwise
-        starts: dict[str, dict[str, int]] = {}
-        for key in self._driver.partitions_of(wanted, source_bootstrap):
-            starts.setdefault(key.topic, {})[str(key.partition)] = committed.get(key, _EARLIEST)
-        return json.dumps(starts)
+        keys = self._driver.partitions_of(wanted, source_bootstrap)
+        return json.dumps(offsets_by_topic({key: committed.get(key, _EARLIEST) for key in keys}))
 
     def reset(
         self, positions: Offsets | None = None, *, source_bootstrap: str | None = None
     ) -> None:
-        """Forget what was written, so that any query may begin, at `positions` where they are told.
+        """Forget what was written, so that any query may begin, at `positions` if given.
 
-        `source_bootstrap` is of the cluster that these are of; None: of the sink's own.
+        `source_bootstrap` is the cluster of these positions; None: the sink's own.
         """
         self._driver.reset(positions, source_bootstrap=source_bootstrap)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._driver.close()
 
     def _write(self, df: DataFrame, mark: Mark | Job, sources: Sequence[SourceRange]) -> bool:
@@ -186,10 +188,12 @@ class ExactlyOnceSink(Closing):
         return self._driver.write(batch, run)
 
     def _run(self, identity: ProducerIdentity, selected: DataFrame, topics: Topics) -> Event:
-        """Let the tasks write once; raises BatchFailed for rows that no run could write."""
+        """Have the tasks write once; raise BatchFailed for rows that no run could write."""
         context = selected.sparkSession.sparkContext
-        with PermitOffice(Permits(_stage_attempts(context)), *_driver_address(context)) as desk:
-            run = self._driver.run_of(WriteRun, identity, topics, desk)
+        with PermitServer(
+            Permits(_stage_attempts(context)), *_driver_address(context)
+        ) as permit_client:
+            run = self._driver.run_of(WriteRun, identity, topics, permit_client)
             try:
                 with _rows_per_block(selected.sparkSession, self._driver.settings.rows_per_block):
                     return Written(_write(selected, run))
@@ -206,9 +210,9 @@ def raylog_sink(
     checkpoint: str,
     settings: SinkSettings | None = None,
 ) -> ExactlyOnceSink:
-    """A sink for `foreachBatch`; `checkpoint` is the query's checkpointLocation.
+    """Create a sink for `foreachBatch`; `checkpoint` is the query's checkpointLocation.
 
-    `sink_id` names the transactional id and the group, both of which must be this query's alone.
+    `sink_id` determines the transactional id and the group, which nothing else may use.
     """
     return ExactlyOnceSink(bootstrap, topics, sink_id, checkpoint=checkpoint, settings=settings)
 
@@ -230,21 +234,22 @@ def write_exactly_once(
 
 
 def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
-    """The Spark job: one task an output partition, whatever adaptive execution would prefer."""
+    """Run the Spark job, with one task per output partition even under adaptive execution."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(selected.schema)
     split = splitting(schema, run.topics, run.row_bytes_max, run.settings)
     blocks = _arrow_batches(selected).mapPartitionsWithIndex(split)
-    by_target = blocks.partitionBy(len(run.topics.targets()), _identity)
+    # Task n is for output partition n.
+    by_target = blocks.partitionBy(len(run.topics.targets()), lambda target: target)
     reports: list[TaskReport] = by_target.mapPartitionsWithIndex(run.write).collect()
     return reports
 
 
 def _arrow_batches(df: DataFrame) -> RDD[bytes]:
-    """The rows as serialized record batches of Arrow.
+    """Return the rows as serialized Arrow record batches.
 
-    Like `mapInArrow`, but the worker that takes them can go on with what comes out: that one's goes
+    Like `mapInArrow`, but the same Python worker can process the result; that of `mapInArrow` goes
     through the JVM to a second worker.
     """
     from pyspark import RDD
@@ -254,15 +259,10 @@ def _arrow_batches(df: DataFrame) -> RDD[bytes]:
     return RDD(batches, df.sparkSession.sparkContext, NoOpSerializer())
 
 
-def _identity(target: int) -> int:
-    """Output partition n is written by task n."""
-    return target
-
-
 def _lost(failure: Exception) -> WriteLost:
-    """What a failed job says; raises BatchFailed for rows that no run could write.
+    """Describe a failed job; raise BatchFailed for rows that no run could write.
 
-    These are what the sink refuses, and what makes Python raise as often as Spark tries a task.
+    These are rows that the sink refuses, or that made Python raise in every attempt of a task.
     """
     text = str(failure)
     bad = _BAD_ROW.search(text)
@@ -279,7 +279,7 @@ def _lost(failure: Exception) -> WriteLost:
 
 
 def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:
-    """The newest attempt of a stage, from the scheduler itself: its listeners hear of it late."""
+    """Return a lookup of a stage's newest attempt in the scheduler; listeners learn of it late."""
     stages = context._jsc.sc().dagScheduler().stageIdToStage()
 
     def newest(stage_id: int) -> int | None:
@@ -293,7 +293,7 @@ def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:
 
 
 def _driver_address(context: SparkContext) -> tuple[str, str]:
-    """Where executors reach the driver, and what it listens on."""
+    """Return the address at which executors reach the driver, and the one that it listens on."""
     conf = context.getConf()
     host = conf.get("spark.driver.host", "127.0.0.1")
     return host, conf.get("spark.driver.bindAddress", host)
@@ -301,7 +301,7 @@ def _driver_address(context: SparkContext) -> tuple[str, str]:
 
 @contextmanager
 def _rows_per_block(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Bound what a map task holds, for one job."""
+    """Limit the rows that a map task holds, during one job."""
     before = spark.conf.get(_ROWS_PER_BLOCK)
     spark.conf.set(_ROWS_PER_BLOCK, str(rows))
     try:
@@ -311,7 +311,7 @@ def _rows_per_block(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def running_query(spark: SparkSession) -> str | None:
-    """The id of the query whose `foreachBatch` this thread runs; None outside of one."""
+    """Return the id of the query whose `foreachBatch` this thread runs; None outside of one."""
     found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
     return found
 
@@ -322,9 +322,9 @@ def identified(
     clusters: Clusters,
     otherwise: str = UNKNOWN_CLUSTER,
 ) -> list[SourceRange]:
-    """Sources with the clusters that the running query reads them from.
+    """Return sources with the ids of the clusters that the running query reads them from.
 
-    `otherwise`: of those for which no query tells.
+    `otherwise`: the cluster of sources for which the query does not say.
     """
     bootstraps = kafka_bootstraps(spark) or []
     if len(set(bootstraps)) == 1:
@@ -343,14 +343,14 @@ def identified(
 
 
 def kafka_bootstraps(spark: SparkSession) -> list[str | None] | None:
-    """The bootstrap of each source of the running query, as `source_options`."""
+    """Return the bootstrap of each source of the running query, as `source_options` does."""
     return source_options(spark, _BOOTSTRAP)
 
 
 def source_options(spark: SparkSession, option: str) -> list[str | None] | None:
-    """An option of each source of the running query, None for one that is not Kafka.
+    """Return an option of each source of the running query, None for sources other than Kafka.
 
-    In the order of the checkpoint's lines; None outside of a query.
+    The order is that of the checkpoint's lines. Returns None outside of a query.
     """
     query_id = running_query(spark)
     if query_id is None:
@@ -365,16 +365,16 @@ def source_options(spark: SparkSession, option: str) -> list[str | None] | None:
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         if not leaf.isStreaming():
-            continue  # a table that is joined
+            continue  # a joined table
         is_relation = leaf.getClass().getName() == _STREAMING_RELATION
         found.append(leaf.extraOptions().get(option) if is_relation else None)
     return found
 
 
 def _reader(spark: SparkSession, checkpoint: str) -> Callable[[str], str | None]:
-    """Reads files of a checkpoint, wherever Hadoop's file systems keep it."""
+    """Return a reader of a checkpoint's files on any of Hadoop's file systems."""
     jvm: Any = spark._jvm
-    new_path = jvm.org.apache.hadoop.fs.Path  # each dot is a question to the JVM
+    new_path = jvm.org.apache.hadoop.fs.Path  # each dot is a call to the JVM
     to_text = jvm.org.apache.commons.io.IOUtils.toString
     root = new_path(checkpoint)
     files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

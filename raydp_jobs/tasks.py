@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-from raylog.raydp_jobs.commit import TaskReport
-from raylog.raydp_jobs.partition_run import PartitionRun
-from raylog.raydp_jobs.permits import refuse_later_attempt
+from raylog.sink.commit import TaskReport
+from raylog.sink.partition_run import PartitionRun
+from raylog.sink.permits import refuse_later_attempt
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRun(PartitionRun):
-    """What the tasks of one run need; travels with their code."""
+    """What the tasks of one run need; sent with their code."""
 
     def write(self, target: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[TaskReport]:
-        """One task: all rows of one output partition. Raises PermitRefused."""
-        self._ask_permit(target)  # without rows too: an earlier attempt may have had some
+        """Task: write all rows of one output partition. Raises PermitRefused."""
+        self._ask_permit(target)  # even without rows: an earlier attempt may have had some
         yield self.written(target, (block for _, block in blocks))
 
     def _ask_permit(self, target: int) -> None:
@@ -26,4 +26,4 @@ class WriteRun(PartitionRun):
         context = TaskContext.get()
         assert context is not None, "runs in a task"
         refuse_later_attempt(context.attemptNumber())
-        self.desk.ask(target, context.stageId(), context.taskAttemptId())
+        self.permit_client.ask(target, context.stageId(), context.taskAttemptId())

@@ -1,15 +1,15 @@
-"""Forks Spark's Python workers as `pyspark.daemon` does, for tasks that are shorter than its rites.
+"""Forks Spark's Python workers like `pyspark.daemon`, with less overhead per task.
 
-`spark.python.daemon.module` names it. Three things take a worker of pyspark longer than a small
-task itself:
+The setting `spark.python.daemon.module` names this module. Three things take a pyspark worker
+longer than a small task itself:
 
 - It invalidates all import caches. Spark puts its jar and two zip files on the path, and Python
-  reads the directories of archives anew for that: some 70 ms of a core. Where pyspark is installed
-  nothing is imported from them, so they leave the path.
-- It collects garbage, through all that was ever imported: 60 to 120 ms. What the daemon has
-  imported is frozen before it forks, so collectors pass it over.
-- It waits for the JVM, whose socket holds a small piece back until the one before is acknowledged
-  (Nagle), while the kernel delays that for 40 ms. It acknowledges before it waits.
+  then reads the directories of these archives again: some 70 ms of CPU time. If pyspark is
+  installed, nothing is imported from them, so this module removes them from the path.
+- It collects garbage, including everything imported: 60 to 120 ms. What the daemon has imported is
+  frozen before it forks, so collections skip it.
+- It waits for the JVM, whose socket holds a small segment back until the previous one is
+  acknowledged (Nagle), while the kernel delays that for 40 ms. This worker acknowledges first.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _SPARKS = ("pyspark", "py4j", "spark-core")
 _BUFFER_BYTES = 65_536
 
 Main = Callable[[io.BufferedReader, BinaryIO], None]
-"""A worker's task: what it reads from the JVM, and what it writes to it."""
+"""A worker's task: takes its input from the JVM, and its output to the JVM."""
 
 
 def leave_archives() -> None:
-    """Take Spark's archives off the path if pyspark is there without them."""
+    """Remove Spark's archives from the path if pyspark is available without them."""
     before = list(sys.path)
     sys.path[:] = [each for each in before if not _is_sparks(each)]
     sys.path_importer_cache.clear()
@@ -49,23 +49,23 @@ def _is_sparks(entry: str) -> bool:
 
 
 class _Acknowledging(io.RawIOBase):
-    """A socket's bytes, of which each is acknowledged before more are waited for."""
+    """Reads a socket, acknowledging received bytes before it waits for more."""
 
     def __init__(self, source: io.BufferedReader, connection: socket.socket) -> None:
         self._source, self._connection = source, connection
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # what it comes to
-        """Bytes that are there, or the next ones."""
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # always a memoryview
+        """Read available bytes, or wait for the next ones."""
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         return self._source.readinto1(buffer)
 
 
 def prompt(main: Main) -> Main:
-    """A worker's task that neither waits for delayed acknowledgements nor causes such waits."""
+    """Wrap a worker's task to avoid delayed acknowledgements in both directions."""
 
     def run(infile: io.BufferedReader, outfile: BinaryIO) -> None:
         with socket.socket(fileno=os.dup(infile.fileno())) as connection:
@@ -79,10 +79,7 @@ if __name__ == "__main__":
     leave_archives()
     from pyspark import daemon
 
-    import raylog.raydp_jobs.rows
-    import raylog.raydp_jobs.tasks  # noqa: F401  # forked workers have both
-
-    if hasattr(socket, "TCP_QUICKACK"):  # of Linux
+    if hasattr(socket, "TCP_QUICKACK"):  # Linux only
         daemon.worker_main = prompt(daemon.worker_main)  # type: ignore[attr-defined]  # no types
     gc.collect()
     gc.freeze()

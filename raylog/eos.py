@@ -1,4 +1,4 @@
-"""Exactly once from topics to topics: read, transform, write, each record's effect counts once.
+"""Exactly-once processing from topics to topics: read, transform, write.
 
     def fn(record: ConsumerRecord) -> ProducerRecord | None: ...
 
@@ -6,10 +6,10 @@
         running.scale(3)
         running.wait()
 
-Each task is a member of the group with a transactional producer of its own. What `fn` returned and
-the offsets it was made from are committed in one transaction; the coordinator refuses that of a
-member whose partitions went to another one (KIP-447). So the results that a reader of committed
-records sees are those of each record's processing, once, whatever crashes.
+Each task is a member of the group and has its own transactional producer. The results of `fn` and
+the offsets of the records that they come from are committed in one transaction. The coordinator
+rejects the commit of a member that has lost its partitions (KIP-447). Readers of committed records
+therefore see the results of each record exactly once, whatever crashes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from raylog.client.callables import argument_names
-from raylog.client.config import Config
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.consumer import ParallelConsumer
 from raylog.client.parallel.effects import Statistics
@@ -38,6 +37,7 @@ from raylog.client.parallel.supervision import (
     StopTask,
     Supervision,
 )
+from raylog.client.setting_parsing import Config
 from raylog.extras import check
 
 __all__ = ["Processing", "RestartPolicy", "process"]
@@ -68,15 +68,15 @@ def process(
     actor_options: Mapping[str, object] | None = None,
     **options: Any,
 ) -> Processing:
-    """Start to process `source` into `sink`; returns at once.
+    """Start to process `source` into `sink`. Returns immediately.
 
     `fn` returns None, a value, a ProducerRecord (of any topic), or several. `tasks` of `kind`
-    "thread" run here, of kind "ray" as actors wherever Ray places them; one that fails is started
-    again. A record that fails all its attempts goes to the dead-letter topic, in the transaction.
+    "thread" run in this process, those of kind "ray" as actors on any node; a task that fails is
+    restarted. A record that fails all attempts goes to the dead-letter topic, in the transaction.
 
-    `transactional_id_prefix` makes the producers' ids the same after a restart, so that it fences
-    what a crash left at once, instead of after `transaction_timeout_ms`; no two processes may share
-    it. Other options are those of ParallelConsumer.
+    With `transactional_id_prefix`, the producers have the same transactional ids after a restart,
+    which then aborts open transactions immediately instead of after `transaction_timeout_ms`. Two
+    processes must not share a prefix. Other options are those of ParallelConsumer.
     """
     if not isinstance(source, Iterable):
         raise InvalidSetting(f"expected source to be a topic or several, found {source!r}")
@@ -105,7 +105,7 @@ def process(
 
 
 class Processing:
-    """Tasks that process, and their supervisor: a thread of this process."""
+    """The tasks, and their supervisor, which is a thread of this process."""
 
     def __init__(
         self,
@@ -128,23 +128,23 @@ class Processing:
         self._thread.start()
 
     def scale(self, tasks: int) -> None:
-        """Have so many tasks; those in excess drain, commit and leave. From any thread."""
+        """Change the number of tasks; excess tasks drain, commit and leave. Thread-safe."""
         if tasks < 0:
             raise InvalidSetting(f"expected 0 tasks or more, found {tasks}")
         self._events.put(lambda now_ms: self._supervision.scale(tasks, now_ms))
 
     @property
     def restarts(self) -> int:
-        """How often a task was started again."""
+        """How often tasks were restarted."""
         return self._supervision.restarts
 
     def statistics(self) -> dict[int, Statistics]:
-        """By task; of those that can tell now."""
+        """Statistics by task, of the tasks that answer now."""
         found = {index: task.statistics() for index, task in dict(self._running).items()}
         return {index: one for index, one in found.items() if one is not None}
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; False if time is up. Raises what ended it, if not `stop`."""
+        """Wait for the end; return False on timeout. Raises the failure that ended it, if any."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False
@@ -153,7 +153,7 @@ class Processing:
         return True
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Have all tasks drain, commit and end; waits for it."""
+        """Let all tasks drain and commit, and wait until they have ended."""
 
         def end(now_ms: float) -> list[Step]:
             self._is_stopping = True
@@ -174,7 +174,7 @@ class Processing:
         self.stop()
 
     def _supervise(self) -> None:
-        """The thread; should it fail itself, `wait` raises why and all tasks are told to stop."""
+        """Run the supervisor. If it fails, `wait` raises the cause and all tasks stop."""
         try:
             self._run()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
@@ -183,7 +183,7 @@ class Processing:
                 task.stop()
 
     def _run(self) -> None:
-        """Do what events ask for until the last task has ended."""
+        """Handle events until the last task has ended."""
         supervision = self._supervision
         while not (self._is_stopping and supervision.running == 0):
             left_ms = supervision.next_due_ms() - _now_ms()
@@ -220,7 +220,7 @@ class Processing:
         task.start(index, self._ended)
 
     def _ended(self, index: int, failure: BaseException | None) -> None:
-        """A task has ended; from any thread, one of Ray's that must not be held up among them."""
+        """Record the end of a task. Ray's own threads call this too, so it must not block."""
         if failure is not None:
             log.warning("task %d of %s failed: %r", index, self._prefix, failure)
 
@@ -241,11 +241,11 @@ class _Task(Protocol):
     def statistics(self) -> Statistics | None: ...
 
     def close(self) -> None:
-        """It has ended: see that nothing of it is left."""
+        """Release the resources of a task that has ended."""
 
 
 class _ThreadTask:
-    """A thread with an event loop of its own."""
+    """A task as a thread with its own event loop."""
 
     def __init__(self, arguments: Mapping[str, Any], transactional_id: str) -> None:
         self._consumer = _made(arguments, transactional_id)
@@ -262,7 +262,7 @@ class _ThreadTask:
         return self._consumer.statistics()
 
     def close(self) -> None:
-        """Its thread has done all that there was to do."""
+        """Do nothing: the thread has released everything."""
 
     def _run(self, index: int, ended: Ended) -> None:
         failure: BaseException | None = None
@@ -274,7 +274,7 @@ class _ThreadTask:
 
 
 class TaskActor:
-    """One task as a Ray actor."""
+    """A task as a Ray actor."""
 
     def __init__(self, arguments: Mapping[str, Any], transactional_id: str) -> None:
         self._consumer = _made(arguments, transactional_id)
@@ -293,7 +293,7 @@ class TaskActor:
 
 
 class _ActorTask:
-    """The supervisor's side of an actor."""
+    """The supervisor's handle of a task that is a Ray actor."""
 
     def __init__(
         self, arguments: Mapping[str, Any], transactional_id: str, options: Mapping[str, object]
@@ -323,7 +323,7 @@ class _ActorTask:
         return found
 
     def close(self) -> None:
-        """Kill the actor: one that cannot be reached may live on."""
+        """Kill the actor, which may be alive though it cannot be reached."""
         self._ray.kill(self._actor)
 
     def _run_ended(self, index: int, failure: BaseException | None, ended: Ended) -> None:
@@ -332,7 +332,7 @@ class _ActorTask:
 
 
 def _check_options(options: Mapping[str, object]) -> None:
-    """Refuse what is nearly the name of one of `process`'s own arguments."""
+    """Raise InvalidSetting for an option that looks like a misspelt argument of `process`."""
     own, others = argument_names(process), argument_names(ParallelConsumer)
     for name in options:
         meant = difflib.get_close_matches(name, own, 1, 0.8)

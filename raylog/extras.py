@@ -1,4 +1,4 @@
-"""Packages that Raylog uses and does not install by itself: the extras of `pip install raylog`."""
+"""Optional packages: the extras of `pip install raylog[...]`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _PACKAGES = {
 
 
 class MissingExtra(ImportError):
-    """What was called needs packages that are installed with an extra."""
+    """A call needs packages that an extra installs."""
 
 
 @contextmanager
 def needs(extra: str, caller: str) -> Iterator[None]:
-    """Import an extra's packages inside; one that is not installed raises MissingExtra.
+    """Guard imports of an extra's packages; raises MissingExtra if one is not installed.
 
-    `caller` is what the reader of the message called: "poll_table", "raylog up". Another module
-    that is missing, such as one that the package itself needs, is raised as it is.
+    `caller` names what the user called, such as "poll_table" or "raylog up". The error of any other
+    missing module, such as a dependency of the package, is passed on.
     """
     assert extra in _PACKAGES, f"there is no extra {extra}"
     try:
@@ -41,14 +41,14 @@ def needs(extra: str, caller: str) -> Iterator[None]:
 
 
 def check(extra: str, caller: str) -> None:
-    """Raise MissingExtra unless an extra's packages are installed; nothing is imported."""
+    """Raise MissingExtra unless an extra's packages are installed. Imports nothing."""
     for package in _PACKAGES[extra]:
         if find_spec(package) is None:
             raise _missing(extra, package, caller)
 
 
 def extra_of(missing: ModuleNotFoundError) -> str | None:
-    """The extra that brings a module, if one does."""
+    """Return the extra that installs a module, if there is one."""
     package = _package(missing)
     return next((extra for extra, brought in _PACKAGES.items() if package in brought), None)
 

@@ -1,28 +1,27 @@
-"""Old data is checked once before it is served: what nobody has read since the log was opened.
+"""Checks old data once before it is served: everything that opening the log did not scan.
 
-What recovery scanned and what was appended since is known to be right. Of all else only the indexes
-were read, and a disk may have changed it. A job reads it beside the event loop, some way ahead.
+What recovery scanned and what was appended since is known to be correct. For the rest recovery read
+only the indexes, and the disk may have corrupted the data. A thread checks it, some way ahead of
+the reader.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from raylog.storage.disk import Disk
 from raylog.storage.epochs import LeaderEpochs
 from raylog.storage.files import SegmentFiles
-from raylog.storage.reader import Slice
 from raylog.storage.scan import Surroundings, scan
-from raylog.storage.segment import Segment
+from raylog.storage.segment import Segment, Slice
 
 AHEAD_BYTES = 4 * 1024 * 1024
 
 
 class Unchecked:
-    """Parts of segments that nobody has checked, as (position, end), by the segment's name."""
+    """Unchecked parts of segments, as (position, end), by the segment's name."""
 
     __slots__ = ("_parts",)
 
     def __init__(self, segments: list[Segment]) -> None:
-        """Everything that was not scanned on opening."""
+        """Start with everything that was not scanned on opening."""
         self._parts = {
             segment.name: [(0, segment.trusted_size)]
             for segment in segments
@@ -30,7 +29,7 @@ class Unchecked:
         }
 
     def touches(self, found: Slice) -> bool:
-        """Whether anything of a slice is unchecked."""
+        """Whether any part of a slice is unchecked."""
         end = found.position + found.length
         parts = self._parts.get(found.segment_id)
         return parts is not None and any(
@@ -38,12 +37,12 @@ class Unchecked:
         )
 
     def copied(self, name: str, size: int, copy: str) -> None:
-        """The first `size` bytes of a segment were copied as they are."""
+        """Record that `copy` begins with the first `size` bytes of a segment, unchanged."""
         parts = [(start, min(until, size)) for start, until in self._parts.get(name, ())]
         self._parts[copy] = [part for part in parts if part[0] < part[1]]
 
     def remove(self, name: str, position: int, end: int) -> None:
-        """A part was checked."""
+        """Mark the bytes [position, end) as checked."""
         left = []
         for start, until in self._parts.pop(name, ()):
             left += [
@@ -55,49 +54,37 @@ class Unchecked:
             self._parts[name] = left
 
 
-@dataclass(slots=True)
-class CheckJob:
-    """Check the batches of a slice, and of what lies behind it, as far as it is worth the while.
+class Checked(NamedTuple):
+    """Result of checking the bytes [position, end) of a segment."""
 
-    `damage` says what is wrong; `end` is where the checked part ends.
+    position: int
+    end: int
+    damage: str | None
+    """What is wrong at `end`; None if nothing is."""
+
+
+def check(
+    files: SegmentFiles, segment: Segment, found: Slice, size: int, epochs: LeaderEpochs
+) -> Checked:
+    """Check the batches of a slice, and up to AHEAD_BYTES from its start.
+
+    `size` is where the segment's data ended when the check began. Blocking; may raise OSError.
     """
-
-    disk: Disk
-    files: SegmentFiles
-    segment: Segment
-    found: Slice
-    size: int
-    epochs: LeaderEpochs
-    end: int = 0
-    damage: str | None = None
-    failure: OSError | None = None
-
-    def run(self) -> None:
-        """Blocking. Call once."""
-        try:
-            self._check()
-        except OSError as failure:
-            self.failure = failure
-
-    def _check(self) -> None:
-        found = self.found
-        enough = found.position + found.length
-        limit = min(max(enough, found.position + AHEAD_BYTES), self.size)
-        self.end = found.position
-        with self.files.opened(self.segment) as fd:
-            around = Surroundings(end_offset=self.segment.next_offset)
-            for position, header, _ in scan(
-                self.disk, fd, found.position, self.size, around=around, check=True
-            ):
-                if position == found.position and header.last_offset < found.first_offset:
-                    break
-                if header.next_offset > self.segment.next_offset:
-                    break
-                last_offset = max(header.base_offset, header.last_offset)
-                if header.partition_leader_epoch != self.epochs.epoch_for(last_offset):
-                    break  # the log start may be within the batch, and epochs begin there
-                self.end = position + header.size
-                if self.end >= limit:
-                    break
-        if self.end < enough:
-            self.damage = f"no batch is whole and right at byte {self.end}"
+    end = found.position
+    enough = end + found.length
+    limit = min(max(enough, end + AHEAD_BYTES), size)
+    with files.opened(segment) as fd:
+        around = Surroundings(end_offset=segment.next_offset)
+        for position, header, _ in scan(files.disk, fd, end, size, around=around, check=True):
+            if position == found.position and header.last_offset < found.first_offset:
+                break
+            if header.next_offset > segment.next_offset:
+                break
+            last_offset = max(header.base_offset, header.last_offset)
+            if header.partition_leader_epoch != epochs.epoch_for(last_offset):
+                break  # the log start may be inside the batch, and epochs begin there
+            end = position + header.size
+            if end >= limit:
+                break
+    damage = f"no batch is whole and right at byte {end}" if end < enough else None
+    return Checked(found.position, end, damage)

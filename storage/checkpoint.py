@@ -4,22 +4,24 @@
 |---|---|
 | 4 | magic `RLCP` |
 | 2, 2 | kind of file, version of its contents |
-| 4, 4 | length of the contents, CRC-32C of them, or of all before and them |
+| 4, 4 | length of the contents, CRC-32C of the contents or of everything before and them |
 | rest | contents, msgpack |
 
-A file is written under a temporary name and renamed; what must not be lost is synced before, and
-the directory after. The high watermark may be lost: it is then taken for the log start.
+A file is written under a temporary name and renamed. For files that must not be lost, the file is
+synced before the rename and the directory after it. The high watermark may be lost; it is then
+assumed to be the log start.
 
-Every version that was ever written is read. A file that is whole and of a later one was written by
-a newer build, and is refused by name (`NewerVersion`): whoever took it for damaged would undo what
-it says. Its log is not opened. The checksum of the versions in the first column covers the contents
-only, that of all later ones the version, too: a flipped bit does not make a version.
+Every version ever written can be read. An intact file of a later version was written by a newer
+build and is refused with an error that names the version (`NewerVersion`): treating it as damaged
+would undo what it says. The log is not opened then. In the versions of the first column the
+checksum covers only the contents; in all later ones it also covers the version, so that a flipped
+bit cannot change the version.
 
 | kind | contents only | |
 |---|---|---|
-| state | 1 | 2 says which timestamps are claims (`correcting.py`): all that 1 stands for |
+| state | 1 | 2 records which timestamps are claims (`correcting.py`); in 1 all are |
 | producers | 1 | |
-| high watermark | 1, 2 | 1 is the number alone, 2 has log end and boot id, too |
+| high watermark | 1, 2 | 1 is the number alone; 2 adds log end and boot id |
 | cleaner | 1 | |
 """
 
@@ -31,7 +33,7 @@ from typing import Any, NamedTuple
 import msgpack
 from crc32c import crc32c
 
-from raylog.storage.disk import Disk
+from raylog.storage.disk import Disk, opened, write_fully
 from raylog.storage.epochs import EpochStart
 from raylog.storage.layout import (
     CLEANER_FILE,
@@ -54,17 +56,17 @@ STATE_VERSION = 2
 _HIGH_WATERMARK_VERSION = 2
 _CLEANER_VERSION = 1
 _CONTENTS_ONLY = {STATE_KIND: 1, PRODUCERS_KIND: 1, HIGH_WATERMARK_KIND: 2, CLEANER_KIND: 1}
-"""The last version of which the checksum covers the contents only."""
+"""The last version in which the checksum covers only the contents."""
 _CRC_AT = 12
 
 
 def encode(kind: int, version: int, contents: object) -> bytes:
-    """A whole file of this kind."""
+    """Encode a whole file of this kind."""
     return encode_parts(kind, version, [msgpack.packb(contents)])
 
 
 def encode_parts(kind: int, version: int, parts: list[bytes]) -> bytes:
-    """The same, of contents that are packed already."""
+    """Encode a file whose contents are already packed."""
     body = b"".join(parts)
     head = _HEAD.pack(_MAGIC, kind, version, len(body), 0)[:_CRC_AT]
     return head + _CRC.pack(_crc(kind, version, head, body)) + body
@@ -76,7 +78,7 @@ def _crc(kind: int, version: int, head: bytes, body: bytes) -> int:
 
 
 class NewerVersion(KafkaStorageError):
-    """A newer build wrote a file; the message names it, its version, and those known here."""
+    """A newer build wrote a file; the message names the file, its version and those known here."""
 
     def __init__(self, path: str, found: int, known: int) -> None:
         super().__init__(
@@ -85,16 +87,16 @@ class NewerVersion(KafkaStorageError):
 
 
 class Contents(NamedTuple):
-    """What is in a file, and the version that this is of."""
+    """The contents of a file and their version."""
 
     version: int
     value: Any
 
 
 def decode(kind: int, latest: int, data: bytes, path: str) -> Contents | None:
-    """What is in a file of this kind, of any version up to `latest`; None if it is damaged.
+    """Decode a file of this kind, of any version up to `latest`; None if it is damaged.
 
-    NewerVersion for a whole file of a later one.
+    Raises NewerVersion for an intact file of a later version.
     """
     if len(data) < _HEAD.size:
         return None
@@ -113,79 +115,66 @@ def decode(kind: int, latest: int, data: bytes, path: str) -> Contents | None:
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
-    """A whole small file; None if there is none."""
+    """Read a whole small file; None if there is none."""
+    data = bytearray()
     try:
-        fd = disk.open(path)
+        with opened(disk, path) as fd:
+            size = disk.size(fd)
+            while len(data) < size:
+                chunk = disk.pread(fd, min(size - len(data), _CHUNK), len(data))
+                if not chunk:
+                    break
+                data += chunk
     except FileNotFoundError:
         return None
-    try:
-        size = disk.size(fd)
-        chunks: list[bytes] = []
-        position = 0
-        while position < size:
-            chunk = disk.pread(fd, min(size - position, _CHUNK), position)
-            if not chunk:
-                break
-            chunks.append(chunk)
-            position += len(chunk)
-        return b"".join(chunks)
-    finally:
-        disk.close(fd)
+    return bytes(data)
 
 
 def check_version(disk: Disk, path: str, kind: int, latest: int) -> None:
-    """NewerVersion for a whole file of a later version; reads the head of others only."""
-    fd = disk.open(path)
-    try:
+    """Raise NewerVersion for an intact file of a later version; otherwise read only the head."""
+    with opened(disk, path) as fd:
         head = disk.pread(fd, _HEAD.size, 0)
-    finally:
-        disk.close(fd)
     if len(head) == _HEAD.size and _HEAD.unpack(head)[2] > latest:
         _read(disk, path, kind, latest)
 
 
 def write_file(disk: Disk, path: str, data: bytes, *, durable: bool) -> None:
-    """Replace a file in one step; OSError leaves the old one. Blocks if `durable`."""
+    """Replace a file in one step; an OSError leaves the old one. Blocks if `durable`."""
     temporary = path + TEMPORARY_SUFFIX
-    fd = disk.open(temporary, create=True)
-    try:
+    with opened(disk, temporary, create=True) as fd:
         disk.ftruncate(fd, 0)
-        written = 0
-        while written < len(data):
-            written += disk.pwritev(fd, (memoryview(data)[written:],), written)
+        write_fully(disk, fd, data, 0)
         if durable:
             disk.fdatasync(fd)
-    finally:
-        disk.close(fd)
     disk.rename(temporary, path)
     if durable:
         disk.fsync_dir(path.rpartition("/")[0])
 
 
 def _read(disk: Disk, path: str, kind: int, latest: int) -> Contents | None:
-    """What is in a file; None if there is none or it is damaged. NewerVersion."""
+    """Contents of a file; None if it is missing or damaged. Raises NewerVersion."""
     data = read_file(disk, path)
     return None if data is None else decode(kind, latest, data, path)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanEnd:
-    """What a clean close left: nothing needs a scan while the last segment is still this long.
+    """What a clean close left: no scan is needed while the last segment still has this length.
 
-    The first append after it lengthens the file, so that the mark never outlives its truth. There
-    is no mark where bytes follow the data, that is after damage or some truncations.
+    The first append after it lengthens the file, which invalidates the mark. A log in which bytes
+    follow the data (after damage or some truncations) gets no mark.
     """
 
-    segment: str  # name of the last one
+    segment: str  # name of the last segment
     size: int
     next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPoint:
-    """Below `offset` everything was written, if not made durable, while the machine had `boot_id`.
+    """Everything below `offset` was written, perhaps not synced, under the machine's `boot_id`.
 
-    Until it starts anew, only what came later needs a scan, wherever the recovery point is.
+    Until the machine restarts, only later data needs a scan, whatever the recovery point.
     """
 
     offset: int
@@ -193,13 +182,13 @@ class WrittenPoint:
 
 
 class Claims(NamedTuple):
-    """Offsets [start, end) of batches whose largest timestamps are what clients claimed."""
+    """Offsets [start, end) of batches whose largest timestamps are unverified claims of clients."""
 
     start: int
     end: int
 
     def within(self, log_start_offset: int, log_end_offset: int) -> "Claims | None":
-        """What a log holds of them."""
+        """The part inside a log with these bounds; None if empty."""
         start, end = max(self.start, log_start_offset), min(self.end, log_end_offset)
         return Claims(start, end) if start < end else None
 
@@ -209,16 +198,16 @@ ALL_CLAIMS = Claims(0, 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the log cannot be asked for: the contents of the `state` file.
+    """Contents of the `state` file: what the segments do not say.
 
-    Below `recovery_point` everything is durable. Where the log ends before `held` it lacks records
-    that it once had: then others are asked for them before it counts. `claims` are None once all
-    segments of older builds were looked at.
+    Everything below `recovery_point` is durable. A log that ends before `held` lacks records that
+    it once had, and must fetch them from other replicas before it counts. `claims` is None once all
+    segments of older builds have been checked.
     """
 
     log_start_offset: int = 0
     recovery_point: int = 0
-    generation: int = 0  # largest one that any segment has had
+    generation: int = 0  # the largest that any segment has had
     epochs: list[EpochStart] = field(default_factory=list)
     clean_end: CleanEnd | None = None
     written: WrittenPoint | None = None
@@ -227,7 +216,7 @@ class LogState:
 
 
 class StateFile:
-    """Reads and writes the `state` file; an older state never takes the place of a newer one."""
+    """Reads and writes the `state` file; an older state never replaces a newer one."""
 
     __slots__ = ("_disk", "_path", "_written")
 
@@ -237,15 +226,15 @@ class StateFile:
         self._written = 0
 
     def read(self) -> LogState | None:
-        """The last state; None if there is none or it is damaged. NewerVersion."""
+        """The last state; None if missing or damaged. Raises NewerVersion."""
         contents = _read(self._disk, self._path, STATE_KIND, STATE_VERSION)
         try:
             return None if contents is None else _state_of(contents)
         except (AttributeError, LookupError, TypeError, ValueError):
-            return None  # of another shape, though its checksum is right
+            return None  # wrong structure despite a right checksum
 
     def write(self, state: LogState, number: int) -> None:
-        """Make `state` durable unless one with a higher number is already. Blocking; OSError."""
+        """Make `state` durable unless one with a higher number is. Blocking; may raise OSError."""
         clean_end, written = state.clean_end, state.written
         contents = {
             "log_start_offset": state.log_start_offset,
@@ -289,9 +278,9 @@ def _offset(value: object) -> int:
 
 
 class Reached(NamedTuple):
-    """How far a log was at a checkpoint: a hint, which a power cut may make an empty promise.
+    """How far a log had got at a checkpoint: a hint, which may be wrong after a power loss.
 
-    While the machine runs on under `boot_id`, a log that ends before `log_end_offset` was damaged.
+    While the machine still has `boot_id`, a log that ends before `log_end_offset` was damaged.
     """
 
     high_watermark: int = 0
@@ -300,7 +289,7 @@ class Reached(NamedTuple):
 
 
 class HighWatermarkFile:
-    """Reads and writes the `high-watermark` file, which may lag behind and may be lost."""
+    """Reads and writes the `high-watermark` file, which may be out of date or lost."""
 
     __slots__ = ("_disk", "_path")
 
@@ -309,9 +298,9 @@ class HighWatermarkFile:
         self._path = f"{directory}/{HIGH_WATERMARK_FILE}"
 
     def read(self) -> Reached:
-        """What the last checkpoint noted; nothing if it is missing, damaged or impossible.
+        """The last checkpoint's values; the defaults if the file is missing, damaged or impossible.
 
-        NewerVersion.
+        Raises NewerVersion.
         """
         contents = _read(self._disk, self._path, HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION)
         if contents is None:
@@ -327,13 +316,13 @@ class HighWatermarkFile:
         return found if found.high_watermark <= found.log_end_offset else Reached()
 
     def write(self, reached: Reached) -> None:
-        """Replace it, not waiting for the disk. OSError."""
+        """Replace the file without waiting for the disk. May raise OSError."""
         data = encode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, list(reached))
         write_file(self._disk, self._path, data, durable=False)
 
 
 class Swap(NamedTuple):
-    """A cleaned segment that stands for all before `end_offset` from its own base offset on."""
+    """A cleaned segment that replaces everything from its base offset up to `end_offset`."""
 
     segment: str
     end_offset: int
@@ -341,18 +330,18 @@ class Swap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanerState:
-    """How far a log was cleaned, and which segments have others' places: the `cleaner` file.
+    """How far a log was cleaned, and which segments replace others: the `cleaner` file.
 
-    A swap is durable before its segment has its name, so that a segment found under it has taken
-    the place of the others, whether they are still there or not.
+    A swap is durable before its segment gets its name. So a segment found under that name has
+    replaced the others, even if they still exist.
     """
 
-    first_dirty_offset: int = 0  # what lies before was cleaned once
+    first_dirty_offset: int = 0  # records before it have been cleaned
     swaps: tuple[Swap, ...] = ()
 
 
 class CleanerFile:
-    """Reads and writes the `cleaner` file; one that is lost costs another cleaning."""
+    """Reads and writes the `cleaner` file; if it is lost, the log is cleaned again."""
 
     __slots__ = ("_disk", "_path")
 
@@ -361,7 +350,7 @@ class CleanerFile:
         self._path = f"{directory}/{CLEANER_FILE}"
 
     def read(self) -> CleanerState:
-        """The last state. NewerVersion."""
+        """The last state. Raises NewerVersion."""
         contents = _read(self._disk, self._path, CLEANER_KIND, _CLEANER_VERSION)
         try:
             first_dirty_offset, swaps = (0, ()) if contents is None else contents.value
@@ -371,7 +360,7 @@ class CleanerFile:
             return CleanerState()
 
     def write(self, state: CleanerState) -> None:
-        """Make `state` durable. Blocking; OSError leaves the old one."""
+        """Make `state` durable. Blocking; an OSError leaves the old one."""
         contents = [state.first_dirty_offset, [list(each) for each in state.swaps]]
         data = encode(CLEANER_KIND, _CLEANER_VERSION, contents)
         write_file(self._disk, self._path, data, durable=True)

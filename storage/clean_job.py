@@ -1,18 +1,16 @@
-"""One cleaning as its log sees it: takes what the work of `cleaning.py` made, step by step.
+"""Job of one cleaning (`cleaning.py`) or correction (`correcting.py`): puts its results in place.
 
-Or of `correcting.py`, in the same way.
+A segment replaces its group in this order:
 
-A segment takes the place of its group in this order:
-
-1. its file is written under a temporary name and made durable, its index beside it (the work);
+1. the worker writes its file and index under temporary names and makes the file durable;
 2. the index gets its name;
-3. the `cleaner` file says, durably, what the segment stands for;
-4. it gets its name, durably;
-5. the log reads it instead of the group, whose files go like those that expired.
+3. the `cleaner` file records durably what the segment replaces;
+4. the segment gets its name, durably;
+5. the log reads it instead of the group, whose files are removed like expired ones.
 
-Whatever a crash leaves of this, opening finds either the group or the segment: what has its name
-has passed 3. A full disk ends the cleaning before 4, and the group stays. Who does the work has no
-part in 2 to 5: it may end at any time, and what it leaves is removed.
+After a crash at any point, opening finds either the group or the segment: a segment that has its
+name has passed step 3. A full disk ends the cleaning before step 4, and the group stays. The worker
+takes no part in steps 2 to 5: it may end at any time, and its leftovers are removed.
 """
 
 from collections.abc import Callable
@@ -41,17 +39,17 @@ from raylog.wire.errors import KafkaError
 class CleanJob:
     """One cleaning of the first segments of a log, or one correction of neighbouring segments.
 
-    None of them grows.
+    None of these segments grows.
 
-    `work.step` is called in an executor or another process, its outcome given to `take` in an
-    executor, then the job to `Log.end_clean`, until that says that it is done. `swapped` is what
-    the last step made, for the log: the group and the segment in its place.
+    Call `work.step` in an executor or another process, give its outcome to `take` in an executor,
+    then give the job to `Log.end_clean`; repeat until that returns False. `swapped` is the last
+    step's result for the log: the group and the segment that replaces it.
     """
 
     work: Cleaning | Correction
     cleaner_file: CleanerFile
     state: CleanerState  # as it is on disk
-    segments: list[Segment]  # those that were not looked at yet
+    segments: list[Segment]  # those not processed yet
     failure: OSError | KafkaError | None = None
     damaged: str | None = None  # name of a segment
     done: bool = False
@@ -59,15 +57,15 @@ class CleanJob:
     swapped: tuple[list[Segment], Segment] | None = None
     records_read: int = 0
     looked_to: int = 0
-    """End of the last segment that a step was about."""
+    """End of the last segment that a step processed."""
     damages: list[str] = field(default_factory=list)
-    """What a correction has found and left alone."""
+    """Damage that a correction found and left as it was."""
     on_stop: Callable[[], None] | None = None
-    """Ends a step that another process does."""
+    """Stops a step that another process runs."""
     _clean_end: int | None = None
 
     def take(self, outcome: Outcome) -> None:
-        """Take what a step did. Blocking."""
+        """Process the outcome of a step. Blocking."""
         self.swapped = None
         try:
             self._take(outcome)
@@ -96,7 +94,7 @@ class CleanJob:
                 assert_never(outcome)
 
     def abandon(self) -> None:
-        """End it: who did the work is gone. Blocking; what was swapped stays so."""
+        """End the job because its worker is gone. Blocking; finished swaps stay."""
         self.swapped = None
         self.done = True
         try:
@@ -105,7 +103,7 @@ class CleanJob:
             self.failure = failure
 
     def stop(self) -> None:
-        """Let the running step be the last, and end soon."""
+        """Ask the running step to end soon; no other step follows."""
         self.stopping = True
         self.work.stop()
         if self.on_stop is not None:
@@ -115,7 +113,7 @@ class CleanJob:
         group = self.segments[: made.group]
         segment = Segment(made.name, group[-1].created_ms)
         segment.restore(made.summary, made.aborted)
-        segment.trusted_size = 0  # all of it was just checked, and written
+        segment.trusted_size = 0  # all of it was just checked and written
         segment.file_size = segment.size
         swaps = (*self.state.swaps, Swap(segment.name, segment.next_offset))
         state = replace(self.state, swaps=swaps)
@@ -141,7 +139,7 @@ class CleanJob:
         return temporary_path(self.work.directory, name, self.work.token)
 
     def _remove_temporary_files(self) -> None:
-        """Those of a segment that was not made to its end."""
+        """Remove the files of an unfinished segment."""
         disk, directory = self.work.disk, self.work.directory
         for name in disk.listdir(directory):
             if f".{self.work.token}." in name:

@@ -12,15 +12,15 @@ _OFFSETS_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What a cleaning would take now."""
+    """What a cleaning would process now."""
 
     segments: list[Segment]
-    """Whole ones, from the first of the log on, without the growing one."""
+    """Whole segments from the start of the log, without the growing one."""
     dirty_ratio: float
-    """Which part of their bytes was not cleaned yet: the dirtiest log comes first."""
+    """Share of their bytes not cleaned yet; the log with the largest share is cleaned first."""
     is_due: bool
     waits: bool
-    """Whether time, or what is replicated and decided, could make it due or let it take more."""
+    """Whether a later call may return more: segments are too young, not replicated or undecided."""
 
 
 def cleanable(
@@ -32,13 +32,13 @@ def cleanable(
     now_ms: int,
     largest_timestamp: Callable[[Segment], int],
 ) -> Cleanable:
-    """What a cleaning should take, and whether it should begin now.
+    """Select the segments that a cleaning should process, and whether it should begin now.
 
-    It takes whole segments that end at or before offset `limit`, but not the growing one, and of
-    those not cleaned before none that `min.compaction.lag.ms` protects (KIP-58), by what
-    `largest_timestamp` says of their age. It is due when
-    more than `min.cleanable.dirty.ratio` of their bytes were not cleaned yet, or some of those
-    records are older than `max.compaction.lag.ms` (KIP-354).
+    Only whole segments that end at or before offset `limit` qualify, and never the growing one. The
+    selection ends at the first uncleaned segment that `min.compaction.lag.ms` protects (KIP-58),
+    given its age by `largest_timestamp`. A cleaning is due if more than `min.cleanable.dirty.ratio`
+    of the bytes were not cleaned yet, or if some of those records are older than
+    `max.compaction.lag.ms` (KIP-354).
     """
     taken: list[Segment] = []
     dirty: list[Segment] = []
@@ -68,19 +68,19 @@ def _bytes_of(segments: Iterable[Segment]) -> int:
 
 
 class Neighbour(Protocol):
-    """What is known of a segment that could be joined to another one."""
+    """A segment that could be joined to another one."""
 
     @property
     def size(self) -> int:
-        """Bytes of data."""
+        """Size of the data in bytes."""
 
     @property
     def next_offset(self) -> int:
-        """Where it ends, exclusive."""
+        """Exclusive end of the segment."""
 
 
 def fits(cleaned: Segment, following: Neighbour, segment_bytes: int) -> bool:
-    """Whether a segment that was cleaned so far takes in the following one, be it left whole."""
+    """Whether the following segment fits after a cleaned one even if it keeps all its records."""
     return (
         cleaned.size + following.size <= segment_bytes
         and following.next_offset - cleaned.base_offset <= _OFFSETS_MAX

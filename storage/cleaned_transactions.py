@@ -1,13 +1,13 @@
-"""What the cleaner knows of transactions while it walks over a log (KIP-98, KIP-534).
+"""Transactions as the cleaner sees them while it walks through a log (KIP-98, KIP-534).
 
-| batch | what becomes of it |
+| batch | what happens to it |
 |---|---|
-| of an aborted transaction | its records go |
-| of a committed one, or of none | its records are judged by their keys |
-| marker, with batches of its transaction before it | stays |
-| marker, all batches of its transaction gone | stays for `delete.retention.ms`, then goes |
+| of an aborted transaction | its records are removed |
+| of a committed transaction, or of none | its records are judged by their keys |
+| marker, with batches of its transaction before it | kept |
+| marker, all batches of its transaction gone | kept for `delete.retention.ms`, then removed |
 
-No undecided transaction reaches into what is cleaned: that ends at the last stable offset.
+Cleaning ends at the last stable offset, so no undecided transaction is part of it.
 """
 
 from collections import deque
@@ -19,18 +19,18 @@ from raylog.wire.records import BatchHeader
 
 
 class CleanedTransactions:
-    """Told of every batch of a part of the log, in order; `aborted` are those of that part."""
+    """Sees every batch of a part of the log, in order; `aborted` are its aborted transactions."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._to_come = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._aborted: dict[int, AbortedTransaction] = {}  # open ones, by producer id
-        self._seen: set[int] = set()  # producers of `_aborted` that have batches before the marker
-        self._committed: set[int] = set()  # producers with batches whose marker is to come
+        self._seen: set[int] = set()  # producers of `_aborted` with batches seen before the marker
+        self._committed: set[int] = set()  # producers with batches whose marker has not been seen
         self.kept: list[AbortedTransaction] = []
-        """Aborted transactions whose markers stay: the index of what was cleaned."""
+        """Aborted transactions whose markers are kept: they go into the cleaned segment's index."""
 
     def is_discarded(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether a data batch was aborted, or a marker has nothing left to mark."""
+        """Whether a data batch was aborted, or a marker has no batches left."""
         if not header.is_transactional and not header.is_control:
             return False
         while self._to_come and self._to_come[0].first_offset <= header.last_offset:
@@ -46,7 +46,7 @@ class CleanedTransactions:
 
     def _ends(self, header: BatchHeader, batch: memoryview) -> bool:
         if header.record_count == 0:
-            return True  # emptied when it was cleaned before
+            return True  # emptied by an earlier cleaning
         marker = marker_in(batch)
         if marker is None:
             return False

@@ -1,11 +1,11 @@
-"""Cleaning a log: reads the keys, then writes segments anew without what later records overtook.
+"""Cleans a log: reads the keys, then rewrites segments without records that later ones replace.
 
-`Cleaning` is work in steps (`segment_work.py`). The first step reads the keys, each further one
-makes one segment of a group of neighbours, as many as surely fit, and leaves it durable, with its
-index beside it.
+`Cleaning` is work in steps (`segment_work.py`). The first step reads the keys. Each further step
+makes one segment from a group of neighbours, as many as certainly fit, and leaves it durable, with
+its index beside it.
 
-A cleaned segment ends at the offset at which its group did, with a batch of no records if need
-be, so that no offsets are missing between segments.
+A cleaned segment ends at the same offset as its group, if necessary with an empty batch, so that no
+offsets are missing between segments.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ from raylog.wire.records import read_header
 class Cleaning:
     """The work of one cleaning of the first segments of a log.
 
-    `token` is unlike that of any cleaning that might still be running, of a process that is lost.
+    `token` differs from that of any cleaning that may still run in a process that was lost.
     """
 
     disk: Disk
@@ -53,24 +53,24 @@ class Cleaning:
     config: LogConfig
     sources: list[Source]
     first_dirty_offset: int
-    generation: int  # of the segments made; none had it before
+    generation: int  # of the segments made; no earlier one had it
     aborted: list[AbortedTransaction]
     producers: LastOfProducers
     now_ms: int
     memory_bytes: int
     pause: Pause
     token: str
-    _covered: deque[Source] = field(default_factory=deque)  # those that are still to be cleaned
+    _covered: deque[Source] = field(default_factory=deque)  # sources still to be cleaned
     _compaction: Compaction | None = None
     _transactions: CleanedTransactions = field(init=False)
     _reader: SegmentReader = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make what reads."""
+        """Create the reader."""
         self._reader = SegmentReader(self.disk, self.directory, self.pause)
 
     def step(self) -> Outcome:
-        """Do one step. Blocking; call until it has `Finished` or `Failed`."""
+        """Run one step. Blocking; call until it returns `Finished` or `Failed`."""
         try:
             if self._compaction is None:
                 return self._read_keys()
@@ -87,7 +87,7 @@ class Cleaning:
         return Finished()
 
     def stop(self) -> None:
-        """Let the running step end soon, and be the last. From any thread."""
+        """Ask the running step to end soon; no other step follows. Thread-safe."""
         self._reader.stop()
 
     # -- the keys ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Cleaning:
     def _note_keys(
         self, source: Source, latest: LatestOffsets, transactions: CleanedTransactions
     ) -> int:
-        """Note a segment's keys, as many as there is room for; how many records those were."""
+        """Record a segment's keys while there is room; return the number of records read."""
         records = 0
         for header, batch in self._reader.batches(source):
             if header.last_offset < latest.start_offset:
@@ -133,13 +133,13 @@ class Cleaning:
     # -- the segments --------------------------------------------------------------------------
 
     def _clean(self, compaction: Compaction) -> Made | Unchanged:
-        """Make one segment of the next one and those that fit."""
+        """Make one segment from the next one and the following ones that fit."""
         segment = Segment(segment_name(self._covered[0].base_offset, self.generation), self.now_ms)
 
         def fill(output: SegmentOutput) -> Filled | None:
             group = self._rewrite_group(compaction, output)
             if group == 1 and not output.rewritten:
-                return None  # it would be what is there
+                return None  # the result would be identical
             return Filled(group, list(self._transactions.kept))
 
         made = make_segment(
@@ -153,7 +153,7 @@ class Cleaning:
         return made or Unchanged()
 
     def _rewrite_group(self, compaction: Compaction, output: SegmentOutput) -> int:
-        """Write what stays of the next segments; how many those were."""
+        """Write the remaining records of the next segments; return the number of segments."""
         group = 0
         segment = output.segment
         self._transactions.kept.clear()
@@ -168,7 +168,7 @@ class Cleaning:
         return group
 
     def _rewrite(self, source: Source, compaction: Compaction, output: SegmentOutput) -> None:
-        """Write what stays of a segment."""
+        """Write the remaining records of a segment."""
         for header, batch in self._reader.batches(source):
             left = compaction.left_of(header, batch)
             if left is batch:

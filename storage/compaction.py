@@ -1,17 +1,17 @@
-"""What compaction leaves of a batch (KIP-354, KIP-534): Apache Kafka's rules, without any I/O.
+"""What compaction keeps of a batch (KIP-354, KIP-534): Apache Kafka's rules, without any I/O.
 
-| record | stays |
+| record | kept |
 |---|---|
 | beyond the keys that were read | always |
-| with a later one of the same key | never |
+| with a later record of the same key | never |
 | without a key | never |
 | tombstone | for `delete.retention.ms` after it was first cleaned |
 | of an aborted transaction | never |
 
-A batch keeps its offsets, sequences and producer, with gaps where records were. It goes when it
-is empty, unless it is its producer's last one: that stays without records, for the sequence. The
-first cleaning of a tombstone, or of a marker with nothing left to mark, writes into the batch
-when it may go: attribute bit 6 is set, and the base timestamp is that time.
+A batch keeps its offsets, sequences and producer, with gaps where records were removed. An empty
+batch is removed, unless it is its producer's last one, which is kept without records to preserve
+the sequence. The first cleaning of a tombstone, or of a marker with nothing left to mark, writes
+into the batch when it may be removed: attribute bit 6 is set, and the base timestamp is that time.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _LATEST_MS = 2**63 - 1
 
 
 class _Kept(NamedTuple):
-    """Records of a batch that stay: their bytes, number, and whether a tombstone is among them."""
+    """Records of a batch to keep: their bytes, their number, whether any is a tombstone."""
 
     body: bytes
     records: int
@@ -52,7 +52,7 @@ class _Kept(NamedTuple):
 def key_records(
     header: BatchHeader, batch: memoryview, transactions: CleanedTransactions
 ) -> Iterator[tuple[int, bytes | None, bytes | None, int]]:
-    """The records of a batch that count as the latest of their keys."""
+    """Records of a batch that count as the latest of their keys; none if it is discarded."""
     discarded = transactions.is_discarded(header, batch)
     if discarded or header.is_control or header.record_count == 0:
         return iter(())
@@ -61,7 +61,7 @@ def key_records(
 
 
 def placeholder(header: BatchHeader) -> bytes:
-    """A batch of nothing with the offsets of `header`'s, so that a segment ends where it did."""
+    """An empty batch with the offsets of `header`, so that a segment ends where it did."""
     plain = header._replace(
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,
@@ -72,7 +72,7 @@ def placeholder(header: BatchHeader) -> bytes:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The batch without records; its time is none, so that no lookup by time ends at it."""
+    """The batch without records and without a timestamp, so that no lookup by time finds it."""
     return assemble(
         header._replace(
             attributes=header.attributes & ~(_HORIZON_BIT | _CODEC_BITS),
@@ -85,7 +85,7 @@ def _emptied(header: BatchHeader) -> bytes:
 
 
 class Compaction:
-    """One cleaning of a log. Batches must come in order."""
+    """Decides for one cleaning of a log. Batches must come in order."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class Compaction:
         self._horizon_ms = min(now_ms + delete_retention_ms, _LATEST_MS)
 
     def left_of(self, header: BatchHeader, batch: memoryview) -> memoryview | bytes | None:
-        """What stays of a batch: itself, another one with the same offsets, or nothing.
+        """What remains of a batch: the same batch, another one with the same offsets, or None.
 
-        INVALID_RECORD or another KafkaError if its records are malformed.
+        Raises INVALID_RECORD or another KafkaError if its records are malformed.
         """
         discarded = self._transactions.is_discarded(header, batch)
         if header.is_control and header.record_count:
@@ -165,7 +165,7 @@ class Compaction:
         return _Kept(b"".join(parts), count, tombstones > 0)
 
     def _with_horizon(self, header: BatchHeader, body: bytes, count: int) -> bytes:
-        """The batch with these records, saying when its tombstones may go."""
+        """The batch with these records, marked with the time when its tombstones may be removed."""
         records = _records(header, body, count)
         marked = header._replace(
             attributes=header.attributes | _HORIZON_BIT, base_timestamp=self._horizon_ms

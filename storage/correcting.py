@@ -1,13 +1,12 @@
-"""Correcting what older builds stored: batches whose header has a wrong largest timestamp.
+"""Corrects what older builds stored: batches whose header has a wrong largest timestamp.
 
-Builds before version 2 of the `state` file believed what clients said of it, and some clients say
--1 or 0. Retention, `min.compaction.lag.ms` and lookups by time go by it. The log is the truth for
-all of them, for copies made later, and for every index that is lost, so it is the log that is
-corrected. `Correction` is work in steps (`segment_work.py`), one for each segment. A segment with a
-wrong batch is written anew, with such batches patched and all positions as they were.
+Builds before version 2 of the `state` file trusted the client's value, and some clients send 0 or
+-1. Retention, `min.compaction.lag.ms` and lookups by time depend on it. All of these, later copies
+and rebuilt indexes take it from the log, so the log itself is corrected. `Correction` is work in
+steps (`segment_work.py`), one for each segment. A segment with a wrong batch is rewritten with such
+batches patched and all positions unchanged.
 
-Batches that nobody can read stay as they are, and so does a segment that is damaged: who reads it
-finds the damage.
+Unreadable batches are left unchanged, and so is a damaged segment: a reader will find the damage.
 """
 
 from collections import deque
@@ -48,7 +47,7 @@ from raylog.wire.records import (
 
 
 class Suspect(NamedTuple):
-    """A segment that is to be looked at, and its aborted transactions."""
+    """A segment to be checked, and its aborted transactions."""
 
     source: Source
     aborted: list[AbortedTransaction]
@@ -56,27 +55,27 @@ class Suspect(NamedTuple):
 
 @dataclass(slots=True)
 class Correction:
-    """The work of correcting some segments of a log, the oldest first.
+    """The work of correcting some segments of a log, oldest first.
 
-    `token` is unlike that of any work that might still be running, of a process that is lost.
+    `token` differs from that of any work that may still run in a process that was lost.
     """
 
     disk: Disk
     directory: str
     interval_bytes: int
     suspects: deque[Suspect]
-    generation: int  # of the segments made; none had it before
+    generation: int  # of the segments made; no earlier one had it
     now_ms: int
     pause: Pause
     token: str
     _reader: SegmentReader = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make what reads."""
+        """Create the reader."""
         self._reader = SegmentReader(self.disk, self.directory, self.pause)
 
     def step(self) -> Outcome:
-        """Look at the next segment. Blocking; call until it has `Finished` or `Failed`."""
+        """Check the next segment. Blocking; call until it returns `Finished` or `Failed`."""
         if not self.suspects:
             return Finished()
         suspect = self.suspects.popleft()
@@ -91,11 +90,11 @@ class Correction:
             return Finished()
 
     def stop(self) -> None:
-        """Let the running step end soon, and be the last. From any thread."""
+        """Ask the running step to end soon; no other step follows. Thread-safe."""
         self._reader.stop()
 
     def _is_right(self, source: Source) -> bool:
-        """Whether no batch of a segment is wrong."""
+        """Whether all batches of a segment are right."""
         return all(
             right_max_timestamp(batch, header) == header.max_timestamp
             for header, batch in self._reader.batches(source)
@@ -125,13 +124,13 @@ class Correction:
 
 
 def right_max_timestamp(batch: memoryview, header: BatchHeader) -> int:
-    """The largest timestamp that a stored batch has; what its header says if it cannot be read."""
+    """Largest timestamp in a stored batch; the header's value if the batch cannot be read."""
     if (
         header.is_control
         or header.record_count == 0
         or header.timestamp_type is TimestampType.LOG_APPEND_TIME
     ):
-        return header.max_timestamp  # a broker's own
+        return header.max_timestamp  # set by a broker
     try:
         found = validate_records(batch, header)
     except InvalidRecord:
@@ -143,7 +142,7 @@ def right_max_timestamp(batch: memoryview, header: BatchHeader) -> int:
 
 
 def _largest(batch: memoryview, header: BatchHeader) -> int:
-    """The same, found one record at a time."""
+    """As `right_max_timestamp`, reading one record at a time."""
     try:
         body = body_of(batch, header, DECOMPRESSED_BYTES_MAX)
         records = decode_records(

@@ -1,112 +1,112 @@
-"""All file access of the log, behind one small seam, so that tests can make a disk fail."""
+"""All file access of the log, behind one small interface, so that tests can make a disk fail."""
 
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 Writable = bytes | bytearray | memoryview
-"""What is written: anything `os.pwritev` takes that the log ever hands it."""
+"""Data to be written: anything that the log passes to `os.pwritev`."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BLOCK = 512
 NAME_TO_SYNC = "sync.tmp"
-"""Is made and removed so that a directory has changed; no partition or log is named so."""
+"""Created and removed to change a directory; no partition or log has this name."""
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
 class Disk(Protocol):
-    """Calls of the operating system that the log uses; each raises `OSError` as they do.
+    """System calls that the log uses; each raises `OSError` as the call does.
 
     Paths are absolute. Positions and sizes are in bytes.
     """
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """A descriptor for reading and writing; an existing file keeps its contents."""
+        """Open a file for reading and writing; an existing file keeps its contents."""
 
     def duplicate(self, fd: int) -> int:
-        """A second descriptor of the same open file: it sees the same write-back errors."""
+        """Duplicate a descriptor; the copy reports the same write-back errors."""
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
 
     def size(self, fd: int) -> int:
-        """Length of the file, holes included."""
+        """Length of the file, including holes."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was changed last, in ms since the epoch."""
+        """Time of a file's last modification, in ms since the epoch."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Have a file changed last at another time."""
+        """Set the time of a file's last modification."""
 
     def pread(self, fd: int, length: int, position: int, /) -> bytes:
-        """At most `length` bytes; fewer at the end of the file."""
+        """Read at most `length` bytes; fewer at the end of the file."""
 
     def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, /) -> int:
-        """Fill `buffers`; the number of bytes read, fewer at the end of the file."""
+        """Fill `buffers`; return the number of bytes read, fewer at the end of the file."""
 
     def pwritev(self, fd: int, buffers: Sequence[Writable], position: int, /) -> int:
-        """Write; the number of bytes written, fewer than given when the disk is full."""
+        """Write; return the number of bytes written, fewer than given if the disk is full."""
 
     def ftruncate(self, fd: int, size: int, /) -> None:
         """Set the length; growth is a hole that takes no space."""
 
     def fdatasync(self, fd: int, /) -> None:
-        """Wait until the file's data is durable. Blocking: only ever called in an executor."""
+        """Wait until the file's data is durable. Blocking: only called in an executor."""
 
     def fsync_dir(self, path: str) -> None:
-        """Wait until the names in a directory are durable. Blocking as `fdatasync` is."""
+        """Wait until the names in a directory are durable. Blocking, like `fdatasync`."""
 
     def rename(self, source: str, target: str) -> None:
-        """Replace `target` by `source` in one step."""
+        """Replace `target` with `source` in one step."""
 
     def unlink(self, path: str) -> None:
-        """Remove a name; whoever has the file mapped or open keeps it."""
+        """Remove a name; a file that is mapped or open stays usable."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, in no order."""
+        """Names in a directory, in no particular order."""
 
     def mkdir(self, path: str) -> None:
-        """Make a directory and its parents; one that exists is left alone."""
+        """Make a directory and its parents; an existing one is left alone."""
 
     def boot_id(self) -> str:
-        """What changes when the machine starts anew; empty if there is no telling."""
+        """Identifies this boot of the machine; empty if unknown."""
 
 
 class Space(NamedTuple):
-    """Bytes of a volume."""
+    """Size of a volume in bytes."""
 
     total: int
     free: int
 
 
 class Volume(Disk, Protocol):
-    """What a broker's data directory needs beyond what a log does."""
+    """The further calls that a broker's data directory needs."""
 
     def lock(self, path: str) -> int:
-        """A descriptor of a file, made if missing, that nobody else may lock until it is closed.
+        """Lock a file, made if missing, until the returned descriptor is closed.
 
-        Raises BlockingIOError when somebody has it locked.
+        Raises BlockingIOError if it is already locked.
         """
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it; what cannot be removed stays."""
+        """Remove a directory and everything in it, as far as that is possible."""
 
     def move_tree(self, source: str, target: str) -> None:
-        """Give a directory another name, beside its old one, that nothing has yet."""
+        """Rename a directory within its parent; the new name must not exist."""
 
     def used(self, path: str) -> int:
-        """Bytes that a directory and all in it take; what vanishes meanwhile takes none."""
+        """Bytes used by a directory and everything in it; files that vanish meanwhile count 0."""
 
     def space(self, path: str) -> Space:
-        """How much the volume of a path holds."""
+        """Size and free space of the volume that holds a path."""
 
 
 class OsDisk:
-    """The disk of the machine."""
+    """The machine's own disk."""
 
     duplicate = staticmethod(os.dup)
     close = staticmethod(os.close)
@@ -120,19 +120,19 @@ class OsDisk:
     rename = staticmethod(os.replace)
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading and writing; a new file is readable by the owner and the group."""
+        """Open for reading and writing; a new file is readable by owner and group."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
 
     def size(self, fd: int) -> int:
-        """Length of the file, holes included."""
+        """Length of the file, including holes."""
         return os.fstat(fd).st_size
 
     def modified_ms(self, path: str) -> int:
-        """When a file was changed last."""
+        """Time of a file's last modification."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Have a file changed last at another time; when it was read last is left alone."""
+        """Set the time of a file's last modification and keep that of its last access."""
         os.utime(path, ns=(os.stat(path).st_atime_ns, modified_ms * 1_000_000))
 
     def fsync_dir(self, path: str) -> None:
@@ -158,7 +158,7 @@ class OsDisk:
         return fd
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
+        """Remove a directory and everything in it."""
         shutil.rmtree(path, ignore_errors=True)
 
     def move_tree(self, source: str, target: str) -> None:
@@ -168,7 +168,7 @@ class OsDisk:
         os.rename(source, target)
 
     def used(self, path: str) -> int:
-        """Blocks that are allocated: a hole takes no space."""
+        """Allocated blocks in bytes: a hole takes no space."""
         total = 0
         for directory, _, names in os.walk(path):
             for name in names:
@@ -179,12 +179,12 @@ class OsDisk:
         return total
 
     def space(self, path: str) -> Space:
-        """How much the volume of a path holds."""
+        """Size and free space of the volume that holds a path."""
         usage = shutil.disk_usage(path)
         return Space(usage.total, usage.free)
 
     def boot_id(self) -> str:
-        """The kernel's, where it has one (Linux)."""
+        """The kernel's boot id, where there is one (Linux)."""
         try:
             with open(_BOOT_ID, encoding="ascii") as file:
                 return file.read().strip()
@@ -192,10 +192,29 @@ class OsDisk:
             return ""
 
 
-def make_durably(disk: Disk, path: str) -> None:
-    """Make a directory with its parents, such that a power loss takes none of them. Blocking.
+@contextmanager
+def opened(disk: Disk, path: str, *, create: bool = False) -> Iterator[int]:
+    """Open a file for the duration of the context."""
+    fd = disk.open(path, create=create)
+    try:
+        yield fd
+    finally:
+        disk.close(fd)
 
-    The name of one that is there is synced, too: who made it may have ended before that.
+
+def write_fully(disk: Disk, fd: int, data: Writable, position: int) -> None:
+    """Write all of `data` at `position`. May raise OSError."""
+    rest = memoryview(data)
+    while rest:
+        written = disk.pwritev(fd, (rest,), position)
+        position += written
+        rest = rest[written:]
+
+
+def make_durably(disk: Disk, path: str) -> None:
+    """Make a directory and its parents so that none of them is lost in a power failure. Blocking.
+
+    The name of an existing one is synced too: its creator may have crashed before the sync.
     """
     fresh = []
     at = path
@@ -208,11 +227,12 @@ def make_durably(disk: Disk, path: str) -> None:
 
 
 def sync_names_anew(disk: Disk, directory: str) -> None:
-    """Make the names in a directory durable though a sync of it may have failed. Blocking; OSError.
+    """Make a directory's names durable though a sync may have failed. Blocking; raises OSError.
 
-    A kernel that could not write a directory says so once and counts it as written from then on:
-    another sync alone would write nothing. A change of any name has the directory written again.
-    Several may do this to one directory: whoever removes the name has changed it for all.
+    A kernel that could not write a directory reports that once and treats it as written from then
+    on, so another sync alone would write nothing. Changing any name makes the kernel write the
+    directory again. Concurrent calls for one directory are safe: whoever removes the name has
+    changed it for all.
     """
     path = f"{directory}/{NAME_TO_SYNC}"
     disk.close(disk.open(path, create=True))
@@ -232,12 +252,12 @@ def _exists(disk: Disk, path: str) -> bool:
 
 
 def is_passing(failure: OSError) -> bool:
-    """Whether the call may succeed later: no space, or no descriptor, is left at the moment."""
+    """Whether the call may succeed later: currently there is no space or no descriptor left."""
     return failure.errno in _PASSING
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Unlink a file that may be gone already."""
+    """Unlink a file; one that does not exist is no error."""
     try:
         disk.unlink(path)
     except FileNotFoundError:

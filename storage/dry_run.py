@@ -1,4 +1,4 @@
-"""A disk that is read and never written: what opening a log would find, and nothing more."""
+"""A disk that is only read: shows what opening a log would find, and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _DISK = OsDisk()
 
 
 class DryRunDisk:
-    """A `Disk` that answers changes as if it had made them, and makes none.
+    """A `Disk` that accepts changes as if it had made them, and makes none.
 
-    Recovery lists a directory once and looks at no file again that it has written, renamed or
-    removed, so that it finds the same log as on the real disk.
+    Recovery lists a directory once and does not read a file again after it wrote, renamed or
+    removed it, so it finds the same log as on the real disk.
     """
 
     duplicate = staticmethod(os.dup)
@@ -23,7 +23,7 @@ class DryRunDisk:
     preadv = staticmethod(os.preadv)
 
     def open(self, path: str, *, create: bool = False) -> int:
-        """Open for reading; a file that would be made is /dev/null."""
+        """Open for reading; in place of a file that would be created, open /dev/null."""
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -36,41 +36,41 @@ class DryRunDisk:
         return _DISK.size(fd)
 
     def modified_ms(self, path: str) -> int:
-        """When a file was changed last."""
+        """Time of a file's last modification."""
         return _DISK.modified_ms(path)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Change nothing."""
+        """Do nothing."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory; none where it would have been made."""
+        """Names in a directory; none if it would have been created."""
         try:
             return os.listdir(path)
         except FileNotFoundError:
             return []
 
     def boot_id(self) -> str:
-        """The kernel's."""
+        """The kernel's boot id."""
         return _DISK.boot_id()
 
     def pwritev(self, fd: int, buffers: Sequence[Writable], position: int, /) -> int:
-        """Write nothing; says that all was written."""
+        """Write nothing; return the number of bytes given."""
         return sum(len(one) for one in buffers)
 
     def ftruncate(self, fd: int, size: int, /) -> None:
-        """Cut nothing."""
+        """Do nothing."""
 
     def fdatasync(self, fd: int, /) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def fsync_dir(self, path: str) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename nothing."""
+        """Do nothing."""
 
     def unlink(self, path: str) -> None:
-        """Remove nothing."""
+        """Do nothing."""
 
     def mkdir(self, path: str) -> None:
-        """Make nothing."""
+        """Do nothing."""

@@ -8,14 +8,14 @@ NO_OFFSET = -1
 
 
 class EpochStart(NamedTuple):
-    """The first offset that was written in an epoch."""
+    """The first offset written in an epoch."""
 
     epoch: int
     start_offset: int
 
 
 class LeaderEpochs:
-    """Entries rise in both columns. Kept in the partition's `state` file, and in every batch."""
+    """Start offsets by epoch; both rise. Stored in the `state` file and in every batch."""
 
     __slots__ = ("_entries", "latest")
 
@@ -28,9 +28,9 @@ class LeaderEpochs:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, unless it is the latest one already.
+        """Record that `epoch` begins at `start_offset`, unless it is already the latest.
 
-        Entries that contradict it go: what the log holds now is newer than what they say.
+        Entries that contradict it are removed, because the log's present contents are newer.
         """
         if epoch < 0 or epoch == self.latest:
             return
@@ -41,9 +41,9 @@ class LeaderEpochs:
         self.latest = epoch
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, exclusive end of it); (-1, -1) if unknown.
+        """Return (largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown.
 
-        For an epoch older than every known one, the epoch itself and the first known start.
+        For an epoch older than all known ones, return that epoch and the first known start.
         """
         if epoch < 0:
             return NO_EPOCH, NO_OFFSET
@@ -54,7 +54,7 @@ class LeaderEpochs:
             if entry.epoch > epoch:
                 return (epoch if floor < 0 else floor), entry.start_offset
             floor = entry.epoch
-        return NO_EPOCH, NO_OFFSET  # newer than every known epoch, or none is known
+        return NO_EPOCH, NO_OFFSET  # newer than all known epochs, or none is known
 
     def epoch_for(self, offset: int) -> int | None:
         """The epoch in which the record at `offset` was written; None if unknown."""

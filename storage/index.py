@@ -1,7 +1,7 @@
 """Sparse index of one segment: offset and timestamp to position, and its aborted transactions.
 
-In memory three parallel arrays, one entry per `index_interval_bytes` of log; on disk one file a
-segment, written when the segment is closed, and now and then while it grows:
+In memory it is three parallel arrays with one entry per `index_interval_bytes` of log. On disk it
+is one file per segment, written when the segment is closed and occasionally while it grows:
 
 | bytes | what |
 |---|---|
@@ -10,8 +10,8 @@ segment, written when the segment is closed, and now and then while it grows:
 | 32 each | aborted transactions: producer id, first, last offset, last stable offset |
 | 4 each, 4 each, 8 each | body: relative offsets, positions, timestamps |
 
-The head alone opens a segment; the body is read when an old part of the log is. Either may be
-missing or wrong: the segment is then scanned and the file written again.
+The head is enough to open a segment; the body is read when an old part of the log is read. If
+either is missing or wrong, the segment is scanned and the file rewritten.
 """
 
 import struct
@@ -31,12 +31,12 @@ HEAD_BYTES = _PREFIX.size + _META.size
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction; all offsets inclusive but `last_stable_offset` (KIP-98)."""
+    """One aborted transaction; all offsets inclusive except `last_stable_offset` (KIP-98)."""
 
     producer_id: int
     first_offset: int
     last_offset: int  # of the marker
-    last_stable_offset: int  # as of the marker: nothing below it was undecided
+    last_stable_offset: int  # as of the marker: everything below it was decided
 
 
 class SegmentSummary(NamedTuple):
@@ -45,7 +45,7 @@ class SegmentSummary(NamedTuple):
     base_offset: int
     size: int  # bytes of data
     next_offset: int
-    first_timestamp: int  # the first batch's largest timestamp: the age that segment.ms goes by
+    first_timestamp: int  # the first batch's largest timestamp, from which segment.ms counts
     max_timestamp: int
     max_timestamp_offset: int  # base offset of the first batch that has it
 
@@ -63,14 +63,14 @@ class IndexHead(NamedTuple):
 class SparseIndex:
     """Entries (relative offset of a batch, its position, largest timestamp of all before it).
 
-    The batch at position 0 has no entry. All three columns rise (the last not strictly). What a
-    file says is hearsay: an entry is looked after in the log before it is used.
+    The batch at position 0 has no entry. All three columns rise (the last not strictly). An entry
+    read from a file is only a hint: it is checked against the log before use.
     """
 
-    __slots__ = ("is_hearsay", "offsets", "positions", "timestamps")
+    __slots__ = ("is_unverified", "offsets", "positions", "timestamps")
 
     def __init__(self) -> None:
-        self.is_hearsay = False
+        self.is_unverified = False
         self.offsets = array("I")
         self.positions = array("I")
         self.timestamps = array("q")
@@ -90,7 +90,7 @@ class SparseIndex:
         return (self.positions[found - 1], self.offsets[found - 1]) if found else (0, 0)
 
     def floor_timestamp(self, timestamp: int) -> int:
-        """Position before which every batch is older than `timestamp`."""
+        """Position before which all batches are older than `timestamp`."""
         found = bisect_left(self.timestamps, timestamp)
         return self.positions[found - 1] if found else 0
 
@@ -103,7 +103,7 @@ class SparseIndex:
 def encode_index(
     summary: SegmentSummary, index: SparseIndex, aborted: list[AbortedTransaction]
 ) -> bytes:
-    """The index file of a segment."""
+    """Encode a segment's index file."""
     body = index.offsets.tobytes() + index.positions.tobytes() + index.timestamps.tobytes()
     head = _META.pack(*summary, len(index), len(aborted), crc32c(body)) + b"".join(
         _ABORTED.pack(*transaction) for transaction in aborted
@@ -112,7 +112,7 @@ def encode_index(
 
 
 def decode_head(data: bytes) -> IndexHead | None:
-    """The head of an index file; None if it is not one, is cut, or does not match its CRC."""
+    """Decode the head of an index file; None if it is none, is cut, or does not match its CRC."""
     if len(data) < HEAD_BYTES:
         return None
     magic, version, length, crc = _PREFIX.unpack_from(data)
@@ -128,21 +128,21 @@ def decode_head(data: bytes) -> IndexHead | None:
 
 
 def head_bytes(data: bytes) -> int:
-    """Bytes that the whole head takes, told from its first `HEAD_BYTES`; 0 if they are too few."""
+    """Length of the whole head, given its first `HEAD_BYTES`; 0 if there are fewer bytes."""
     return _PREFIX.size + int(_PREFIX.unpack_from(data)[2]) if len(data) >= _PREFIX.size else 0
 
 
 def body_bytes(head: IndexHead) -> int:
-    """Bytes that the body of an index file takes."""
+    """Length of an index file's body."""
     return head.entries * _ENTRY_BYTES
 
 
 def decode_body(head: IndexHead, body: bytes) -> SparseIndex | None:
-    """The entries of an index file; None if the bytes are cut or do not match their CRC."""
+    """Decode the entries of an index file; None if cut or not matching their CRC."""
     if len(body) != body_bytes(head) or crc32c(body) != head.body_crc:
         return None
     index = SparseIndex()
-    index.is_hearsay = True
+    index.is_unverified = True
     index.offsets.frombytes(body[: 4 * head.entries])
     index.positions.frombytes(body[4 * head.entries : 8 * head.entries])
     index.timestamps.frombytes(body[8 * head.entries :])

@@ -1,4 +1,4 @@
-"""Which offset is the latest of each key: what compaction keeps, and drops the others by."""
+"""The latest offset of each key, by which compaction drops earlier records."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -6,9 +6,9 @@ from hashlib import blake2b
 from raylog.wire.bulk import BulkRecord
 
 _WHOLE_KEY_BYTES = 64
-"""Longer keys are known by a digest, which is one byte longer than any key that is kept whole."""
+"""Longer keys are stored as a digest, which is one byte longer than any key stored whole."""
 _ENTRY_BYTES = 200
-"""Of a key of about 50 bytes, its offset, and their places in a dictionary that has just grown."""
+"""Estimate for a key of about 50 bytes, its offset and their share of a dictionary just grown."""
 
 
 class LatestOffsets:
@@ -23,18 +23,18 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more batches are to be noted."""
+        """Whether there is no room for further batches."""
         return len(self._latest) >= self._room
 
     def note(self, records: Iterable[BulkRecord]) -> None:
-        """Note one batch's records."""
+        """Record the keys of one batch's records."""
         latest = self._latest
         for offset, key, _, _ in records:
             if key is not None:
                 latest[key if len(key) <= _WHOLE_KEY_BYTES else _short(key)] = offset
 
     def is_overtaken(self, offset: int, key: bytes) -> bool:
-        """Whether the key has a later record."""
+        """Whether a later record of the key is known."""
         short = key if len(key) <= _WHOLE_KEY_BYTES else _short(key)
         return offset < self._latest.get(short, -1)
 

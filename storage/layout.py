@@ -6,28 +6,29 @@
 | `<segment>.index` | offsets, times, aborted transactions (`index.py`) | derived |
 | `<offset>.producers` | producer states as of that offset (`producers.py`) | derived |
 | `state` | log start, leader epochs, recovery point (`checkpoint.py`) | log start: truth |
-| `cleaner` | how far it was cleaned, what cleaned segments replace (`checkpoint.py`) | a hint |
+| `cleaner` | how far it was cleaned, which segments replace others (`checkpoint.py`) | a hint |
 | `high-watermark` | how far the log was at a checkpoint | a hint |
-| `partition.json` | topic, topic id, partition, settings (`partition_file.py`) | of the metadata |
-| `holes` | nothing: offsets may be missing, for the log is a copy of a compacted one | a hint |
-| `unflushed` | nothing: a flush failed, some records are in doubt (`rewriting.py`) | a hint |
-| `*.aside` | a segment that lay behind damage, kept until the log is whole again | nothing |
-| `*.tmp` | a file that is being written; removed on opening | nothing |
+| `partition.json` | topic, topic id, partition, settings (`partition_file.py`) | metadata |
+| `holes` | empty: offsets may be missing, as the log is a copy of a compacted one | a hint |
+| `unflushed` | empty: a flush failed, some records are in doubt (`rewriting.py`) | a hint |
+| `*.aside` | a segment that follows damage, kept until the log is whole again | - |
+| `*.tmp` | a file being written; removed on opening | - |
 
-`<base>` is the offset at which the segment begins, 20 digits; `<segment>` is the segment's name
+`<base>` is the offset at which the segment begins, in 20 digits; `<segment>` is the segment's name
 without `.log`. A segment's name is never used twice in the life of a partition: a segment that
-takes the place of one whose name is used up (after truncation or cleaning) carries a generation
-greater than any before. So a reader can map a segment by name, and what it has mapped is neither
-cut nor overwritten below the log end offset.
+replaces one whose name is used up (after truncation or cleaning) has a generation greater than any
+before. So a reader can map a segment by name, and nothing that it has mapped below the log end
+offset is ever cut or overwritten.
 
-What a newer build wrote is refused by name, and the log is not opened (`checkpoint.NewerVersion`):
-the small files, for each holds what nothing else does, and a `*.log` that is no segment's name, for
-a segment of another format gets another name. An index of a newer build is made again.
+Files of a newer build are refused by name, and the log is not opened (`checkpoint.NewerVersion`).
+This applies to the small files, each of which holds facts found nowhere else, and to a `*.log`
+whose name is not a segment's, because a segment of another format would have another form of name.
+An index of a newer build is rebuilt.
 
-A segment's file is longer than its data while it is written to (a hole, for readers to map);
-data ends where the next batch is not whole, has a wrong CRC, or is out of order. A clean close
-cuts the hole off. Data that recovery rejected is left in place when it is not zeros, and the log
-goes on in another segment: readers may have it mapped.
+While it is written to, a segment's file is longer than its data (a hole, for readers to map); the
+data ends where the next batch is incomplete, has a wrong CRC, or is out of order. A clean close
+cuts the hole off. Rejected data that is not zeros is left in place, because readers may have it
+mapped, and the log continues in another segment.
 """
 
 import re
@@ -61,35 +62,35 @@ _PRODUCERS = re.compile(r"(\d{20})\.producers", re.ASCII)
 
 
 class SegmentName(NamedTuple):
-    """A segment's file name, taken apart; orders by base offset, then generation."""
+    """Parts of a segment's file name; sorts by base offset, then generation."""
 
     base_offset: int
     generation: int
 
 
 def segment_name(base_offset: int, generation: int) -> str:
-    """File name of a segment; generation 0 is the plain name."""
+    """File name of a segment; generation 0 is left out."""
     return f"{base_offset:020d}{f'-{generation}' if generation else ''}{LOG_SUFFIX}"
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
-    """The parts of a segment's file name; None for any other name."""
+    """Parse a segment's file name; None for any other name."""
     match = _SEGMENT.fullmatch(name)
     return SegmentName(int(match[1]), int(match[2] or 0)) if match else None
 
 
 def is_unknown_segment(name: str) -> bool:
-    """Whether a file is named like a segment, but not as this build names them."""
+    """Whether a file is named like a segment, but not in this build's form."""
     return name.endswith(LOG_SUFFIX) and parse_segment_name(name) is None
 
 
 def holds_log(names: Iterable[str]) -> bool:
-    """Whether anything of a log is among a directory's names: its state, or a segment."""
+    """Whether a directory's names include part of a log: its state or a segment."""
     return any(name == STATE_FILE or name.endswith(LOG_SUFFIX) for name in names)
 
 
 def is_set_aside(name: str) -> bool:
-    """Whether a file is a segment that lay behind damage."""
+    """Whether a file is a segment set aside because it follows damage."""
     return _ASIDE.fullmatch(name) is not None
 
 
@@ -104,11 +105,11 @@ def producers_name(offset: int) -> str:
 
 
 def parse_producers_name(name: str) -> int | None:
-    """The offset of a producer snapshot; None for any other name."""
+    """Offset in a producer snapshot's file name; None for any other name."""
     match = _PRODUCERS.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file in a partition's directory is ours: it goes when the partition is deleted."""
+    """Whether a file in a partition's directory is ours, to be deleted with the partition."""
     return name in _SMALL_FILES or name.endswith(_SUFFIXES)

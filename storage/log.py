@@ -1,83 +1,79 @@
 """The log of one partition replica: segments, appended at the end, read anywhere.
 
-Not for several threads at once. Calls that block on the disk say so, and are made in an executor
-while nothing else uses the log: opening, closing, truncation. What must be made durable while the
-log is in use is handed out as a job (`jobs.py`) that an executor runs.
+Not thread-safe. Calls that block on the disk say so, and are made in an executor while nothing else
+uses the log: opening, closing, truncation. Work that must sync or read files while the log is in
+use is returned as a job for an executor.
 
-A disk that is full refuses a batch (KAFKA_STORAGE_ERROR) and the log goes on when there is space;
-any other failure to write, or to make durable, takes the log offline until it is opened again.
+If the disk is full, a batch is refused (KAFKA_STORAGE_ERROR) and the log continues once there is
+space. Any other failed write or sync takes the log offline until it is opened again.
 """
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from raylog.storage.checkpoint import (
-    CleanEnd,
-    HighWatermarkFile,
-    LogState,
-    Reached,
-    StateFile,
-    WrittenPoint,
-    write_file,
-)
+from raylog.storage.checkpoint import CleanEnd, StateFile, write_file
+from raylog.storage.cleaner import LogCleaner
+from raylog.storage.config import NEVER
 from raylog.storage.config import LogConfig as LogConfig
 from raylog.storage.disk import Disk, is_passing, remove
+from raylog.storage.durability import Checkpoints, Flushes
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
-from raylog.storage.jobs import CheckpointJob, DerivedFile
-from raylog.storage.layout import (
-    index_name,
-    is_log_file,
-    producers_name,
-    segment_name,
-)
-from raylog.storage.maintained import MaintainedLog
-from raylog.storage.reader import Slice as Slice
-from raylog.storage.reader import segment_index
-from raylog.storage.recovery import Recovered, Recovery, RecoveryReport, producers_at
+from raylog.storage.layout import index_name, is_log_file, segment_name
+from raylog.storage.producers import ProducerStates
+from raylog.storage.reader import LogReader
+from raylog.storage.recovery import Recovery, RecoveryReport, producers_at
+from raylog.storage.retention import expired_count
 from raylog.storage.rewriting import note_if_possible
-from raylog.storage.segment import Segment
+from raylog.storage.segment import Segment, segment_index
+from raylog.storage.segment import Slice as Slice
+from raylog.storage.shared_state import SharedLogState
 from raylog.storage.truncation import shortened
 from raylog.storage.writer import AppendInfo as AppendInfo
+from raylog.storage.writer import LogWriter
+from raylog.wire.errors import OffsetOutOfRange
 
 
-class Log(MaintainedLog):
-    """One partition replica's log.
+class Log:
+    """One partition replica's log, with one part object for each kind of operation.
 
-    Its owner appends as leader (`append`) or follower (`append_verbatim`), reads slices, and does
-    the upkeep: every few seconds a flush where `needs_flush` and a checkpoint (they close full
-    segments and bound what a restart scans), every few minutes `roll_if_due` and `retention`.
+    Its owner appends as leader (`append`) or follower (`append_verbatim`) and reads slices
+    (`read`). Every few seconds it flushes if `is_due` says so and makes a checkpoint; these close
+    full segments and limit how much a restart scans. Every few minutes it calls `roll_if_due` and
+    `retention`.
     """
 
     __slots__ = (
-        "_checkpoints",
-        "_high_watermark_file",
-        "_set_aside",
-        "_state_file",
-        "_state_number",
-        "high_watermark_saved",
+        "append",
+        "append_verbatim",
+        "checkpoints",
+        "cleaner",
+        "directory",
+        "epochs",
+        "flushes",
+        "read",
+        "reader",
         "report",
+        "state",
+        "writer",
     )
 
     def __init__(
-        self,
-        directory: str,
-        config: LogConfig,
-        disk: Disk,
-        files: SegmentFiles,
-        state_file: StateFile,
-        found: Recovered,
+        self, state: SharedLogState, state_file: StateFile, report: RecoveryReport
     ) -> None:
-        super().__init__(directory, config, disk, files, found)
-        self.report: RecoveryReport = found.report
-        self._state_file = state_file
-        self._state_number = 0
-        self._checkpoints = 0  # under way
-        self._high_watermark_file = HighWatermarkFile(disk, directory)
-        self.high_watermark_saved = min(self._high_watermark_file.read().high_watermark, self._end)
-        self._set_aside = found.set_aside
+        self.state = state
+        self.report = report
+        """What opening the log took."""
+        self.directory, self.epochs = state.directory, state.epochs
+        self.reader = LogReader(state)
+        self.writer = LogWriter(state)
+        self.flushes = Flushes(state)
+        self.checkpoints = Checkpoints(state, state_file)
+        self.cleaner = LogCleaner(state, self.writer, self.flushes, self.reader)
+        self.append = self.writer.append  # bound here: saves a call frame per append
+        self.append_verbatim = self.writer.append_verbatim
+        self.read = self.reader.read
 
     @classmethod
     def open(
@@ -90,342 +86,316 @@ class Log(MaintainedLog):
         clean: bool = True,
         flush_failed: bool = False,
     ) -> "Log":
-        """Open or make a log; what a crash left is scanned, `report` says what that took.
+        """Open or create a log. What a crash left is scanned; `report` says what that took.
 
-        With `clean` false nothing above the recovery point is believed without a scan; with
-        `flush_failed`, or a note of that in the directory, it is also written anew. Blocking.
-        OSError if the disk fails, KAFKA_STORAGE_ERROR for what a newer build wrote: nothing was
-        changed then.
+        With `clean` false, nothing above the recovery point is trusted without a scan. With
+        `flush_failed`, or if a note in the directory records a failed flush, that part is also
+        rewritten. Blocking. Raises OSError if the disk fails, and KAFKA_STORAGE_ERROR, before
+        changing anything, for files of a newer build.
         """
         path = str(directory.absolute())
         disk.mkdir(path)
-        files = SegmentFiles(disk, path)
         state_file = StateFile(disk, path)
-        recovery = Recovery(path, config, disk, files, now_ms)
-        found = recovery.run(state_file, clean=clean, flush_failed=flush_failed)
-        return cls(path, config, disk, files, state_file, found)
+        recovery = Recovery(path, config, disk, SegmentFiles(disk, path), now_ms)
+        state = recovery.run(state_file, clean=clean, flush_failed=flush_failed)
+        return cls(state, state_file, recovery.report)
 
     # -- figures -------------------------------------------------------------------------------
 
     @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self.state.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset of the next record; exclusive end of the log."""
+        return self.state.end_offset
+
+    @property
+    def durable_start_offset(self) -> int:
+        """The checkpointed log start; a crash never moves it further back."""
+        return self.state.saved.log_start_offset
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The producer states at the log end."""
+        return self.state.producers
+
+    @property
+    def offline(self) -> bool:
+        """Whether the disk failed, so that every further call raises KAFKA_STORAGE_ERROR."""
+        return self.state.offline is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why the newest write failed or the log is offline; empty if the write succeeded."""
+        return self.state.offline or self.state.refused or ""
+
+    @property
     def size(self) -> int:
-        """Bytes of data."""
-        return sum(segment.size for segment in self._segments)
+        """Size of the data in bytes."""
+        return sum(segment.size for segment in self.state.segments)
 
     @property
     def segments(self) -> list[str]:
         """Names of the segment files, oldest first."""
-        return [segment.name for segment in self._segments]
+        return [segment.name for segment in self.state.segments]
 
     @property
     def segment_count(self) -> int:
         """Number of segments."""
-        return len(self._segments)
+        return len(self.state.segments)
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Obey other settings from now on."""
-        self.config = config
-
-    # -- checkpoints ---------------------------------------------------------------------------
-
-    def begin_checkpoint(self, now_ms: int, high_watermark: int) -> CheckpointJob | None:
-        """A job that saves the log's state and removes files that expired; None if nothing is due.
-
-        Run in an executor and given to `end_checkpoint`; several may be under way.
-        """
-        self._require_online()
-        index = self._index_of_last()
-        if index is not None:
-            self._doom_snapshots(now_ms)
-        due = [name for due_ms, name in self._doomed if due_ms <= now_ms]
-        if self.is_whole:
-            due += self._set_aside
-            self._set_aside = []
-        return self._checkpoint(self._state(), high_watermark, due, index)
-
-    def _index_of_last(self) -> DerivedFile | None:
-        """The index of the growing segment, if it grew enough to spare a restart the scan."""
-        last = self._segments[-1] if self._segments else None
-        if last is None or last.index is None or last.size < last.next_checkpoint_at:
-            return None
-        last.next_checkpoint_at = last.size + self.config.index_checkpoint_bytes
-        self._written = WrittenPoint(self._end, self._disk.boot_id())
-        self._keep_snapshot()
-        data = encode_index(last.summary(), last.index, last.aborted or [])
-        return DerivedFile(index_name(last.name), data)
-
-    def _checkpoint(
-        self,
-        state: LogState,
-        high_watermark: int,
-        due: list[str],
-        index: DerivedFile | None = None,
-    ) -> CheckpointJob | None:
-        snapshots, self._pending_snapshots = self._pending_snapshots, []
-        fresh = state != self._saved
-        if not (fresh or due or snapshots or high_watermark != self.high_watermark_saved):
-            return None
-        self._doomed = [each for each in self._doomed if each[1] not in due]
-        self._state_number += 1
-        self._checkpoints += 1
-        return CheckpointJob(
-            self._disk,
-            self._files,
-            self.directory,
-            self._state_file,
-            state if fresh or due else None,
-            self._state_number,
-            self._high_watermark_file,
-            Reached(high_watermark, self._end, self._disk.boot_id()),
-            snapshots,
-            due,
-            index,
-        )
-
-    def end_checkpoint(self, job: CheckpointJob) -> None:
-        """Take a checkpoint back; KAFKA_STORAGE_ERROR if it failed, then it is due again."""
-        self._checkpoints -= 1
-        if job.failure is not None:
-            self._pending_snapshots = job.snapshots + self._pending_snapshots
-            self._doomed += [(0, name) for name in job.doomed]
-            self.flush_failed = self.flush_failed or not is_passing(job.failure)
-            self._refuse("checkpoint", job.failure)
-        if job.state is not None:
-            self._saved = job.state
-        self.high_watermark_saved = job.reached.high_watermark
-        self._snapshots = sorted({*self._snapshots, *(each.offset for each in job.snapshots)})
+        """Apply new settings."""
+        self.state.config = config
 
     @property
     def busy(self) -> bool:
-        """Whether a flush, checkpoint or cleaning is under way: no truncation then."""
-        return self._flushing is not None or self._checkpoints > 0 or self._cleaning is not None
+        """Whether a job that writes is under way; the log cannot be truncated or closed then."""
+        writes = self.flushes.job is not None or self.cleaner.job is not None
+        return writes or self.checkpoints.under_way > 0
 
-    def _state(self) -> LogState:
-        return LogState(
-            log_start_offset=self._start,
-            recovery_point=self.recovery_point,
-            generation=self._generation,
-            epochs=[entry for entry in self.epochs.entries() if entry.start_offset < self._end],
-            clean_end=self._clean_end,
-            written=self._written,
-            held=0 if self.is_whole else self.held,
-            claims=self.claims,
-        )
+    # -- retention -----------------------------------------------------------------------------
 
-    def _save(self) -> None:
-        """Make the state durable now. Blocking."""
-        self._state_number += 1
-        state = self._state()
-        self._state_file.write(state, self._state_number)
-        self._files.sync_name()
-        self._saved = state
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Close the last segment if it is older than `segment.ms`: retention may then drop it."""
+        self.state.require_online()
+        last = self.state.segments[-1] if self.state.segments else None
+        if last is None or not last.is_due(-1, now_ms, self.state.config.segment_ms):
+            return False
+        self.writer.roll(now_ms)
+        return True
+
+    def retention(self, now_ms: int, high_watermark: int) -> list[str]:
+        """Drop segments that are too old, beyond the size limit, or deleted; return their names.
+
+        No segment is too old while its timestamps are claims (`correcting.py`).
+
+        Call this whatever `cleanup.policy` is, because producers expire too. No segments are
+        dropped while the log is cleaned. The log start moves at once. A checkpoint makes that
+        durable, then removes the files once `file.delete.delay.ms` has passed, so that readers
+        already given them still find them.
+        """
+        state = self.state
+        state.require_online()
+        state.files.release_indexes()
+        state.producers.expire(now_ms, state.config.producer_expiration_ms)
+        try:
+            count = expired_count(
+                state.segments,
+                state.config,
+                now_ms=now_ms,
+                high_watermark=high_watermark,
+                log_start_offset=state.start_offset,
+                largest_timestamp=self._largest_timestamp,
+            )
+        except OSError as failure:
+            state.refuse("retention", failure)
+        count = min(count, self.cleaner.free_count())
+        if count == 0:
+            return []
+        if count == len(state.segments):
+            state.keep_snapshot()
+        gone, state.segments = state.segments[:count], state.segments[count:]
+        self.reader.forget()
+        first = state.segments[0].base_offset if state.segments else state.end_offset
+        state.move_start(max(state.start_offset, first))
+        state.schedule_segment_deletion(gone, now_ms)
+        state.schedule_snapshot_deletion(now_ms)
+        return [segment.name for segment in gone]
+
+    def _largest_timestamp(self, segment: Segment) -> int:
+        """Like `largest_timestamp`, but a segment with claimed timestamps is never old."""
+        claims = self.state.claims
+        if claims and segment.next_offset > claims.start and segment.base_offset < claims.end:
+            return NEVER
+        return self.state.files.largest_timestamp(segment)
+
+    def delete_records_to(self, offset: int) -> None:
+        """Move the log start up to `offset`; the next checkpoint makes that durable.
+
+        The caller keeps `offset` at or below the high watermark, and answers after the checkpoint.
+        Raises OFFSET_OUT_OF_RANGE beyond the log end. The next retention drops the files.
+        """
+        self.state.require_online()
+        if offset > self.state.end_offset:
+            raise OffsetOutOfRange(f"{offset} is beyond the log end {self.state.end_offset}")
+        if offset > self.state.start_offset:
+            self.state.move_start(offset)
 
     # -- truncation ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Drop every batch that holds `offset` or comes after it, as a follower does. Blocking.
+        """Drop every batch that contains `offset` or comes after it, as a follower. Blocking.
 
-        At or below the log start nothing is left, and the log goes on at `offset`. Afterwards
-        segments that were cut have other names. Epochs without records that begin there go in any
-        case: the leader may have others. Not while `busy`.
+        If `offset` is at or below the log start, nothing remains and the log continues at `offset`.
+        Truncated segments get new names. Epochs without records that begin at or after `offset` are
+        dropped in any case, because the leader may have others. Not allowed while `busy`.
         """
-        if offset >= self._end:
+        if offset >= self.state.end_offset:
             self.epochs.truncate_from_end(offset)
             return
-        if offset <= self._start:
+        if offset <= self.state.start_offset:
             self.truncate_fully(offset)
             return
-        self._require_online()
+        self.state.require_online()
         try:
             self._truncate(offset, now_ms)
         except OSError as failure:
             self._refuse_truncation(failure)
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        assert not self.busy, "no truncation while a job is under way"
         self._begin_truncation(offset)
-        index = segment_index(self._segments, offset)
-        last = self._segments[index]
-        keep = self._files.position_of(last, offset)
+        state = self.state
+        index = segment_index(state.segments, offset)
+        last = state.segments[index]
+        keep = state.files.position_of(last, offset)
         new = None
         if 0 < keep < last.size:
-            name = segment_name(last.base_offset, self._generation)
-            new = shortened(self._disk, self._files, last, keep, name)
-        self._remove_segments(self._segments[index + 1 :])
+            name = segment_name(last.base_offset, state.generation)
+            new = shortened(state.files, last, keep, name)
+        self._remove_segments(state.segments[index + 1 :])
         if new is not None:
             new.put_in_place()
-            self._unchecked.copied(last.name, keep, name)
+            self.reader.unchecked.copied(last.name, keep, name)
             self._remove_segments([last])
-            self._segments.append(new.segment(self.config.index_interval_bytes))
+            state.segments.append(new.segment(state.config.index_interval_bytes))
         elif keep == 0:
             self._remove_segments([last])
-        end = self._segments[-1].next_offset if self._segments else self._start
-        self._end_at(max(self._start, min(offset, end)), now_ms)
+        end = state.segments[-1].next_offset if state.segments else state.start_offset
+        self._end_at(max(state.start_offset, min(offset, end)), now_ms)
 
     def truncate_fully(self, offset: int) -> None:
-        """Drop everything; the log goes on at `offset`, empty. Blocking."""
-        assert not self.busy, "no truncation while a job is under way"
-        self._require_online()
+        """Drop everything; the log continues at `offset`, empty. Blocking; not while `busy`."""
+        self.state.require_online()
         try:
             self._begin_truncation(0)
-            self._remove_segments(list(self._segments))
-            self._drop_snapshots_above(-1)
-            self._start = self.recovery_point = offset
+            self._remove_segments(list(self.state.segments))
+            self.checkpoints.drop_snapshots_above(-1)
+            self.state.start_offset = self.state.recovery_point = offset
             self.epochs.truncate_from_end(0)
             self._end_at(offset, 0)
         except OSError as failure:
             self._refuse_truncation(failure)
 
     def _refuse_truncation(self, failure: OSError) -> NoReturn:
-        """What it made durable may be so or not, whatever is read: opening writes it anew."""
+        """Go offline: it is unknown what is durable, so the next opening rewrites the log."""
         if not is_passing(failure):
-            self.flush_failed = True
-            note_if_possible(self._disk, self.directory)
-        self._refuse("truncation", failure)
+            self.state.flush_failed = True
+            note_if_possible(self.state.disk, self.state.directory)
+        self.state.refuse("truncation", failure)
 
     def _begin_truncation(self, offset: int) -> None:
-        """Use up the names given so far, even if a crash follows, and remove what expired.
+        """Reserve the names used so far, even across a crash, and remove expired files.
 
-        What was held from `offset` on is not missed from now on: whoever leads has other records.
+        Records from `offset` on no longer count as missing, because the leader has others.
         """
-        self._write_snapshots()  # they stand for records that expired, too
-        self._generation += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self.held = min(self.held, offset)
-        self._clean_end = None
-        self._written = None
-        self._save()
-        high_watermark = min(self.high_watermark_saved, offset)
-        self._high_watermark_file.write(Reached(high_watermark, offset, self._disk.boot_id()))
-        self.high_watermark_saved = high_watermark
-        for _, name in self._doomed:
-            remove(self._disk, self._files.path(name))
-        self._doomed.clear()
+        assert not self.busy, "no truncation while a job is under way"
+        state = self.state
+        self.checkpoints.write_snapshots()  # they may summarize expired records
+        state.generation += 1
+        state.recovery_point = min(state.recovery_point, offset)
+        state.held = min(state.held, offset)
+        state.clean_end = state.written = None
+        self.checkpoints.save()
+        self.checkpoints.save_high_watermark(offset)
+        for _, name in state.to_delete:
+            remove(state.disk, state.files.path(name))
+        state.to_delete.clear()
 
     def _remove_segments(self, segments: list[Segment]) -> None:
         """Remove files from the end backwards, so that a crash leaves no gap."""
+        state = self.state
         for segment in reversed(segments):
-            self._close_descriptor(segment)
-            remove(self._disk, self._files.path(segment.name))
-            remove(self._disk, self._files.path(index_name(segment.name)))
-            self._segments.remove(segment)
-        self._retired = [each for each in self._retired if each not in segments]
+            state.close_descriptor(segment)
+            remove(state.disk, state.files.path(segment.name))
+            remove(state.disk, state.files.path(index_name(segment.name)))
+            state.segments.remove(segment)
+        state.retired = [each for each in state.retired if each not in segments]
 
     def _end_at(self, offset: int, now_ms: int) -> None:
-        """The log ends here now: so do epochs and producers."""
-        self._end = offset
-        self.claims = self.claims and self.claims.within(self._start, offset)
-        self._clean_end = None
-        self._written = None
-        self._reader.forget()
-        self.recovery_point = min(self.recovery_point, offset)
+        """Apply the new log end to epochs and producers."""
+        state = self.state
+        state.end_offset = offset
+        state.claims = state.claims and state.claims.within(state.start_offset, offset)
+        state.clean_end = state.written = None
+        self.reader.forget()
+        state.recovery_point = min(state.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
-        if self._cleaner.first_dirty_offset > offset:
-            self._cleaner = replace(self._cleaner, first_dirty_offset=offset)
-            self._cleaner_file.write(self._cleaner)
-        self._drop_snapshots_above(offset)
-        self.producers = producers_at(
-            self._disk, self._files, self._segments, self._snapshots, offset, now_ms
-        )
-        self._keep_snapshot()
-        self._write_snapshots()
-        self._save()
-
-    def _write_snapshots(self) -> None:
-        """Write now what the next checkpoint would. Blocking."""
-        while self._pending_snapshots:
-            snapshot = self._pending_snapshots[0]
-            path = self._files.path(producers_name(snapshot.offset))
-            write_file(self._disk, path, snapshot.states.encode(), durable=True)
-            self._snapshots = sorted({*self._snapshots, snapshot.offset})
-            del self._pending_snapshots[0]
-
-    def _drop_snapshots_above(self, offset: int) -> None:
-        self._pending_snapshots = [e for e in self._pending_snapshots if e.offset <= offset]
-        for stale in [each for each in self._snapshots if each > offset]:
-            remove(self._disk, self._files.path(producers_name(stale)))
-            self._snapshots.remove(stale)
+        self.cleaner.end_at(offset)
+        self.checkpoints.drop_snapshots_above(offset)
+        state.producers = producers_at(state.files, state.segments, state.snapshots, offset, now_ms)
+        state.keep_snapshot()
+        self.checkpoints.write_snapshots()
+        self.checkpoints.save()
 
     # -- the end -------------------------------------------------------------------------------
 
     def close(self, high_watermark: int | None = None) -> None:
-        """Leave everything durable, so that opening needs no scan; the log is then offline.
+        """Make everything durable, so that opening needs no scan; then go offline.
 
-        Blocking; not while `busy`. KAFKA_STORAGE_ERROR if the disk fails: opening will scan.
+        Blocking; not while `busy`. Raises KAFKA_STORAGE_ERROR if the disk fails; opening then
+        scans.
         """
+        state = self.state
         try:
-            if self._offline is None:
+            if state.offline is None:
                 self._close_cleanly(high_watermark)
-            elif self._condemned is not None:
-                self._have_scanned(self._condemned)
-            elif self.flush_failed:
+            elif state.damaged_base_offset is not None:
+                self.checkpoints.save_damaged(state.damaged_base_offset)
+            elif state.flush_failed:
                 self._note_failure()
         except OSError as failure:
             if not is_passing(failure):
-                self.flush_failed = True
+                state.flush_failed = True
                 self._note_failure()
-            self._go_offline("close", failure)
+            state.go_offline("close", failure)
         finally:
-            for segment in self._segments:
-                self._close_descriptor(segment)
-            self._offline = self._offline or f"{self.directory} is closed"
+            for segment in state.segments:
+                state.close_descriptor(segment)
+            state.offline = state.offline or f"{state.directory} is closed"
 
     def _close_cleanly(self, high_watermark: int | None) -> None:
-        last = self._segments[-1] if self._segments else None
+        last = self.state.segments[-1] if self.state.segments else None
         if last is not None and last.file_size > last.size and not last.sealed:
-            with self._files.reading(last) as fd:
-                self._disk.ftruncate(fd, last.size)
+            with self.state.files.reading(last) as fd:
+                self.state.disk.ftruncate(fd, last.size)
             last.file_size = last.size
-        job = self.begin_flush()
-        job.run()
-        self.end_flush(job)
+        flush = self.flushes.begin()
+        flush.run()
+        self.flushes.end(flush)
         if last is not None:
             self._write_last(last)
             if last.file_size == last.size:
-                self._clean_end = CleanEnd(last.name, last.size, last.next_offset)
-        self._written = None
-        checkpoint = self._checkpoint(
-            self._state(),
-            self.high_watermark_saved if high_watermark is None else high_watermark,
-            [name for _, name in self._doomed],
-        )
+                self.state.clean_end = CleanEnd(last.name, last.size, last.next_offset)
+        self.state.written = None
+        checkpoint = self.checkpoints.begin_last(high_watermark)
         if checkpoint is not None:
             checkpoint.run()
-            self.end_checkpoint(checkpoint)
+            self.checkpoints.end(checkpoint)
 
     def _note_failure(self) -> None:
-        """Have opening write anew what was not flushed, and miss what it cannot read any more."""
-        high_watermark = min(self.high_watermark_saved, self._end)
-        reached = Reached(high_watermark, self._end, self._disk.boot_id())
-        note_if_possible(self._disk, self.directory)
-        with suppress(OSError):  # this process knows (`flush_failed`)
-            self._high_watermark_file.write(reached)
-
-    def _have_scanned(self, offset: int) -> None:
-        """Leave a state by which opening scans from `offset` on, and misses what is damaged."""
-        self._state_number += 1
-        state = replace(
-            self._state(),
-            recovery_point=min(self.recovery_point, offset),
-            clean_end=None,
-            written=None,
-            held=max(self.held, self._end),
-        )
-        self._state_file.write(state, self._state_number)
+        """Make the next opening rewrite unflushed data and detect what can no longer be read."""
+        note_if_possible(self.state.disk, self.state.directory)
+        with suppress(OSError):  # this process remembers (`flush_failed`)
+            self.checkpoints.save_high_watermark(self.state.end_offset)
 
     def _write_last(self, last: Segment) -> None:
-        """Write what belongs to the last segment, unless it is what was read on opening."""
+        """Write the last segment's own files, unless they are unchanged since opening."""
         if last.index is not None:
-            path = self._files.path(index_name(last.name))
+            path = self.state.files.path(index_name(last.name))
             data = encode_index(last.summary(), last.index, last.aborted or [])
-            write_file(self._disk, path, data, durable=False)
-        self._keep_snapshot()
+            write_file(self.state.disk, path, data, durable=False)
+        self.state.keep_snapshot()
 
     def delete(self) -> None:
-        """Close without care and remove every file of the log. Blocking; not while `busy`."""
-        for segment in self._segments:
-            self._close_descriptor(segment)
-        self._offline = f"{self.directory} is deleted"
-        for name in self._disk.listdir(self.directory):
+        """Close without syncing and remove every file of the log. Blocking; not while `busy`."""
+        state = self.state
+        for segment in state.segments:
+            state.close_descriptor(segment)
+        state.offline = f"{state.directory} is deleted"
+        for name in state.disk.listdir(state.directory):
             if is_log_file(name):
-                remove(self._disk, self._files.path(name))
+                remove(state.disk, state.files.path(name))

@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raylog.storage.disk import Disk
 from raylog.storage.files import SegmentFiles
 from raylog.storage.segment import Segment
 from raylog.wire.errors import CorruptMessage, KafkaError
@@ -13,7 +12,7 @@ from raylog.wire.records import NO_TIMESTAMP, BatchHeader, Record, check_crc, it
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by its time; timestamp in ms, leader epoch -1 if the batch has none."""
+    """A record found by its timestamp (in ms); leader epoch -1 if the batch has none."""
 
     offset: int
     timestamp: int
@@ -22,15 +21,14 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(slots=True)
 class LookupJob:
-    """Look for the first record at or after `timestamp`; None: for the one with the largest.
+    """Find the first record at or after `timestamp`, or with None the first with the largest one.
 
-    It reads by descriptors and indexes of its own, so that the log is used and changed meanwhile.
-    `found` is the outcome, None if there is no such record. `looked_at` is the segment in which
-    `damage` or `failure` was met.
+    It uses its own descriptors and indexes, so the log can be used and changed meanwhile. `found`
+    is the result, None if there is no such record. `looked_at` is the segment in which `damage` or
+    `failure` occurred.
     """
 
-    disk: Disk
-    directory: str
+    files: SegmentFiles
     segments: tuple[Segment, ...]
     start_offset: int
     timestamp: int | None
@@ -40,8 +38,8 @@ class LookupJob:
     failure: OSError | None = None
 
     def run(self) -> None:
-        """Blocking. Call once."""
-        files = SegmentFiles(self.disk, self.directory)
+        """Run the job. Blocking; call once."""
+        files = SegmentFiles(self.files.disk, self.files.directory)
         copies = self._copies(files)
         try:
             if self.timestamp is None:
@@ -54,7 +52,7 @@ class LookupJob:
             self.damage = str(damage)
 
     def _copies(self, files: SegmentFiles) -> Iterator[Segment]:
-        """The segments, without the descriptors that the log may close at any time."""
+        """Copies of the segments without the descriptors, which the log may close at any time."""
         for segment in self.segments:
             self.looked_at = segment
             own = copy(segment)
@@ -66,7 +64,7 @@ class LookupJob:
 def first_at_or_after(
     files: SegmentFiles, segments: Iterable[Segment], start_offset: int, timestamp: int
 ) -> TimestampOffset | None:
-    """The first record from `start_offset` on whose timestamp is not before `timestamp`."""
+    """The first record from `start_offset` on whose timestamp is at or after `timestamp`."""
     for segment in segments:
         if segment.max_timestamp < timestamp:
             continue
@@ -85,7 +83,7 @@ def first_at_or_after(
 def first_with_max_timestamp(
     files: SegmentFiles, segments: Iterable[Segment], start_offset: int
 ) -> TimestampOffset | None:
-    """The first of the records from `start_offset` on that have the largest timestamp."""
+    """The first record from `start_offset` on that has the largest timestamp."""
     best: TimestampOffset | None = None
     for segment in segments:
         if best is not None and segment.max_timestamp <= best.timestamp:
@@ -100,7 +98,7 @@ def _max_in(files: SegmentFiles, segment: Segment, start_offset: int) -> Timesta
     best = None
     if segment.max_timestamp_offset >= start_offset:
         best = _max_from(files, segment, segment.max_timestamp_offset, start_offset)
-    if best is None:  # the log start has passed the batch that says so, or it has lost its records
+    if best is None:  # that batch is below the log start, or compaction emptied it
         best = _max_from(files, segment, start_offset, start_offset)
     return best
 
@@ -108,10 +106,10 @@ def _max_in(files: SegmentFiles, segment: Segment, start_offset: int) -> Timesta
 def _max_from(
     files: SegmentFiles, segment: Segment, offset: int, start_offset: int
 ) -> TimestampOffset | None:
-    """The same, looking from the batch that holds `offset`."""
+    """As `_max_in`, starting at the batch that contains `offset`."""
     start = files.position_of(segment, offset)
     best: TimestampOffset | None = None
-    latest = NO_TIMESTAMP - 1  # of times before that nothing is known
+    latest = NO_TIMESTAMP - 1  # of earlier batches, whose times are unknown
     for position, header, _ in files.batches(segment, start, check=False):
         if header.max_timestamp <= latest:
             continue
@@ -126,9 +124,9 @@ def _max_from(
 def _records(
     files: SegmentFiles, segment: Segment, position: int, header: BatchHeader
 ) -> Iterator[Record]:
-    """The records of a batch; those that can be read, where older builds let others pass.
+    """Yield a batch's records up to the first unreadable one, which older builds let pass.
 
-    CORRUPT_MESSAGE if the disk has changed it.
+    Raises CORRUPT_MESSAGE if the disk has changed the batch.
     """
     batch = files.bytes_at(segment, position, header.size)
     check_crc(batch, header)

@@ -1,10 +1,14 @@
-"""Whose log a partition's directory holds: the file `partition.json` in it.
+"""The file `partition.json`, which names the partition that a directory belongs to.
 
-A JSON object: `version`, `topic`, `topic_id` (base64), `partition`, `settings`, the topic's own
-settings as they were last known here, `begun_anew`, and since version 2 `partitions`, how many the
-topic has, `metadata_epoch` and `metadata_offset`, where in the metadata both were found. The
-cluster's metadata says most of this too; the file is for when the metadata is lost, and keeps a
-directory from being opened as another partition's.
+It is a JSON object:
+
+- `version`, `topic`, `topic_id` (base64), `partition`, `begun_anew`
+- `settings`: the topic's own settings as last seen by this broker
+- since version 2 `partitions`: the number of the topic's partitions; `metadata_epoch` and
+  `metadata_offset`: the position in the metadata from which `settings` and `partitions` come
+
+The cluster's metadata has most of this too. The file is needed if the metadata is lost, and it
+prevents a directory from being opened as another partition's.
 """
 
 from __future__ import annotations
@@ -24,25 +28,24 @@ _WITHOUT_NOTE = 1
 
 
 class PartitionFileDamaged(KafkaStorageError):
-    """The file is there and says nothing. It may be written anew from the metadata."""
+    """The file exists but cannot be read. It may be rewritten from the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNote:
-    """What is noted of a topic beside its settings."""
+    """What the file says about the topic besides its settings."""
 
     partitions: int = 0
-    """How many it has; 0 if that is not known."""
+    """Number of partitions; 0 if unknown."""
     metadata_epoch: int = field(default=-1, compare=False)
-    """Of the controller whose metadata said so; -1 if that is not known."""
+    """Epoch of the controller that wrote this metadata; -1 if unknown."""
     metadata_offset: int = field(default=0, compare=False)
-    """How far that metadata went. The file is not written anew for a later one that says the
-    same."""
+    """Offset in that metadata. A later one alone does not make the file be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """What the file says."""
+    """Contents of the file."""
 
     topic: str
     topic_id: bytes
@@ -50,25 +53,25 @@ class PartitionFile:
     settings: dict[str, str] = field(default_factory=dict)
     """The topic's own settings, which override its broker's."""
     begun_anew: bool = False
-    """Whether the broker's log of this partition was lost with its directory, and this one has not
-    been in sync since: nobody knows what it lacks."""
+    """Whether this log was begun because the old one was lost with its directory, and has not been
+    in sync since. Until then it is unknown what it lacks."""
     noted: TopicNote = TopicNote()
 
     def __str__(self) -> str:
-        """The partition, for people."""
+        """Return the partition's name, for people."""
         return f"{self.topic}-{self.partition} with topic id {to_base64(self.topic_id)}"
 
     def is_of(self, other: PartitionFile) -> bool:
-        """Whether both are of the same partition, whatever its settings."""
+        """Whether both belong to the same partition, whatever its settings."""
         mine = (self.topic, self.topic_id, self.partition)
         return mine == (other.topic, other.topic_id, other.partition)
 
 
 def read_partition_file(disk: Disk, directory: str) -> PartitionFile | None:
-    """The file of a partition's directory; None if there is none. Blocking.
+    """Read the file of a partition's directory; None if there is none. Blocking.
 
-    Raises PartitionFileDamaged, KafkaStorageError for a format that only a newer build knows, and
-    OSError.
+    Raises PartitionFileDamaged, KafkaStorageError for a format that only a newer build can read,
+    and OSError.
     """
     path = f"{directory}/{PARTITION_FILE}"
     contents = read_file(disk, path)
@@ -112,7 +115,7 @@ def _note(values: Any) -> TopicNote:
 
 
 def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) -> None:
-    """Put the file in place of the one before, durably. Blocking; OSError leaves the old one."""
+    """Replace the file, durably. Blocking; an OSError leaves the old one."""
     values = {
         "version": FORMAT_VERSION,
         "topic": contents.topic,

@@ -1,12 +1,12 @@
 """Producer states of one partition: idempotence (KIP-98, KIP-360) and open transactions.
 
-A batch of a producer moves through `check` before it is appended and `update` after; the log
-calls `update` itself, on appending, on following and on recovery, so that all three agree.
+A producer's batch passes through `check` before it is appended and `update` after. The log itself
+calls `update` on leader appends, follower appends and recovery, so that all three agree.
 
 | event | producer | transaction |
 |---|---|---|
-| data batch, known epoch | sequence goes on | opens with the first transactional batch |
-| data batch, higher epoch | history of the old epoch goes | as above |
+| data batch, known epoch | sequence continues | opens with the first transactional batch |
+| data batch, higher epoch | history of the old epoch is dropped | as above |
 | marker (commit, abort) | takes over a higher epoch | ends; stable once the high watermark passes |
 | expiry | forgotten unless a transaction is open | - |
 """
@@ -36,7 +36,7 @@ from raylog.wire.records import (
     decode_batch,
 )
 
-BATCHES_KEPT = 5  # as many as a producer may have in flight
+BATCHES_KEPT = 5  # the number of batches that a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
 SNAPSHOT_VERSION = 1
 NO_OFFSET = -1
@@ -45,7 +45,7 @@ _new = tuple.__new__  # half the cost of the generated constructor
 
 
 class Duplicate(NamedTuple):
-    """A batch that the log holds already; answer with it once the high watermark passed it."""
+    """A batch that the log already holds; answer with it once the high watermark has passed it."""
 
     base_offset: int
     last_offset: int  # inclusive
@@ -53,7 +53,7 @@ class Duplicate(NamedTuple):
 
 
 class ProducerInfo(NamedTuple):
-    """One producer as DescribeProducers reports it; -1 where there is nothing."""
+    """One producer as reported by DescribeProducers; -1 where there is no value."""
 
     producer_id: int
     producer_epoch: int
@@ -64,10 +64,10 @@ class ProducerInfo(NamedTuple):
 
 
 class LastOfProducers(NamedTuple):
-    """What the log holds last of its producers, by their ids: what the cleaner must leave."""
+    """Each producer's last entry in the log, by id, which the cleaner must keep."""
 
     offsets: dict[int, int]  # of their last data batches, inclusive
-    epochs: dict[int, int]  # of those of whom there are markers only
+    epochs: dict[int, int]  # of producers that have only markers
 
 
 class _Batch(NamedTuple):
@@ -79,7 +79,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """Changed in place by the states that made it; those that share it copy it first."""
+    """Changed in place by the states that created it; other states that share it copy it first."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms", "version")
 
@@ -88,10 +88,10 @@ class _Producer:
         self.version = version
         self.coordinator_epoch = -1
         self.seen_ms = 0
-        self.batches: list[_Batch] = []  # of this epoch, the newest last
+        self.batches: list[_Batch] = []  # of this epoch, newest last
 
     def copy(self, version: int) -> "_Producer":
-        """One that may be changed while this one is read."""
+        """Copy that can be changed while this one is being read."""
         other = _Producer(self.epoch, version)
         other.coordinator_epoch = self.coordinator_epoch
         other.seen_ms = self.seen_ms
@@ -100,7 +100,7 @@ class _Producer:
 
 
 class ProducerSnapshot:
-    """Producer states as of a moment: they stay so, and any thread may encode them."""
+    """Producer states at one moment: they never change, so any thread may encode them."""
 
     __slots__ = ("_ended", "_open", "_producers")
 
@@ -130,11 +130,11 @@ class ProducerSnapshot:
             )
 
     def encode(self) -> bytes:
-        """The file. Takes a while where there are many; other threads go on meanwhile."""
+        """Encode the file. This may take long, but does not keep other threads from running."""
         return encode_parts(PRODUCERS_KIND, SNAPSHOT_VERSION, list(self._parts()))
 
     def _parts(self) -> Iterator[bytes]:
-        """The contents, one producer at a time: one call for all would hold the interpreter."""
+        """Yield the contents one producer at a time; a single call would block other threads."""
         packer = msgpack.Packer()
         yield packer.pack_map_header(3)
         yield packer.pack("producers")
@@ -156,14 +156,14 @@ class ProducerSnapshot:
 
 
 def is_behind(sequence: int, other: int) -> bool:
-    """Whether a sequence number follows another; they begin anew at 0 after 2^31 - 1."""
+    """Whether a sequence number is after another; numbers wrap to 0 after 2^31 - 1."""
     return 0 < (sequence - other & _SEQUENCE_MASK) <= _SEQUENCE_MASK >> 1
 
 
 def marker_in(batch: Writable) -> EndTxnMarker | None:
-    """The marker in a control batch; INVALID_RECORD if malformed.
+    """Parse the marker in a control batch; INVALID_RECORD if malformed.
 
-    None for another kind, or where the cleaner emptied it: nothing of its transaction is left.
+    None for another kind of batch, or if the cleaner emptied it because its transaction is gone.
     """
     records = decode_batch(batch)
     return decode_end_txn_marker(records[0]) if records else None
@@ -172,10 +172,10 @@ def marker_in(batch: Writable) -> EndTxnMarker | None:
 class ProducerStates:
     """State of every producer that wrote to the partition, and of their transactions.
 
-    `_open` maps producer id to first offset of the open transaction, in rising order of offsets,
-    since the log only grows. `_ended` holds (first offset, marker offset) of transactions whose
-    marker the high watermark has not passed yet: readers of committed records must not see them.
-    Producers of versions before `_version` are shared with snapshots.
+    `_open` maps producer ids to the first offset of the open transaction, in rising order of
+    offsets, since the log only grows. `_ended` holds (first offset, marker offset) of transactions
+    whose marker the high watermark has not passed yet: read_committed consumers must not see them
+    yet. Producers with a version below `_version` are shared with snapshots.
     """
 
     __slots__ = ("_ended", "_open", "_producers", "_version")
@@ -192,12 +192,12 @@ class ProducerStates:
     # -- data batches --------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, *, must_start_at: int = NO_SEQUENCE) -> Duplicate | None:
-        """Whether a produced batch may be appended; the stored one if it is a repeat.
+        """Check that a produced batch may be appended; return the stored one if it is a repeat.
 
-        An unknown producer may start anywhere: it may have expired, or the topic may be a new one
-        of an old name. But not behind `must_start_at`, if that is given. A new epoch starts at 0.
-        Batches without a sequence are a coordinator's, which repeats none: epochs alone count.
-        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        An unknown producer may start at any sequence, because it may have expired or the topic may
+        have been recreated; but not after `must_start_at`, if given. A new epoch starts at 0.
+        Batches without a sequence come from a coordinator, which repeats none, so only epochs are
+        checked. Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -217,7 +217,7 @@ class ProducerStates:
         if producer.batches:
             expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
         else:
-            expected = 0  # only a marker of this epoch was seen so far
+            expected = 0  # only a marker of this epoch has been seen
         if header.base_sequence != expected:
             raise self._out_of_order(header, expected)
         if self._open:
@@ -252,9 +252,9 @@ class ProducerStates:
     def apply(
         self, header: BatchHeader, base_offset: int, batch: Writable, now_ms: int
     ) -> AbortedTransaction | None:
-        """Note any batch of a producer that the log now holds; the transaction that it aborted.
+        """Record a producer's batch of any kind; return the transaction that it aborted, if any.
 
-        `batch` is looked into when it is a control batch.
+        `batch` is read only if it is a control batch.
         """
         if not header.attributes & CONTROL_BIT:
             self.update(header, base_offset, now_ms)
@@ -271,7 +271,7 @@ class ProducerStates:
         )
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Note a data batch of a producer that the log now holds at `base_offset`."""
+        """Record that the log now holds a producer's data batch at `base_offset`."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._own(producer_id, epoch)
         if producer.epoch != epoch:
@@ -298,7 +298,7 @@ class ProducerStates:
             self._open[producer_id] = base_offset
 
     def _own(self, producer_id: int, epoch: int) -> _Producer:
-        """The producer, which may be changed: a new one, or a copy where a snapshot has it, too."""
+        """The producer in a form that may be changed: new, or copied if a snapshot shares it."""
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = _Producer(epoch, self._version)
@@ -309,10 +309,10 @@ class ProducerStates:
     # -- transactions --------------------------------------------------------------------------
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Whether a marker may be appended.
+        """Check that a marker may be appended.
 
-        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for one that is older than
-        what the partition has seen.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if it is older than what the
+        partition has seen.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -337,9 +337,9 @@ class ProducerStates:
         coordinator_epoch: int,
         committed: bool,
     ) -> AbortedTransaction | None:
-        """Note a marker at `base_offset`; the aborted transaction if it ended one so.
+        """Record a marker at `base_offset`; return the aborted transaction if it ended one.
 
-        A marker for a producer without an open transaction changes its epoch only.
+        A marker for a producer without an open transaction only changes the producer's epoch.
         """
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._own(producer_id, epoch)
@@ -358,7 +358,7 @@ class ProducerStates:
         return AbortedTransaction(producer_id, first_offset, base_offset, last_stable)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive end of what is decided: at most the high watermark, which never moves back."""
+        """Exclusive end of decided records, at most the high watermark. Never moves back."""
         stable = high_watermark
         if self._open:
             stable = min(stable, next(iter(self._open.values())))
@@ -368,13 +368,13 @@ class ProducerStates:
         return stable
 
     def forget_below(self, log_start_offset: int) -> None:
-        """The log start moved: ended transactions below it hold nobody back."""
+        """Forget ended transactions whose marker is below the new log start."""
         self._ended = [each for each in self._ended if each[1] >= log_start_offset]
 
-    # -- the rest of their life ------------------------------------------------------------------
+    # -- expiry and queries ----------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers unseen for `expiration_ms` with no open transaction; how many."""
+        """Forget producers idle for `expiration_ms` without open transaction; return how many."""
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -385,7 +385,7 @@ class ProducerStates:
         return len(expired)
 
     def describe(self) -> list[ProducerInfo]:
-        """Every producer, at once."""
+        """Describe all producers in one list."""
         return list(ProducerSnapshot(self._producers, self._open, self._ended).describe())
 
     def last_batches(self) -> LastOfProducers:
@@ -400,7 +400,7 @@ class ProducerStates:
         return LastOfProducers(offsets, epochs)
 
     def epoch_of(self, producer_id: int) -> int:
-        """The epoch that the partition has seen last; -1 for an unknown producer."""
+        """The newest epoch that the partition has seen; -1 for an unknown producer."""
         producer = self._producers.get(producer_id)
         return NO_PRODUCER_EPOCH if producer is None else producer.epoch
 
@@ -411,18 +411,18 @@ class ProducerStates:
     # -- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self) -> ProducerSnapshot:
-        """The states as they are now, to be encoded later: this takes a moment only."""
+        """The present states, to be encoded later; producers are shared until they change."""
         self._version += 1
         return ProducerSnapshot(self._producers.copy(), self._open.copy(), self._ended.copy())
 
     @classmethod
     def restore(cls, data: bytes, path: str = "") -> "ProducerStates | None":
-        """The states of the file at `path`; None if it is damaged. NewerVersion."""
+        """Restore the states of the file at `path`; None if damaged. Raises NewerVersion."""
         contents = decode(PRODUCERS_KIND, SNAPSHOT_VERSION, data, path)
         try:
             return None if contents is None else cls._of(contents.value)
         except (LookupError, TypeError, ValueError):
-            return None  # of another shape, though its checksum is right
+            return None  # wrong structure despite a right checksum
 
     @classmethod
     def _of(cls, contents: Any) -> "ProducerStates":

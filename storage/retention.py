@@ -1,4 +1,4 @@
-"""Which segments a log may drop from its front."""
+"""Selects the segments that a log may drop from its front."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,11 +15,11 @@ def expired_count(
     log_start_offset: int,
     largest_timestamp: Callable[[Segment], int],
 ) -> int:
-    """How many of the oldest segments are to go: by log start, by age, or by size of the log.
+    """Number of oldest segments to drop: by log start, by age, or by size of the log.
 
-    Only whole segments below the high watermark go, and never one behind one that stays.
-    `largest_timestamp` tells how old one is. Where `cleanup.policy` does not say delete, only
-    segments before the log start go, as in Kafka.
+    Only whole segments below the high watermark are dropped, and never one after a segment that
+    stays. `largest_timestamp` gives a segment's age. If `cleanup.policy` does not include delete,
+    only segments before the log start are dropped, as in Kafka.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0

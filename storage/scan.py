@@ -1,4 +1,4 @@
-"""Walk over the batches of a segment file, checking them or just skipping from head to head."""
+"""Walks through the batches of a segment file, checking them or only skipping from head to head."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,30 +26,30 @@ _LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
 
 Scanned = tuple[int, BatchHeader, memoryview]
 """Position of a batch, its header, and its bytes in a buffer that the next step overwrites: the
-whole batch when checked or a control batch, else perhaps only the header."""
+whole batch if checked or a control batch, otherwise perhaps only the header."""
 
 Checked = tuple[int, tuple[int, ...], memoryview, int]
-"""Position of a batch, the fields of its header, a buffer that holds the whole batch until the
-next step, and where in it."""
+"""Position of a batch, its header fields, a buffer that holds the whole batch until the next step,
+and the batch's place in the buffer."""
 
 _new = tuple.__new__  # half the cost of the generated constructor
 
 
 class Surroundings(NamedTuple):
-    """What lies around a part of the log that is walked over; what is not known has defaults.
+    """What is known of the batches around a part of the log; unknown values have defaults.
 
-    No checksum covers a batch's offset and leader epoch. Where these do not go on from the batch
-    before, they must agree with the batch behind, if that is whole. The last batch has none: it is
-    believed where the log is known to have reached as far, since no damage lengthens a log to where
-    it was.
+    No checksum covers a batch's offset and leader epoch. If these do not continue from the previous
+    batch, they must agree with the following batch, provided that one is intact. The last batch has
+    no successor: it is accepted if the log is known to have reached that far, since damage never
+    makes a log end exactly where it ended before.
     """
 
-    next_offset: int = 0  # where the part begins, or before
-    epoch: int = NO_LEADER_EPOCH  # of the batch before
-    end_offset: int | None = None  # where the batch behind the part begins
+    next_offset: int = 0  # start of the part, or an earlier offset
+    epoch: int = NO_LEADER_EPOCH  # of the previous batch
+    end_offset: int | None = None  # base offset of the batch after the part
     end_epoch: int | None = None  # its leader epoch
     has_holes: bool = False  # whether offsets may be missing, as in copies of compacted logs
-    held: int = 0  # exclusive end of what the log had for sure
+    held: int = 0  # exclusive end of what the log certainly held
 
 
 _UNKNOWN = Surroundings()
@@ -64,10 +64,10 @@ def scan(
     around: Surroundings = _UNKNOWN,
     check: bool,
 ) -> Iterator[Scanned]:
-    """Batches in [position, end) of a file, up to the first that is cut, or out of order.
+    """Yield batches in [position, end) of a file, up to the first that is cut or out of order.
 
-    With `check`, also up to the first whose CRC is wrong, and every byte is read; else only
-    headers are. The first batch must begin at `around.next_offset` or later.
+    With `check`, stop also at the first batch with a wrong CRC, and read every byte; otherwise read
+    only headers. The first batch must begin at `around.next_offset` or later.
     """
     if not check:
         yield from _skip(disk, fd, position, end, around.next_offset)
@@ -80,7 +80,7 @@ def scan(
 def checked(
     disk: Disk, fd: int, position: int, end: int, around: Surroundings = _UNKNOWN
 ) -> Iterator[Checked]:
-    """As `scan` with `check`; its loop decides how long a recovery takes."""
+    """Like `scan` with `check`. This loop determines how long a recovery takes."""
     window = _Window(disk, fd, end, _CHECKED_WINDOW)
     data, start, filled = window.bytes, 0, 0
     next_offset, last_epoch = around.next_offset, around.epoch
@@ -93,7 +93,7 @@ def checked(
         fields = unpack_header(data, position - start)
         base_offset, length, epoch, magic, crc, _, delta, _, _, _, _, _, count = fields
         if magic != MAGIC or length < _LENGTH_MIN or not 0 <= count <= delta + 1:
-            return  # the end of the data: zeros, or a batch that was not written whole
+            return  # end of the data: zeros, or an incomplete batch
         behind = position + LENGTH_OVERHEAD + length
         if behind > end or not next_offset <= base_offset <= BASE_OFFSET_MAX or epoch < last_epoch:
             return
@@ -113,7 +113,7 @@ def checked(
 
 
 class _Course:
-    """Judges batches whose offset or epoch does not go on from the one before."""
+    """Judges batches whose offset or epoch does not continue from the previous one."""
 
     __slots__ = ("_around", "_disk", "_end", "_fd", "_has_holes")
 
@@ -122,7 +122,7 @@ class _Course:
         self._has_holes = around.has_holes
 
     def agrees(self, behind: int, next_offset: int, epoch: int, leaps: bool) -> bool:
-        """Whether a batch is believed that ends at `next_offset`, at a position in the file."""
+        """Whether to accept a batch that ends at position `behind` and offset `next_offset`."""
         head = b""
         if behind + BATCH_OVERHEAD <= self._end:
             head = self._disk.pread(self._fd, BATCH_OVERHEAD, behind)
@@ -141,7 +141,7 @@ class _Course:
         return not leaps or self._has_holes or reaches_end or next_offset <= held
 
     def _is_whole(self, position: int, size: int, crc: int) -> bool:
-        """Whether the batch behind was written whole: one that was torn contradicts nothing."""
+        """Whether the following batch is intact; a torn one proves nothing."""
         if position + size > self._end:
             return False
         data = self._disk.pread(self._fd, size, position)
@@ -167,7 +167,7 @@ def _skip(disk: Disk, fd: int, position: int, end: int, next_offset: int) -> Ite
             data, start, filled = window.move(position, behind - position)
             if behind > filled:
                 return
-        yield position, header, data[position - start : behind - start]  # as much as there is
+        yield position, header, data[position - start : behind - start]  # as much as is there
         position = behind
         next_offset = header.next_offset
 
@@ -182,7 +182,7 @@ class _Window:
         self.bytes = memoryview(bytearray(min(size, max(limit, 0))))
 
     def move(self, position: int, length: int) -> tuple[memoryview, int, int]:
-        """Begin at `position`, with room for `length` bytes; the bytes, and their start and end."""
+        """Move to `position`, with room for `length` bytes; return the bytes, start and end."""
         if length > len(self.bytes):
             self.bytes = memoryview(bytearray(length))
         limit = min(position + len(self.bytes), self._limit)

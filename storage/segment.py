@@ -1,4 +1,8 @@
-"""One segment: a file of record batches, what is known of it, and its index."""
+"""One segment: a file of record batches, its state in memory, and its index."""
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple
 
 from raylog.storage.disk import Disk
 from raylog.storage.index import AbortedTransaction, SegmentSummary, SparseIndex
@@ -7,14 +11,28 @@ from raylog.wire.records import LENGTH_OVERHEAD, BatchHeader
 
 _FIRST_EXTENT = 64 * 1024
 _LARGEST_EXTENT = 64 * 1024 * 1024
-_OFFSETS_MAX = 2**31 - 1  # Kafka's bound on relative offsets
+_OFFSETS_MAX = 2**31 - 1  # Kafka's limit for relative offsets
+_base_offset = attrgetter("base_offset")
+
+
+class Slice(NamedTuple):
+    """Whole batches in one segment, the first of which contains `first_offset` or comes after it.
+
+    `segment_id` is a file in the log's directory; `next_offset` follows the last batch.
+    """
+
+    segment_id: str
+    position: int
+    length: int
+    first_offset: int
+    next_offset: int
 
 
 class Segment:
-    """State of one segment; `size` is where its data ends, `file_size` where its file does.
+    """State of one segment; `size` is where its data ends, `file_size` where its file ends.
 
-    `fd` is -1 while the segment is not written to. `index` is None while it is not in memory.
-    Of the first `trusted_size` bytes only the index was read.
+    `fd` is -1 while the segment is not written to. `index` is None while it is not in memory. For
+    the first `trusted_size` bytes only the index was read.
     """
 
     __slots__ = (
@@ -43,11 +61,11 @@ class Segment:
         self.base_offset = parsed.base_offset
         self.created_ms = created_ms
         self.fd = -1
-        self.sealed = False  # recovery left something else than zeros behind the data
+        self.sealed = False  # recovery left something other than zeros after the data
         self.clear()
 
     def clear(self) -> None:
-        """Forget what is known of the contents, as of an empty segment."""
+        """Reset to an empty segment."""
         self.size = 0
         self.trusted_size = 0
         self.file_size = 0
@@ -56,12 +74,12 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
         self.next_entry_at = 1
-        self.next_checkpoint_at = 0  # once the segment has this size its index is worth saving
+        self.next_checkpoint_at = 0  # once the segment has this size, save its index
         self.index: SparseIndex | None = SparseIndex()
         self.aborted: list[AbortedTransaction] | None = None
 
     def note(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
-        """Account for a batch that was written at the end of the data."""
+        """Account for a batch written at the end of the data."""
         next_offset = base_offset + header.last_offset_delta + 1
         size = LENGTH_OVERHEAD + header.batch_length
         self.note_batch(base_offset, next_offset, size, header.max_timestamp, interval_bytes)
@@ -69,7 +87,7 @@ class Segment:
     def note_batch(
         self, base_offset: int, next_offset: int, size: int, timestamp: int, interval_bytes: int
     ) -> None:
-        """The same; `size` in bytes, `timestamp` its largest one."""
+        """Like `note`; `size` is in bytes, `timestamp` the batch's largest."""
         position = self.size
         if position >= self.next_entry_at:
             assert self.index is not None, "a segment that grows has its index in memory"
@@ -87,7 +105,7 @@ class Segment:
     def is_full_for(
         self, header: BatchHeader, next_offset: int, segment_bytes: int, index_bytes: int
     ) -> bool:
-        """Whether a batch that ends before `next_offset` belongs into another segment."""
+        """Whether a batch that ends before `next_offset` must go into a new segment."""
         return self.size > 0 and (
             self.size + LENGTH_OVERHEAD + header.batch_length > segment_bytes
             or next_offset - self.base_offset > _OFFSETS_MAX
@@ -97,7 +115,7 @@ class Segment:
     def has_room_for(
         self, next_offset: int, size: int, segment_bytes: int, index_bytes: int
     ) -> bool:
-        """Whether several batches of `size` bytes in all surely belong here, behind others."""
+        """Whether several further batches, `size` bytes in total, certainly fit."""
         return (
             0 < self.size <= segment_bytes - size
             and next_offset - self.base_offset <= _OFFSETS_MAX
@@ -114,14 +132,14 @@ class Segment:
         return now_ms - self.created_ms > segment_ms
 
     def extend(self, disk: Disk, needed: int, segment_bytes: int) -> None:
-        """Lengthen the file to at least `needed` bytes, ahead of the data, by a hole."""
+        """Lengthen the file to at least `needed` bytes, ahead of the data, with a hole."""
         step = min(max(self.file_size, _FIRST_EXTENT), _LARGEST_EXTENT)
         target = max(needed, min(self.file_size + step, segment_bytes))
         disk.ftruncate(self.fd, target)
         self.file_size = target
 
     def summary(self) -> SegmentSummary:
-        """What the index file keeps beside the index."""
+        """The summary that the index file stores besides the index."""
         return SegmentSummary(
             self.base_offset,
             self.size,
@@ -132,7 +150,7 @@ class Segment:
         )
 
     def restore(self, summary: SegmentSummary, aborted: list[AbortedTransaction]) -> None:
-        """Take over what an index file says; the index itself stays on disk."""
+        """Set the values from an index file; the index itself stays on disk."""
         self.size = self.trusted_size = summary.size
         self.next_offset = summary.next_offset
         self.first_timestamp = summary.first_timestamp
@@ -140,3 +158,8 @@ class Segment:
         self.max_timestamp_offset = summary.max_timestamp_offset
         self.aborted = aborted or None
         self.index = None
+
+
+def segment_index(segments: list[Segment], offset: int) -> int:
+    """Index of the segment that contains `offset`; 0 for an offset before all segments."""
+    return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)

@@ -1,8 +1,8 @@
-"""Work that writes segments of a log anew: what it takes and brings about, reading, writing.
+"""Work that rewrites segments of a log: its steps' results, and how it reads and writes.
 
-Work is done in steps, which a process of its own may do: it is plain data until its first step, and
-what a step brings about is plain data, too. It reads segments that are closed and writes temporary
-files, nothing else: they count once `clean_job.py` gives them names.
+A separate process may do the steps: work is plain data until its first step, and so are the
+results. A step reads closed segments and writes temporary files, nothing else; these take effect
+once `clean_job.py` gives them their names.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from raylog.storage.compaction import placeholder
-from raylog.storage.disk import Disk, Writable, remove
+from raylog.storage.disk import Disk, Writable, opened, remove, write_fully
 from raylog.storage.index import AbortedTransaction, SegmentSummary, encode_index
 from raylog.storage.layout import TEMPORARY_SUFFIX, index_name
 from raylog.storage.scan import Surroundings, scan
@@ -21,24 +21,24 @@ from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, read_header
 _BUFFER_BYTES = 1024 * 1024
 _RECORDS_BETWEEN_PAUSES = 500
 _BYTES_LIKE_A_RECORD = 1024
-"""A pause comes after so many records, or after as much work on other bytes."""
+"""Pause after this many records, or after the same amount of work on other bytes."""
 
 Pause = Callable[[int], None]
-"""Called every millisecond or so with the bytes read and written since: rests, and limits them."""
+"""Called every millisecond or so with the bytes read and written since; sleeps and throttles."""
 
 
 class Source(NamedTuple):
-    """A segment that is to be read, as it was when the work began."""
+    """A segment to be read, as it was when the work began."""
 
     name: str
     base_offset: int
     next_offset: int
-    size: int  # in bytes of data
+    size: int  # size of the data in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class KeysRead:
-    """What a step did: it read the keys below `end_offset`, of so many records."""
+    """Outcome of a step: it read the keys below `end_offset`, from `records` records."""
 
     end_offset: int
     records: int
@@ -46,9 +46,9 @@ class KeysRead:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a step did: it wrote a segment for the next `group` of the sources.
+    """Outcome of a step: it wrote a segment for the next `group` of the sources.
 
-    Its files have temporary names; the data is durable, the index could be made again.
+    Its files have temporary names. The data is durable; the index could be rebuilt.
     """
 
     group: int
@@ -59,19 +59,19 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """What a step did: the next source stays as it is, if need be though it is damaged."""
+    """Outcome of a step: the next source stays unchanged, possibly because it is damaged."""
 
     damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """There was nothing left to do."""
+    """Outcome of a step: there was nothing left to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step that came to nothing. `damaged` is the segment that is not what it was."""
+    """Outcome of a step that failed. `damaged` names a damaged segment."""
 
     failure: OSError | KafkaError
     damaged: str | None = None
@@ -93,47 +93,31 @@ class Damaged(Exception):
         self.position = position
 
 
-def _write_all(disk: Disk, path: str, data: bytes) -> None:
-    """Make a file."""
-    fd = disk.open(path, create=True)
-    try:
-        _write_at(disk, fd, memoryview(data), 0)
-    finally:
-        disk.close(fd)
-
-
-def _write_at(disk: Disk, fd: int, data: memoryview, position: int) -> None:
-    while data:
-        written = disk.pwritev(fd, (data,), position)
-        position += written
-        data = data[written:]
-
-
 def temporary_path(directory: str, name: str, token: str) -> str:
-    """Where a file is written before it has its name; nobody with another token writes there."""
+    """Path of a file until it gets its name; only the token's owner writes there."""
     return f"{directory}/{name}.{token}{TEMPORARY_SUFFIX}"
 
 
 class Filled(NamedTuple):
-    """What a segment was filled with: so many sources, their aborted transactions."""
+    """What a segment was filled with: the number of sources, their aborted transactions."""
 
     group: int
     aborted: list[AbortedTransaction]
 
 
 class SegmentOutput:
-    """A segment that is being written under its temporary name."""
+    """A segment being written under its temporary name."""
 
     def __init__(self, disk: Disk, path: str, segment: Segment, interval_bytes: int) -> None:
         self.segment = segment
         self.rewritten = 0
-        """Batches that are not what they were, or not there."""
+        """Number of batches changed or left out."""
         self._disk = disk
         self._interval_bytes = interval_bytes
         self._parts: list[bytes] = []
         self._buffered = 0
         self._written = 0
-        self._dropped: BatchHeader | None = None  # if it was the last one
+        self._dropped: BatchHeader | None = None  # the last batch, if it was left out
         self._fd = disk.open(path, create=True)
 
     def add(self, header: BatchHeader, batch: Writable) -> None:
@@ -151,7 +135,7 @@ class SegmentOutput:
         self.rewritten += 1
 
     def end(self) -> None:
-        """Make the offsets end where they did."""
+        """Keep the end offset: if the last batch was left out, write an empty one instead."""
         header = self._dropped
         if header is not None:
             is_placeholder = header.record_count == 0 and header.producer_id == NO_PRODUCER_ID
@@ -160,25 +144,25 @@ class SegmentOutput:
             self.add(read_header(batch), batch)
 
     def _write(self) -> None:
-        data = memoryview(b"".join(self._parts))
+        data = b"".join(self._parts)
         self._parts.clear()
         self._buffered = 0
-        _write_at(self._disk, self._fd, data, self._written)
+        write_fully(self._disk, self._fd, data, self._written)
         self._written += len(data)
 
     def sync(self) -> None:
-        """Have everything durable. Blocking."""
+        """Write the rest and sync the file. Blocking."""
         self._write()
         assert self.segment.size == self._written, "headers tell the sizes of their batches"
         self._disk.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the file."""
         self._disk.close(self._fd)
 
 
 class SegmentReader:
-    """Reads segments for work, and rests in between."""
+    """Reads segments for work, with pauses."""
 
     __slots__ = ("_bytes", "_directory", "_disk", "_pause", "_records", "_stopping")
 
@@ -191,14 +175,13 @@ class SegmentReader:
         self._stopping = False
 
     def stop(self) -> None:
-        """End whoever reads with `Stopped`, soon. From any thread."""
+        """Make the running read raise `Stopped` soon. Thread-safe."""
         self._stopping = True
 
     def batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All batches of a segment, checked; `Damaged` if they end before it does."""
+        """Yield all batches of a segment, checked; raise `Damaged` if they end before it does."""
         end = 0
-        fd = self._disk.open(f"{self._directory}/{source.name}")
-        try:
+        with opened(self._disk, f"{self._directory}/{source.name}") as fd:
             around = Surroundings(source.base_offset, end_offset=source.next_offset)
             for position, header, batch in scan(
                 self._disk, fd, 0, source.size, around=around, check=True
@@ -206,13 +189,11 @@ class SegmentReader:
                 end = position + header.size
                 self._spend(header.record_count, header.size)
                 yield header, batch
-        finally:
-            self._disk.close(fd)
         if end != source.size:
             raise Damaged(source.name, end)
 
     def wrote(self, size: int) -> None:
-        """So many bytes were written: the next pause is for them, too."""
+        """Count `size` bytes written, so that the next pause includes them."""
         self._bytes += size
 
     def _spend(self, records: int, size: int) -> None:
@@ -233,9 +214,9 @@ def make_segment(
     interval_bytes: int,
     fill: Callable[[SegmentOutput], Filled | None],
 ) -> Made | None:
-    """Write a segment and its index under temporary names, what `fill` puts into it.
+    """Write a segment and its index under temporary names; `fill` supplies the batches.
 
-    Nothing stays where that says None, or raises. Blocking; OSError.
+    If `fill` returns None or raises, nothing is left behind. Blocking; may raise OSError.
     """
     names = (segment.name, index_name(segment.name))
     path, index_path = [temporary_path(directory, name, token) for name in names]
@@ -251,7 +232,8 @@ def make_segment(
             output.close()
         assert segment.index is not None, "it was just written"
         summary = segment.summary()
-        _write_all(disk, index_path, encode_index(summary, segment.index, filled.aborted))
+        with opened(disk, index_path, create=True) as fd:
+            write_fully(disk, fd, encode_index(summary, segment.index, filled.aborted), 0)
         made = Made(filled.group, segment.name, summary, filled.aborted)
         return made
     finally:

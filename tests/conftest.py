@@ -1,10 +1,12 @@
-"""Property tests draw the same examples in every run; with RAYLOG_EXPLORE=1 they draw new ones.
+"""Configures Hypothesis: property tests draw the same examples in every run.
 
-New ones that fail are kept in RAYLOG_EXPLORED (`.cache/explored`), and come first the next time
-(`tests/explore.py`). They have no deadlines: a machine that others share fails none of them by
-being slow.
+They draw few in make test and many in make long (profiles of Hypothesis). With RAYLOG_EXPLORE=1
+they draw new ones. New failing examples are kept in RAYLOG_EXPLORED (`.cache/explored`) and run
+first the next time (`tests/explore.py`). There are no deadlines, so that a slow shared machine
+fails no test.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -14,7 +16,14 @@ from hypothesis.internal.conjecture import engine
 
 SLOW = [HealthCheck.too_slow]
 KEPT = Path(os.environ.get("RAYLOG_EXPLORED") or ".cache/explored").absolute() / "examples"
-settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=SLOW)
+for profile, examples in (("few", 20), ("many", 400)):
+    settings.register_profile(
+        profile,
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=SLOW,
+    )
 settings.register_profile(
     "new",
     deadline=None,
@@ -24,6 +33,12 @@ settings.register_profile(
 )
 if os.environ.get("RAYLOG_EXPLORE"):
     settings.load_profile("new")
-    engine.MAX_SHRINKING_SECONDS = 30  # of 300: a run that explores has three minutes in all
+    engine.MAX_SHRINKING_SECONDS = 30  # instead of 300: an exploring run has three minutes in total
 else:
-    settings.load_profile("same")
+    settings.load_profile("few")
+
+
+def pytest_collection_finish() -> None:
+    """Exclude thousands of collected tests from garbage collection, since they stay to the end."""
+    gc.collect()
+    gc.freeze()

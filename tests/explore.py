@@ -1,9 +1,9 @@
-"""Property tests with new examples, for a while: `make explore`.
+"""Run property tests with new examples for a while: `make explore`.
 
-What fails is printed and kept in `.cache/explored`: a text for people, `<test>.txt`, and the
-example itself in Hypothesis's database (`examples/`), with which the next run begins. A test that
-passes then is mended, and its text goes. A failure does not fail the run, because it says nothing
-about the change that the run is for; tests that cannot be run at all do.
+Failures are printed and kept in `.cache/explored`: a text, `<test>.txt`, and the example in
+Hypothesis's database (`examples/`), with which the next run begins. If a test passes then, it is
+fixed, and its text is removed. A failure does not fail the run, because it says nothing about the
+change under test. Tests that cannot run do fail it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ ROOT = Path(__file__).parent.parent
 KEPT = ROOT / ".cache/explored"
 AT_ONCE = 2
 PASSED, FAILED = 0, 1
-"""What pytest ends with; everything above it means that tests did not run."""
+"""Exit codes of pytest. Those above mean that tests did not run."""
 SHORTEST_S = 5
-"""Nothing is begun with less time."""
+"""No test begins with less time than this."""
 ROUNDS_MAX = 1_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one file of tests; `code` is what pytest ended with."""
+    """The result of one test file; `code` is pytest's exit code."""
 
     test: Path
     code: int
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass
 class Exploration:
-    """Tests that are explored, where failures are kept, and the end by the monotonic clock."""
+    """The tests to explore, the place of failures, and the end on the monotonic clock."""
 
     tests: Sequence[Path]
     kept: Path
@@ -52,21 +52,21 @@ class Exploration:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left."""
+        """The remaining seconds."""
         return self.ends_at - time.monotonic()
 
     def text_of(self, test: Path) -> Path:
-        """Where people find what is known of a failure."""
+        """The file that describes a test's failure."""
         named = test.relative_to(ROOT) if test.is_relative_to(ROOT) else Path(test.name)
         return self.kept / (".".join(named.with_suffix("").parts) + ".txt")
 
     @property
     def failing(self) -> list[Path]:
-        """Tests of which a failure is kept."""
+        """The tests with a kept failure."""
         return [test for test in self.tests if self.text_of(test).exists()]
 
     def work(self, order: Iterator[Path]) -> None:
-        """Explore one test after the other while there is time, and any that has not failed."""
+        """Explore one test after another until time is up. Tests that failed are skipped."""
         while self.left_s >= SHORTEST_S:
             with self._lock:
                 test = next(order, None)
@@ -78,7 +78,7 @@ class Exploration:
                     self.note(found)
 
     def order(self, rounds: int) -> Iterator[Path]:
-        """Tests that failed in an earlier run, then all in any order; none after it has failed."""
+        """Tests that failed in an earlier run, then all in random order."""
         yield from self.failing
         for _ in range(rounds):
             for test in random.sample(self.tests, len(self.tests)):
@@ -86,7 +86,7 @@ class Exploration:
                     yield test
 
     def explore(self, test: Path) -> Outcome | None:
-        """Run one file of tests; None if the time is over before it ends."""
+        """Run one test file. Returns None if time is up before it ends."""
         env = os.environ | {"RAYLOG_EXPLORE": "1", "RAYLOG_EXPLORED": str(self.kept)}
         asked = ["-q", "--timeout=0", str(test)]
         try:
@@ -105,7 +105,7 @@ class Exploration:
         return Outcome(test, ended.returncode, ended.stdout)
 
     def note(self, found: Outcome) -> None:
-        """Say what came of a test, and keep a failure for whoever comes next."""
+        """Report the result of a test, and keep a failure for the next run."""
         self.outcomes.append(found)
         if found.code != PASSED:
             self._over.add(found.test)
@@ -123,14 +123,14 @@ class Exploration:
 
 
 def property_tests() -> list[Path]:
-    """Files of tests that draw examples."""
+    """The files of tests that draw examples."""
     places = (ROOT / "tests/property", ROOT / "tests/unit")
     found = [test for place in places for test in place.rglob("test_*.py")]
     return sorted(test for test in found if "from hypothesis import" in test.read_text())
 
 
 def explore_all(tests: Sequence[Path], kept: Path, seconds: float, rounds: int = ROUNDS_MAX) -> int:
-    """Explore tests for some seconds; what the process ends with."""
+    """Explore tests for some seconds. Returns the exit code."""
     (kept / "examples").mkdir(parents=True, exist_ok=True)
     exploration = Exploration(tests, kept, time.monotonic() + seconds)
     first = exploration.failing

@@ -1,1 +1,1 @@
-"""The Kafka protocol as data: bytes in, objects out; no I/O."""
+"""Encodes and decodes the Kafka protocol: bytes in, objects out, without I/O."""

@@ -1,7 +1,7 @@
-"""Reading many small records fast: what the cleaner and the loading coordinators run over.
+"""Fast decoding of many small records, for the cleaner and for loading coordinators.
 
-`decode_batch` makes a `Record` of everything. Here timestamps and headers are stepped over, and
-a record is a bare tuple of offset, key and value, at about half the cost:
+`decode_batch` makes a `Record` of everything. Here timestamps and headers are skipped, and a record
+is a bare tuple of offset, key and value, at about half the cost:
 
     for header, records in batches(data):
         if header.is_control:
@@ -9,9 +9,9 @@ a record is a bare tuple of offset, key and value, at about half the cost:
         for offset, key, value, _ in records:
             ...
 
-`raylog.wire.internal.commits` decodes the keys and values of committed offsets as fast. Who keeps
-what he reads by the million should do so with Python's collector off (`gc.disable`): it looks at
-all of it again and again.
+`raylog.wire.internal.commits` decodes the keys and values of committed offsets as fast. A caller
+that keeps millions of these objects should disable Python's garbage collector meanwhile
+(`gc.disable`), because it would traverse all of them repeatedly.
 """
 
 from collections.abc import Generator, Iterator
@@ -28,16 +28,16 @@ from raylog.wire.records import (
 from raylog.wire.varint import read_long
 
 BulkRecord = tuple[int, bytes | None, bytes | None, int]
-"""Offset, key, value, and where the record ends in the decompressed body: the next begins there."""
+"""Offset, key, value, and the record's end in the decompressed body, where the next one begins."""
 
 
 def batches(
     buf: Buffer, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[tuple[BatchHeader, Iterator[BulkRecord]]]:
-    """Header and records of each whole batch in a slice of the log, their CRCs checked.
+    """Header and records of each whole batch in a slice of the log. Checks CRCs.
 
-    CORRUPT_MESSAGE or INVALID_RECORD if malformed, MESSAGE_TOO_LARGE beyond `max_bytes`
-    decompressed. A batch may hold no record at all: the cleaner leaves such.
+    Raises CORRUPT_MESSAGE or INVALID_RECORD if a batch is malformed, MESSAGE_TOO_LARGE beyond
+    `max_bytes` decompressed. A batch may have no records, since the cleaner leaves empty ones.
     """
     for header, batch in iter_batches(buf):
         check_crc(batch, header)
@@ -51,7 +51,8 @@ def batches(
 def bulk_records(body: bytes, count: int, base_offset: int) -> Iterator[BulkRecord]:
     """The records of a decompressed batch.
 
-    INVALID_RECORD as soon as one is malformed, and at the end unless `body` held exactly `count`.
+    Raises INVALID_RECORD at the first malformed record, and at the end unless `body` held exactly
+    `count`.
     """
     try:
         position = yield from _bulk_records(body, count, base_offset)
@@ -62,7 +63,7 @@ def bulk_records(body: bytes, count: int, base_offset: int) -> Iterator[BulkReco
 
 
 def _bulk_records(body: bytes, count: int, base_offset: int) -> Generator[BulkRecord, None, int]:
-    """Returns where the last record ends. Names with `z_` are zigzag numbers, as in `record.py`."""
+    """Return the end of the last record. Names with `z_` are zigzag numbers, as in `record.py`."""
     position = 0
     for _ in range(count):
         z_size = body[position]

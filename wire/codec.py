@@ -1,13 +1,12 @@
-"""Encoding and decoding of messages by codecs that are generated once and kept.
+"""Encodes and decodes messages with codecs that are generated once and cached.
 
-Decoding treats its input as hostile: whatever is wrong with it raises DecodeError. Record data
-is a view of the input, everything else a copy. Unknown tagged fields are skipped, not kept.
+Decoding treats its input as hostile: any error in it raises DecodeError. Record data is a view of
+the input, everything else a copy. Unknown tagged fields are skipped and dropped.
 """
 
 import struct
 from typing import TYPE_CHECKING, TypeVar
 
-from raylog.wire.api import supported_versions as supported_versions
 from raylog.wire.errors import DecodeError, EncodeError, UnsupportedVersion
 from raylog.wire.schema import Buffer, layout_of
 
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANY_NUMBER = 1 << 62
-"""Of elements: what is decoded is our own, or as large as its bytes allow."""
+"""No limit of elements: the input is our own, or its size limits it enough."""
 
 _decoders: "dict[tuple[type, int], Decoder]" = {}
 _encoders: "dict[tuple[type, int], Encoder]" = {}
 
 
 def decode(cls: type[T], version: int, buf: Buffer, position: int = 0) -> T:
-    """The message that fills `buf` from `position` to its end."""
+    """Decode the message that fills `buf` from `position` to its end."""
     message, end = decode_from(cls, version, buf, position)
     if end != len(buf):
         raise DecodeError(f"{cls.__name__} v{version}: {len(buf) - end} bytes left over")
@@ -33,7 +32,7 @@ def decode(cls: type[T], version: int, buf: Buffer, position: int = 0) -> T:
 
 
 def decode_from(cls: type[T], version: int, buf: Buffer, position: int) -> tuple[T, int]:
-    """The message at `position` of `buf` and the position behind it."""
+    """Decode the message at `position` of `buf`. Returns it and the position after it."""
     message, end, _ = decode_counted(cls, version, buf, position, ANY_NUMBER)
     return message, end
 
@@ -41,9 +40,10 @@ def decode_from(cls: type[T], version: int, buf: Buffer, position: int) -> tuple
 def decode_counted(
     cls: type[T], version: int, buf: Buffer, position: int, elements_max: int
 ) -> tuple[T, int, int]:
-    """The message at `position`, the position behind it, and how many elements its arrays have.
+    """Decode the message at `position`. Returns it, the position after it, and its array elements.
 
-    With more than `elements_max` of them TooManyElements is raised, before they are decoded.
+    Raises TooManyElements if its arrays have more than `elements_max` elements together, before
+    decoding them.
     """
     decoder = _decoders.get((cls, version)) or decoder_of(cls, version)
     view = buf if type(buf) is memoryview else memoryview(buf)
@@ -58,15 +58,15 @@ def decode_counted(
 
 
 def encode(message: object, version: int) -> bytes:
-    """The bytes of `message` at `version`."""
+    """Encode `message` at `version`."""
     return b"".join(encode_chunks(message, version))
 
 
 def encode_chunks(message: object, version: int, head: bytes = b"") -> list[Buffer]:
-    """The bytes of `message` behind `head` as chunks, record data by reference.
+    """Encode `message` after `head` into chunks, with record data by reference.
 
-    The first chunk is a bytearray that belongs to the caller. EncodeError if a value does not
-    fit, or if it would be lost because this version has no place for it.
+    The first chunk is a bytearray that belongs to the caller. Raises EncodeError if a value does
+    not fit, or would be lost because the version has no field for it.
     """
     cls = type(message)
     encoder = _encoders.get((cls, version)) or encoder_of(cls, version)

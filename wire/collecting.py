@@ -1,4 +1,4 @@
-"""Python's garbage collector, held off where nothing is garbage yet."""
+"""Pauses Python's garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Many objects are made that all stay: the collector would look at them over and over.
+    """Disable the garbage collector while many objects are created that all stay.
 
-    It is off in all threads meanwhile: leave soon, and call nothing of an application's.
+    It would traverse them repeatedly. It is off in all threads meanwhile, so the context must be
+    short and must not call application code.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,35 +1,36 @@
-"""Codecs of record batches: gzip, snappy, lz4 (KIP-57) and zstd (KIP-110).
+"""Compression codecs of record batches: gzip, snappy, lz4 (KIP-57) and zstd (KIP-110).
 
-Compressed data comes from strangers: every decompressor stops at `max_bytes` of output and
-allocates in step with what it has produced, so that a small batch cannot claim much memory. Pieces
-of a frame that hold little or nothing are counted, so that it cannot take much time either.
+Compressed data is hostile. Every decompressor stops at `max_bytes` of output and allocates in
+proportion to its output, so that a small batch cannot take much memory. Almost empty pieces of a
+frame are limited, so that it cannot take much time either.
 
-What is read is what Apache Kafka's brokers and consumers read:
+Input is accepted as by Apache Kafka's brokers and consumers:
 
-| codec | several frames | bytes behind the last |
+| codec | several frames | bytes after the last |
 |---|---|---|
-| gzip | are one after the other | are ignored |
-| snappy | are one after the other | up to three are ignored |
+| gzip | are concatenated | are ignored |
+| snappy | are concatenated | up to three are ignored |
 | lz4 | only the first counts | are ignored |
-| zstd | are one after the other | are CORRUPT_MESSAGE |
+| zstd | are concatenated | are CORRUPT_MESSAGE |
 
-A frame that is cut is CORRUPT_MESSAGE. The library of a codec is imported when it is first used.
+A truncated frame is CORRUPT_MESSAGE. The library of a codec is imported at its first use.
 """
 
 import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
+from typing import NamedTuple
 
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import CorruptMessage, MessageTooLarge
 
 _FRAMES_MAX = 64
-"""In one batch: writers make one."""
+"""The most frames in one batch. Writers make one."""
 _PIECES_MIN = 64
 _PIECE_BYTES = 4 << 10
-"""What a piece of a frame holds on average at least, beyond PIECES_MIN of them: Java's have 32 KiB
-and more. Each takes a microsecond or several, even if nothing is in it."""
+"""The least bytes that a piece of a frame holds on average, beyond PIECES_MIN pieces. Java's have
+32 KiB or more. Each piece takes a microsecond or more, even if it is empty."""
 
 
 class Codec(IntEnum):
@@ -41,22 +42,40 @@ class Codec(IntEnum):
     LZ4 = 3
     ZSTD = 4
 
+    @property
+    def label(self) -> str:
+        """The codec's name in settings."""
+        return self.name.lower()
+
+
+class Levels(NamedTuple):
+    """The levels of a codec, as in Kafka's settings (KIP-390)."""
+
+    low: int
+    high: int
+    default: int
+    """The codec's default. If it is below `low`, the library chooses the level."""
+
+
+LEVELS = {
+    Codec.GZIP: Levels(1, 9, -1),
+    Codec.LZ4: Levels(1, 17, 9),
+    Codec.ZSTD: Levels(-131_072, 22, 3),
+}
+"""The codecs that have levels."""
+
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """`data` as one frame of `codec`, at the codec's own default level unless one is given."""
-    return _COMPRESSORS[codec](data, level)
+    return _FUNCTIONS[codec][0](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
     """What `data` holds; MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE if malformed."""
-    return _DECOMPRESSORS[codec](memoryview(data), max_bytes)
+    return _FUNCTIONS[codec][1](memoryview(data), max_bytes)
 
 
 # -- none ------------------------------------------------------------------------------------
-
-
-def _copy(data: Buffer, level: int | None) -> bytes:
-    return bytes(data)
 
 
 def _copy_bounded(data: memoryview, max_bytes: int) -> bytes:
@@ -98,8 +117,8 @@ def _gunzip(data: memoryview, max_bytes: int) -> bytes:
 
 
 # -- snappy ----------------------------------------------------------------------------------
-# Java wraps raw snappy in chunks of 32 KiB behind a header (the "xerial" framing); librdkafka
-# sends raw snappy. Both are read, the first is written.
+# Java wraps raw snappy in chunks of 32 KiB with a header (the "xerial" framing); librdkafka sends
+# raw snappy. Both are read, and the former is written.
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
@@ -138,7 +157,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _xerial_chunks(data: memoryview, max_bytes: int) -> list[memoryview]:
-    """The raw snappy chunks behind each header."""
+    """The raw snappy chunks after each header."""
     chunks = []
     position = len(_XERIAL_HEADER)
     pieces = _pieces_max(max_bytes)
@@ -166,7 +185,7 @@ def _xerial_chunks(data: memoryview, max_bytes: int) -> list[memoryview]:
 def _lz4(data: Buffer, level: int | None) -> bytes:
     import lz4.frame
 
-    # Java's reader knows independent blocks only.
+    # Java's reader supports independent blocks only.
     framed: bytes = lz4.frame.compress(
         data, compression_level=level or 0, block_linked=False, store_size=False
     )
@@ -181,7 +200,7 @@ def _unlz4(data: memoryview, max_bytes: int) -> bytes:
     position = size = 0
     finished = False
     while not finished:
-        # decompress_chunk allocates all of max_length before it looks at the data.
+        # decompress_chunk allocates all of max_length before it reads the data.
         room = min(max_bytes - size + 1, _step_bytes(data, size))
         try:
             part, read, finished = lz4.frame.decompress_chunk(
@@ -208,7 +227,7 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _ZSTD_SIZE_BYTES = (0, 2, 4, 8)
 _ZSTD_RUN_LENGTH = 1
 _ZSTD_AT_ONCE_BYTES = 1 << 20
-"""What a frame may say it holds to be decompressed into one buffer of that size."""
+"""The largest declared size of a frame that is decompressed into one buffer of that size."""
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:
@@ -218,7 +237,7 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _unzstd(data: memoryview, max_bytes: int) -> bytes:
-    # The stream reader takes a cut frame for a short one, so the frames' ends are found first.
+    # The stream reader takes a truncated frame for a short one, so find the frames' ends first.
     parts: list[bytes] = []
     left = max_bytes
     begin = 0
@@ -234,7 +253,7 @@ def _unzstd(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
-    """Add to `parts` what a frame holds; how many bytes, at most one more than allowed."""
+    """Append the content of a frame to `parts`. Returns its size, at most one above the limit."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
@@ -289,15 +308,15 @@ def _zstd_frame_end(data: memoryview, begin: int, max_bytes: int) -> int:
 
 
 def _step_bytes(data: memoryview, size: int) -> int:
-    """Output to ask for at once: enough for a usual batch, in proportion to the input.
+    """The output size to request at once: enough for a usual batch, in proportion to the input.
 
-    Later as much as there is already: large pieces go back to the system when they are freed.
+    Later it is the size so far, because freed large pieces are returned to the system.
     """
     return max(64 * 1024, 4 * len(data), size)
 
 
 def _pieces_max(max_bytes: int) -> int:
-    """Chunks or blocks that a frame may have which holds at most so many bytes."""
+    """The most chunks or blocks of a frame that holds at most `max_bytes`."""
     return _PIECES_MIN + max_bytes // _PIECE_BYTES
 
 
@@ -315,17 +334,12 @@ def _cut(name: str, data: memoryview) -> str:
     return f"{name}: the frame is cut at {len(data)} bytes"
 
 
-_COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {
-    Codec.NONE: _copy,
-    Codec.GZIP: _gzip,
-    Codec.SNAPPY: _snappy,
-    Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
-}
-_DECOMPRESSORS: dict[Codec, Callable[[memoryview, int], bytes]] = {
-    Codec.NONE: _copy_bounded,
-    Codec.GZIP: _gunzip,
-    Codec.SNAPPY: _unsnappy,
-    Codec.LZ4: _unlz4,
-    Codec.ZSTD: _unzstd,
+_FUNCTIONS: dict[
+    Codec, tuple[Callable[[Buffer, int | None], bytes], Callable[[memoryview, int], bytes]]
+] = {
+    Codec.NONE: (lambda data, _: bytes(data), _copy_bounded),
+    Codec.GZIP: (_gzip, _gunzip),
+    Codec.SNAPPY: (_snappy, _unsnappy),
+    Codec.LZ4: (_lz4, _unlz4),
+    Codec.ZSTD: (_zstd, _unzstd),
 }

@@ -1,4 +1,4 @@
-"""Control records: what brokers write into partitions beside the records of applications."""
+"""Control records, which brokers write into partitions next to the records of applications."""
 
 import struct
 from enum import IntEnum
@@ -14,7 +14,7 @@ _END_TXN_MARKER = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class ControlType(IntEnum):
-    """What a control record says: the second number of its key."""
+    """The type of a control record, which is the second number of its key."""
 
     ABORT = 0
     COMMIT = 1
@@ -41,7 +41,7 @@ def encode_end_txn_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """Control batch that commits or aborts the producer's open transaction (KIP-98)."""
+    """Encode the control batch that commits or aborts a producer's open transaction (KIP-98)."""
     control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
     key = _KEY.pack(_VERSION, control_type)
     value = _END_TXN_MARKER.pack(_VERSION, marker.coordinator_epoch)
@@ -57,7 +57,7 @@ def encode_end_txn_marker(
 
 
 def decode_control_key(key: Buffer | None) -> ControlType | None:
-    """Type of a control record; None for a type or version yet unknown, which readers skip."""
+    """The type of a control record. None for an unknown type or version, which readers skip."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecord("control record without a key of version and type")
     version, number = _KEY.unpack_from(key)
@@ -67,7 +67,7 @@ def decode_control_key(key: Buffer | None) -> ControlType | None:
 
 
 def decode_end_txn_marker(record: Record) -> EndTxnMarker | None:
-    """The marker in a control record; None if it is of another type."""
+    """Decode the marker in a control record. Returns None if it has another type."""
     control_type = decode_control_key(record.key)
     if control_type not in (ControlType.ABORT, ControlType.COMMIT):
         return None

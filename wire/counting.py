@@ -1,4 +1,4 @@
-"""How many elements the arrays of a message have together: what says how long encoding it takes."""
+"""Counts the elements of all arrays of a message, which determine the time to encode it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from raylog.wire.schema import Array, is_struct, layout_of
 
 
 class _Inner(NamedTuple):
-    """A field that has elements, or a struct that may have some."""
+    """A field that has elements, or a struct that may contain some."""
 
     name: str
     is_array: bool
     goes_deeper: bool
-    """Whether what is in it has arrays of its own."""
+    """Whether its elements have arrays."""
 
 
 _inner: dict[type, tuple[_Inner, ...]] = {}
@@ -34,7 +34,7 @@ def _inner_of(cls: type) -> tuple[_Inner, ...]:
 
 
 def has_more_elements(message: object, most: int) -> bool:
-    """Whether the arrays of a message have more than `most` elements. Stops counting there."""
+    """Whether the arrays of a message have more than `most` elements together."""
     left = most
     unseen: list[Any] = [message]
     while unseen:

@@ -6,10 +6,10 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(IntEnum):
-    """The code a response carries, an int16 on the wire; names and numbers are Kafka's."""
+    """The error code of a response, an int16 on the wire. Names and numbers are Kafka's."""
 
     def __reduce_ex__(self, _protocol: object) -> tuple[object, ...]:
-        """Pickled so that a build which lacks the code reads it as UNKNOWN_SERVER_ERROR."""
+        """Pickle so that a build without this code reads it as UNKNOWN_SERVER_ERROR."""
         return known_code, (int(self),)
 
     UNKNOWN_SERVER_ERROR = -1
@@ -150,7 +150,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later without any change by the caller."""
+        """Whether the same request may succeed later, without changes by the caller."""
         return self in _RETRIABLE
 
 
@@ -193,7 +193,7 @@ _RETRIABLE = frozenset(
 
 
 def known_code(number: int) -> ErrorCode:
-    """The code of a number; UNKNOWN_SERVER_ERROR for one that this build does not know."""
+    """The code with a number; UNKNOWN_SERVER_ERROR if this build does not know it."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Failures as exceptions: one class per error code of the protocol.
+"""Exceptions of the protocol: one class per error code.
 
-Every class takes one message and nothing else, so that an exception survives pickling between
-actors. `ErrorCode` itself lives in `error_codes.py` and is exported here as well.
+Every class takes a single message, so that exceptions can be pickled between actors. `ErrorCode` is
+defined in `error_codes.py` and exported here.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import ClassVar
 from raylog.wire.error_codes import ErrorCode as ErrorCode
 
 ERROR_TEXT_MAX = 1_000
-"""Characters of an error's text, which may quote what a client sent and travels in a STRING."""
+"""The most characters of an error text. It may quote a client and has to fit into a STRING."""
 
 
 def error_text(text: str) -> str:
-    """A text that fits where errors are told, on the wire and in logs: cut if it is too long.
+    """Make a text fit for responses and logs: cut it if it is too long.
 
-    Half a surrogate pair, which JSON may hold, is no text that can be written.
+    Lone surrogates, which JSON may contain, are replaced because they cannot be encoded.
     """
     if len(text) > ERROR_TEXT_MAX:
         text = f"{text[: ERROR_TEXT_MAX - 3]}..."
@@ -24,28 +24,28 @@ def error_text(text: str) -> str:
 
 
 class DecodeError(Exception):
-    """Bytes that are no message of the expected kind. Decoders raise this and nothing else."""
+    """Bytes are not a valid message of the expected type. Decoders raise nothing else."""
 
 
 class TooManyElements(DecodeError):
-    """A message whose arrays have more elements than its reader is ready to make objects of."""
+    """The arrays of a message have more elements than its reader accepts."""
 
 
 class EncodeError(Exception):
-    """A message that cannot be written: a field the version lacks, or a value out of range."""
+    """A message cannot be encoded: the version lacks a field, or a value is out of range."""
 
 
 class KafkaError(Exception):
-    """A failure that the protocol has a code for; the message says what was expected and found.
+    """An error with a code in the protocol. The message names what was expected and found.
 
-    A message longer than ERROR_TEXT_MAX is cut: what it quotes may be as long as a client likes.
+    A message longer than ERROR_TEXT_MAX is cut, because it may quote arbitrary input of a client.
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     record_errors: Sequence[tuple[int, str]] = ()  # (position in the batch, why) (KIP-467)
 
     def __init_subclass__(cls, *, code: ErrorCode | None = None, **kwargs: object) -> None:
-        """Register the class of `code`; a class without one (Ray derives such) inherits."""
+        """Register the class for `code`. A class without one, as Ray derives, inherits it."""
         super().__init_subclass__(**kwargs)
         if code is not None:
             cls.code = code
@@ -56,7 +56,7 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """The text alone, as `error_message` fields carry it."""
+        """The text, as in `error_message` fields."""
         return str(self)
 
 
@@ -64,7 +64,7 @@ _CLASSES: dict[ErrorCode, type[KafkaError]] = {}
 
 
 def error_of(code: int, message: str = "") -> KafkaError:
-    """The exception for an error code; codes outside the table become UnknownServerError."""
+    """The exception for an error code. Unknown codes become UnknownServerError."""
     try:
         known = ErrorCode(code)
     except ValueError:
@@ -74,23 +74,23 @@ def error_of(code: int, message: str = "") -> KafkaError:
 
 
 class UnknownServerError(KafkaError, code=ErrorCode.UNKNOWN_SERVER_ERROR):
-    """An unexpected failure on the broker; its log has the cause."""
+    """An unexpected failure on the broker, whose log has the cause."""
 
 
 class OffsetOutOfRange(KafkaError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
-    """The offset lies outside what the log holds."""
+    """The offset is outside of the log."""
 
 
 class CorruptMessage(KafkaError, code=ErrorCode.CORRUPT_MESSAGE):
-    """A batch's CRC, length or framing is wrong."""
+    """The CRC, length or framing of a batch is wrong."""
 
 
 class UnknownTopicOrPartition(KafkaError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-    """This broker does not know, or does not host, the topic or partition."""
+    """This broker does not know or host the topic or partition."""
 
 
 class InvalidFetchSize(KafkaError, code=ErrorCode.INVALID_FETCH_SIZE):
-    """The fetch asks for a size that makes no sense."""
+    """The requested fetch size is invalid."""
 
 
 class LeaderNotAvailable(KafkaError, code=ErrorCode.LEADER_NOT_AVAILABLE):
@@ -98,11 +98,11 @@ class LeaderNotAvailable(KafkaError, code=ErrorCode.LEADER_NOT_AVAILABLE):
 
 
 class NotLeaderOrFollower(KafkaError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER):
-    """This broker does not lead (or, for a follower fetch, follow) the partition."""
+    """This broker is not the partition's leader, or not its follower in a follower fetch."""
 
 
 class RequestTimedOut(KafkaError, code=ErrorCode.REQUEST_TIMED_OUT):
-    """The deadline of the request passed before its work was done."""
+    """The request did not finish before its deadline."""
 
 
 class BrokerNotAvailable(KafkaError, code=ErrorCode.BROKER_NOT_AVAILABLE):
@@ -110,7 +110,7 @@ class BrokerNotAvailable(KafkaError, code=ErrorCode.BROKER_NOT_AVAILABLE):
 
 
 class ReplicaNotAvailable(KafkaError, code=ErrorCode.REPLICA_NOT_AVAILABLE):
-    """The replica is not here, or not ready to be read."""
+    """The replica is not on this broker, or not ready to be read."""
 
 
 class MessageTooLarge(KafkaError, code=ErrorCode.MESSAGE_TOO_LARGE):
@@ -126,15 +126,15 @@ class OffsetMetadataTooLarge(KafkaError, code=ErrorCode.OFFSET_METADATA_TOO_LARG
 
 
 class NetworkException(KafkaError, code=ErrorCode.NETWORK_EXCEPTION):
-    """The connection broke before the answer came."""
+    """The connection broke before the response arrived."""
 
 
 class CoordinatorLoadInProgress(KafkaError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-    """The coordinator is still reading its partition of the log."""
+    """The coordinator is still loading its partition."""
 
 
 class CoordinatorNotAvailable(KafkaError, code=ErrorCode.COORDINATOR_NOT_AVAILABLE):
-    """No coordinator can be named yet."""
+    """No coordinator is available yet."""
 
 
 class NotCoordinator(KafkaError, code=ErrorCode.NOT_COORDINATOR):
@@ -142,7 +142,7 @@ class NotCoordinator(KafkaError, code=ErrorCode.NOT_COORDINATOR):
 
 
 class InvalidTopicException(KafkaError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
-    """The topic's name is illegal, or it is internal and may not be written."""
+    """The topic name is invalid, or the topic is internal and must not be written."""
 
 
 class RecordListTooLarge(KafkaError, code=ErrorCode.RECORD_LIST_TOO_LARGE):
@@ -150,27 +150,27 @@ class RecordListTooLarge(KafkaError, code=ErrorCode.RECORD_LIST_TOO_LARGE):
 
 
 class NotEnoughReplicas(KafkaError, code=ErrorCode.NOT_ENOUGH_REPLICAS):
-    """Fewer replicas are in sync than `min.insync.replicas` asks; nothing was written."""
+    """Fewer than `min.insync.replicas` replicas are in sync. Nothing was written."""
 
 
 class NotEnoughReplicasAfterAppend(KafkaError, code=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-    """The batch was written, then the ISR fell below `min.insync.replicas`."""
+    """The batch was written, but the ISR then shrank below `min.insync.replicas`."""
 
 
 class InvalidRequiredAcks(KafkaError, code=ErrorCode.INVALID_REQUIRED_ACKS):
-    """acks is none of 0, 1 and -1."""
+    """acks is not 0, 1 or -1."""
 
 
 class IllegalGeneration(KafkaError, code=ErrorCode.ILLEGAL_GENERATION):
-    """The generation is not the group's current one."""
+    """The generation is not the current one of the group."""
 
 
 class InconsistentGroupProtocol(KafkaError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
-    """The member shares no protocol or protocol type with the group."""
+    """The member and the group have no common protocol or protocol type."""
 
 
 class InvalidGroupId(KafkaError, code=ErrorCode.INVALID_GROUP_ID):
-    """The group id is empty or otherwise illegal."""
+    """The group id is empty or otherwise invalid."""
 
 
 class UnknownMemberId(KafkaError, code=ErrorCode.UNKNOWN_MEMBER_ID):
@@ -178,11 +178,11 @@ class UnknownMemberId(KafkaError, code=ErrorCode.UNKNOWN_MEMBER_ID):
 
 
 class InvalidSessionTimeout(KafkaError, code=ErrorCode.INVALID_SESSION_TIMEOUT):
-    """The session timeout lies outside the bounds set on the broker."""
+    """The session timeout is outside of the broker's limits."""
 
 
 class RebalanceInProgress(KafkaError, code=ErrorCode.REBALANCE_IN_PROGRESS):
-    """The group is rebalancing: join again."""
+    """The group is rebalancing, so the member must rejoin."""
 
 
 class InvalidCommitOffsetSize(KafkaError, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
@@ -190,11 +190,11 @@ class InvalidCommitOffsetSize(KafkaError, code=ErrorCode.INVALID_COMMIT_OFFSET_S
 
 
 class TopicAuthorizationFailed(KafkaError, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
-    """The principal may not use the topic."""
+    """The principal may not access the topic."""
 
 
 class GroupAuthorizationFailed(KafkaError, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
-    """The principal may not use the group."""
+    """The principal may not access the group."""
 
 
 class ClusterAuthorizationFailed(KafkaError, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
@@ -206,23 +206,23 @@ class InvalidTimestamp(KafkaError, code=ErrorCode.INVALID_TIMESTAMP):
 
 
 class UnsupportedSaslMechanism(KafkaError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
-    """The broker does not offer this SASL mechanism."""
+    """The broker does not support this SASL mechanism."""
 
 
 class IllegalSaslState(KafkaError, code=ErrorCode.ILLEGAL_SASL_STATE):
-    """The request does not fit the state of the SASL handshake."""
+    """The request is not allowed in this state of the SASL handshake."""
 
 
 class UnsupportedVersion(KafkaError, code=ErrorCode.UNSUPPORTED_VERSION):
-    """The broker does not speak this version of the API."""
+    """The broker does not support this version of the API."""
 
 
 class TopicAlreadyExists(KafkaError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
-    """A topic of this name exists."""
+    """A topic with this name exists already."""
 
 
 class InvalidPartitions(KafkaError, code=ErrorCode.INVALID_PARTITIONS):
-    """The number of partitions is not acceptable."""
+    """The number of partitions is invalid."""
 
 
 class InvalidReplicationFactor(KafkaError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
@@ -230,11 +230,11 @@ class InvalidReplicationFactor(KafkaError, code=ErrorCode.INVALID_REPLICATION_FA
 
 
 class InvalidReplicaAssignment(KafkaError, code=ErrorCode.INVALID_REPLICA_ASSIGNMENT):
-    """The given placement of replicas is inconsistent."""
+    """The given replica assignment is invalid."""
 
 
 class InvalidConfig(KafkaError, code=ErrorCode.INVALID_CONFIG):
-    """A configuration value is not acceptable."""
+    """A configuration value is invalid."""
 
 
 class NotController(KafkaError, code=ErrorCode.NOT_CONTROLLER):
@@ -242,11 +242,11 @@ class NotController(KafkaError, code=ErrorCode.NOT_CONTROLLER):
 
 
 class InvalidRequest(KafkaError, code=ErrorCode.INVALID_REQUEST):
-    """The request contradicts itself or the protocol."""
+    """The request is inconsistent or violates the protocol."""
 
 
 class UnsupportedForMessageFormat(KafkaError, code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT):
-    """The log's record format cannot express what was asked."""
+    """The record format of the log does not support the request."""
 
 
 class PolicyViolation(KafkaError, code=ErrorCode.POLICY_VIOLATION):
@@ -254,15 +254,15 @@ class PolicyViolation(KafkaError, code=ErrorCode.POLICY_VIOLATION):
 
 
 class OutOfOrderSequenceNumber(KafkaError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-    """A producer's sequence number skipped ahead."""
+    """A producer's sequence number is not the next one."""
 
 
 class DuplicateSequenceNumber(KafkaError, code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-    """A producer's sequence number was seen before, and the batch is no longer known."""
+    """A producer's sequence number was used before, and its batch is not remembered any more."""
 
 
 class InvalidProducerEpoch(KafkaError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
-    """The producer's epoch is older than the newest one seen."""
+    """The producer's epoch is older than the latest one."""
 
 
 class InvalidTxnState(KafkaError, code=ErrorCode.INVALID_TXN_STATE):
@@ -270,7 +270,7 @@ class InvalidTxnState(KafkaError, code=ErrorCode.INVALID_TXN_STATE):
 
 
 class InvalidProducerIdMapping(KafkaError, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-    """The producer id is not the one of this transactional id."""
+    """The producer id does not belong to this transactional id."""
 
 
 class InvalidTransactionTimeout(KafkaError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT):
@@ -278,17 +278,17 @@ class InvalidTransactionTimeout(KafkaError, code=ErrorCode.INVALID_TRANSACTION_T
 
 
 class ConcurrentTransactions(KafkaError, code=ErrorCode.CONCURRENT_TRANSACTIONS):
-    """Another operation on the same transaction is still under way."""
+    """Another operation on the same transaction is in progress."""
 
 
 class TransactionCoordinatorFenced(KafkaError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
-    """The transaction coordinator that sent this has been superseded."""
+    """The transaction coordinator that sent this was replaced."""
 
 
 class TransactionalIdAuthorizationFailed(
     KafkaError, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 ):
-    """The principal may not use the transactional id."""
+    """The principal may not access the transactional id."""
 
 
 class SecurityDisabled(KafkaError, code=ErrorCode.SECURITY_DISABLED):
@@ -296,7 +296,7 @@ class SecurityDisabled(KafkaError, code=ErrorCode.SECURITY_DISABLED):
 
 
 class OperationNotAttempted(KafkaError, code=ErrorCode.OPERATION_NOT_ATTEMPTED):
-    """Left undone because something else in the request failed."""
+    """The operation was not attempted because something else in the request failed."""
 
 
 class KafkaStorageError(KafkaError, code=ErrorCode.KAFKA_STORAGE_ERROR):
@@ -304,7 +304,7 @@ class KafkaStorageError(KafkaError, code=ErrorCode.KAFKA_STORAGE_ERROR):
 
 
 class LogDirNotFound(KafkaError, code=ErrorCode.LOG_DIR_NOT_FOUND):
-    """The broker has no log directory of that name."""
+    """The broker has no log directory with this name."""
 
 
 class SaslAuthenticationFailed(KafkaError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
@@ -312,7 +312,7 @@ class SaslAuthenticationFailed(KafkaError, code=ErrorCode.SASL_AUTHENTICATION_FA
 
 
 class UnknownProducerId(KafkaError, code=ErrorCode.UNKNOWN_PRODUCER_ID):
-    """The broker holds no state of this producer id; its records are gone."""
+    """The broker has no state of this producer id, because its records are gone."""
 
 
 class ReassignmentInProgress(KafkaError, code=ErrorCode.REASSIGNMENT_IN_PROGRESS):
@@ -324,17 +324,17 @@ class DelegationTokenAuthDisabled(KafkaError, code=ErrorCode.DELEGATION_TOKEN_AU
 
 
 class DelegationTokenNotFound(KafkaError, code=ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
-    """No such delegation token."""
+    """The delegation token does not exist."""
 
 
 class DelegationTokenOwnerMismatch(KafkaError, code=ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH):
-    """The delegation token belongs to someone else."""
+    """The delegation token belongs to another owner."""
 
 
 class DelegationTokenRequestNotAllowed(
     KafkaError, code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 ):
-    """This connection's authentication does not allow token requests."""
+    """Token requests are not allowed with this connection's authentication."""
 
 
 class DelegationTokenAuthorizationFailed(
@@ -348,7 +348,7 @@ class DelegationTokenExpired(KafkaError, code=ErrorCode.DELEGATION_TOKEN_EXPIRED
 
 
 class InvalidPrincipalType(KafkaError, code=ErrorCode.INVALID_PRINCIPAL_TYPE):
-    """The kind of principal is not supported."""
+    """The type of the principal is not supported."""
 
 
 class NonEmptyGroup(KafkaError, code=ErrorCode.NON_EMPTY_GROUP):
@@ -356,7 +356,7 @@ class NonEmptyGroup(KafkaError, code=ErrorCode.NON_EMPTY_GROUP):
 
 
 class GroupIdNotFound(KafkaError, code=ErrorCode.GROUP_ID_NOT_FOUND):
-    """No such group."""
+    """The group does not exist."""
 
 
 class FetchSessionIdNotFound(KafkaError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
@@ -364,11 +364,11 @@ class FetchSessionIdNotFound(KafkaError, code=ErrorCode.FETCH_SESSION_ID_NOT_FOU
 
 
 class InvalidFetchSessionEpoch(KafkaError, code=ErrorCode.INVALID_FETCH_SESSION_EPOCH):
-    """The fetch session is at another epoch."""
+    """The epoch of the fetch session does not match."""
 
 
 class ListenerNotFound(KafkaError, code=ErrorCode.LISTENER_NOT_FOUND):
-    """The leader has no listener of the name the client connected by."""
+    """The leader does not have the listener through which the client connected."""
 
 
 class TopicDeletionDisabled(KafkaError, code=ErrorCode.TOPIC_DELETION_DISABLED):
@@ -376,35 +376,35 @@ class TopicDeletionDisabled(KafkaError, code=ErrorCode.TOPIC_DELETION_DISABLED):
 
 
 class FencedLeaderEpoch(KafkaError, code=ErrorCode.FENCED_LEADER_EPOCH):
-    """The leader epoch given is older than the broker's."""
+    """The given leader epoch is older than the broker's."""
 
 
 class UnknownLeaderEpoch(KafkaError, code=ErrorCode.UNKNOWN_LEADER_EPOCH):
-    """The leader epoch given is newer than the broker's."""
+    """The given leader epoch is newer than the broker's."""
 
 
 class UnsupportedCompressionType(KafkaError, code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE):
-    """The codec is not allowed at this version."""
+    """This version does not allow the codec."""
 
 
 class StaleBrokerEpoch(KafkaError, code=ErrorCode.STALE_BROKER_EPOCH):
-    """The broker's registration has been replaced by a newer one."""
+    """The broker's registration was replaced by a newer one."""
 
 
 class OffsetNotAvailable(KafkaError, code=ErrorCode.OFFSET_NOT_AVAILABLE):
-    """The new leader's high watermark is not yet known (KIP-207)."""
+    """The new leader does not know its high watermark yet (KIP-207)."""
 
 
 class MemberIdRequired(KafkaError, code=ErrorCode.MEMBER_ID_REQUIRED):
-    """Join again with the member id just handed out (KIP-394)."""
+    """The member must rejoin with the member id that it was just given (KIP-394)."""
 
 
 class PreferredLeaderNotAvailable(KafkaError, code=ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE):
-    """The preferred leader cannot lead now."""
+    """The preferred leader is not available."""
 
 
 class GroupMaxSizeReached(KafkaError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
-    """The group is at `group.max.size`."""
+    """The group has `group.max.size` members."""
 
 
 class FencedInstanceId(KafkaError, code=ErrorCode.FENCED_INSTANCE_ID):
@@ -416,11 +416,11 @@ class EligibleLeadersNotAvailable(KafkaError, code=ErrorCode.ELIGIBLE_LEADERS_NO
 
 
 class ElectionNotNeeded(KafkaError, code=ErrorCode.ELECTION_NOT_NEEDED):
-    """The partition's leader is already the one asked for."""
+    """The requested leader already leads the partition."""
 
 
 class NoReassignmentInProgress(KafkaError, code=ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-    """No reassignment to cancel or list."""
+    """There is no reassignment to cancel or list."""
 
 
 class GroupSubscribedToTopic(KafkaError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
@@ -428,27 +428,27 @@ class GroupSubscribedToTopic(KafkaError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPI
 
 
 class InvalidRecord(KafkaError, code=ErrorCode.INVALID_RECORD):
-    """A record or batch breaks a rule of its topic or of the format."""
+    """A record or batch violates a rule of its topic or of the format."""
 
 
 class UnstableOffsetCommit(KafkaError, code=ErrorCode.UNSTABLE_OFFSET_COMMIT):
-    """Transactional offsets of the partition are still undecided."""
+    """An open transaction has offsets of the partition."""
 
 
 class ThrottlingQuotaExceeded(KafkaError, code=ErrorCode.THROTTLING_QUOTA_EXCEEDED):
-    """A quota is exhausted; try again after the throttle time."""
+    """A quota is exceeded. Retry after the throttle time."""
 
 
 class ProducerFenced(KafkaError, code=ErrorCode.PRODUCER_FENCED):
-    """A newer producer of the same transactional id has taken over."""
+    """A newer producer with the same transactional id has taken over."""
 
 
 class ResourceNotFound(KafkaError, code=ErrorCode.RESOURCE_NOT_FOUND):
-    """No such resource."""
+    """The resource does not exist."""
 
 
 class DuplicateResource(KafkaError, code=ErrorCode.DUPLICATE_RESOURCE):
-    """The resource exists, or is named twice."""
+    """The resource exists already or is named twice."""
 
 
 class UnacceptableCredential(KafkaError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
@@ -464,7 +464,7 @@ class InvalidUpdateVersion(KafkaError, code=ErrorCode.INVALID_UPDATE_VERSION):
 
 
 class FeatureUpdateFailed(KafkaError, code=ErrorCode.FEATURE_UPDATE_FAILED):
-    """The features could not be changed."""
+    """The features could not be updated."""
 
 
 class PrincipalDeserializationFailure(KafkaError, code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE):
@@ -472,11 +472,11 @@ class PrincipalDeserializationFailure(KafkaError, code=ErrorCode.PRINCIPAL_DESER
 
 
 class SnapshotNotFound(KafkaError, code=ErrorCode.SNAPSHOT_NOT_FOUND):
-    """No such snapshot."""
+    """The snapshot does not exist."""
 
 
 class PositionOutOfRange(KafkaError, code=ErrorCode.POSITION_OUT_OF_RANGE):
-    """The position lies outside the snapshot."""
+    """The position is outside of the snapshot."""
 
 
 class UnknownTopicId(KafkaError, code=ErrorCode.UNKNOWN_TOPIC_ID):
@@ -488,19 +488,19 @@ class DuplicateBrokerRegistration(KafkaError, code=ErrorCode.DUPLICATE_BROKER_RE
 
 
 class BrokerIdNotRegistered(KafkaError, code=ErrorCode.BROKER_ID_NOT_REGISTERED):
-    """No broker of that id is registered."""
+    """No broker with this id is registered."""
 
 
 class InconsistentTopicId(KafkaError, code=ErrorCode.INCONSISTENT_TOPIC_ID):
-    """The topic id and the name or log do not belong together."""
+    """The topic id does not match the name or the log."""
 
 
 class InconsistentClusterId(KafkaError, code=ErrorCode.INCONSISTENT_CLUSTER_ID):
-    """The cluster id is another one."""
+    """The cluster id does not match."""
 
 
 class TransactionalIdNotFound(KafkaError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-    """No such transactional id."""
+    """The transactional id does not exist."""
 
 
 class FetchSessionTopicIdError(KafkaError, code=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR):
@@ -512,7 +512,7 @@ class IneligibleReplica(KafkaError, code=ErrorCode.INELIGIBLE_REPLICA):
 
 
 class NewLeaderElected(KafkaError, code=ErrorCode.NEW_LEADER_ELECTED):
-    """The change took effect and made another replica the leader."""
+    """The change took effect, and another replica is the leader now."""
 
 
 class OffsetMovedToTieredStorage(KafkaError, code=ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
@@ -524,27 +524,27 @@ class FencedMemberEpoch(KafkaError, code=ErrorCode.FENCED_MEMBER_EPOCH):
 
 
 class UnreleasedInstanceId(KafkaError, code=ErrorCode.UNRELEASED_INSTANCE_ID):
-    """The previous holder of the `group.instance.id` has not left."""
+    """The previous member with this `group.instance.id` has not left."""
 
 
 class UnsupportedAssignor(KafkaError, code=ErrorCode.UNSUPPORTED_ASSIGNOR):
-    """The coordinator has no assignor of that name."""
+    """The coordinator has no assignor with this name."""
 
 
 class StaleMemberEpoch(KafkaError, code=ErrorCode.STALE_MEMBER_EPOCH):
-    """The member epoch in a commit or fetch is out of date."""
+    """The member epoch of a commit or fetch is out of date."""
 
 
 class MismatchedEndpointType(KafkaError, code=ErrorCode.MISMATCHED_ENDPOINT_TYPE):
-    """The endpoint is not of the kind the client expected."""
+    """The endpoint has another type than the client expected."""
 
 
 class UnsupportedEndpointType(KafkaError, code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE):
-    """The endpoint cannot serve this kind of client."""
+    """The endpoint does not support this type of client."""
 
 
 class UnknownControllerId(KafkaError, code=ErrorCode.UNKNOWN_CONTROLLER_ID):
-    """No controller of that id."""
+    """No controller has this id."""
 
 
 class UnknownSubscriptionId(KafkaError, code=ErrorCode.UNKNOWN_SUBSCRIPTION_ID):
@@ -560,11 +560,11 @@ class InvalidRegistration(KafkaError, code=ErrorCode.INVALID_REGISTRATION):
 
 
 class TransactionAbortable(KafkaError, code=ErrorCode.TRANSACTION_ABORTABLE):
-    """The transaction can no longer commit: abort it and go on (KIP-890)."""
+    """The transaction cannot be committed any more, only aborted (KIP-890)."""
 
 
 class InvalidRecordState(KafkaError, code=ErrorCode.INVALID_RECORD_STATE):
-    """The record is not in the state the acknowledgement needs."""
+    """The record is not in the state that the acknowledgement requires."""
 
 
 class ShareSessionNotFound(KafkaError, code=ErrorCode.SHARE_SESSION_NOT_FOUND):
@@ -572,19 +572,19 @@ class ShareSessionNotFound(KafkaError, code=ErrorCode.SHARE_SESSION_NOT_FOUND):
 
 
 class InvalidShareSessionEpoch(KafkaError, code=ErrorCode.INVALID_SHARE_SESSION_EPOCH):
-    """The share session is at another epoch."""
+    """The epoch of the share session does not match."""
 
 
 class FencedStateEpoch(KafkaError, code=ErrorCode.FENCED_STATE_EPOCH):
-    """The state epoch of the share partition is older than one already seen."""
+    """The state epoch of the share partition is older than the latest one."""
 
 
 class InvalidVoterKey(KafkaError, code=ErrorCode.INVALID_VOTER_KEY):
-    """The voter's id and directory id do not belong together."""
+    """The voter's id and directory id do not match."""
 
 
 class DuplicateVoter(KafkaError, code=ErrorCode.DUPLICATE_VOTER):
-    """The voter is in the set already."""
+    """The voter is already in the set."""
 
 
 class VoterNotFound(KafkaError, code=ErrorCode.VOTER_NOT_FOUND):
@@ -592,24 +592,24 @@ class VoterNotFound(KafkaError, code=ErrorCode.VOTER_NOT_FOUND):
 
 
 class InvalidRegularExpression(KafkaError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
-    """The subscription's pattern is no RE2 expression."""
+    """The subscription's pattern is not a valid RE2 expression."""
 
 
 class RebootstrapRequired(KafkaError, code=ErrorCode.REBOOTSTRAP_REQUIRED):
-    """The client should go back to its bootstrap servers (KIP-1102)."""
+    """The client should rebootstrap from its bootstrap servers (KIP-1102)."""
 
 
 class StreamsInvalidTopology(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY):
-    """The Streams topology is not valid."""
+    """The Streams topology is invalid."""
 
 
 class StreamsInvalidTopologyEpoch(KafkaError, code=ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH):
-    """The Streams topology's epoch is not valid."""
+    """The epoch of the Streams topology is invalid."""
 
 
 class StreamsTopologyFenced(KafkaError, code=ErrorCode.STREAMS_TOPOLOGY_FENCED):
-    """The Streams topology's epoch is out of date."""
+    """The epoch of the Streams topology is out of date."""
 
 
 class ShareSessionLimitReached(KafkaError, code=ErrorCode.SHARE_SESSION_LIMIT_REACHED):
-    """The broker holds as many share sessions as it may."""
+    """The broker has reached its limit of share sessions."""

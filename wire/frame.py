@@ -1,15 +1,15 @@
-"""Frames: a 4-byte length, a request or response header, a message.
+"""Frames: a 4-byte length, a request or response header, and a message.
 
-Request header v2 and response header v1 belong to flexible versions (KIP-482). The client id
-stays an old-style string in both, since it is read before much is known about the version.
-ApiVersions responses keep header v0, so that a client can read an answer in a version it did
-not ask for (KIP-511).
+Flexible versions (KIP-482) use request header v2 and response header v1. Both keep the client id as
+a non-compact string, since it is read before the version is known to be supported. ApiVersions
+responses keep header v0, so that a client can read a response of a version that it did not request
+(KIP-511).
 """
 
 from struct import Struct
 from typing import NamedTuple
 
-from raylog.wire.api import VERSIONS, ApiKey, supported_versions
+from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode, encode_chunks
 from raylog.wire.codegen.primitives import skip_tags
 from raylog.wire.errors import DecodeError, EncodeError, ErrorCode
@@ -23,16 +23,15 @@ _RESPONSE = Struct(">ii")  # frame length, correlation id
 _API_KEYS = {int(key): key for key in ApiKey}
 _NEVER = 1 << 15
 _FLEXIBLE_FROM = {
-    int(key): _NEVER if known.flexible_from is None else known.flexible_from
-    for key, known in VERSIONS.items()
+    int(key): _NEVER if key.flexible_from is None else key.flexible_from for key in ApiKey
 }
 _FRAME_BYTES_MAX = 0x7FFFFFFF
 HEADER_TAGS_MAX = 100
-"""Tagged fields of a header; none is defined yet."""
+"""The most tagged fields of a header. None is defined yet."""
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what. `api_key` is a plain int where Raylog does not know the API."""
+    """The header of a request. `api_key` is a plain int if Raylog does not know the API."""
 
     api_key: ApiKey | int
     api_version: int
@@ -41,10 +40,10 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(buf: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `position` of a request without its length, and where the message starts.
+    """Decode a header at `position`, after the length. Returns it and the start of the message.
 
-    The version need not be a supported one: which header goes with a newer version is known,
-    so the answer can carry the correlation id.
+    The version may be unsupported: the header of a newer version is known, so the response can have
+    the correlation id.
     """
     if len(buf) - position < _REQUEST.size:
         raise DecodeError(f"request header cut off after {len(buf) - position} bytes")
@@ -68,7 +67,7 @@ def decode_request_header(buf: Buffer, position: int = 0) -> tuple[RequestHeader
 def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, request: object
 ) -> list[Buffer]:
-    """A whole request frame as chunks, its length included."""
+    """Encode a request frame into chunks, with its length."""
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     head = bytes(LENGTH_BYTES) + _REQUEST.pack(api_key, version, correlation_id, size) + name
@@ -80,12 +79,12 @@ def encode_request(
 def encode_response(
     api_key: ApiKey, version: int, correlation_id: int, response: object
 ) -> list[Buffer]:
-    """A whole response frame as chunks, its length included.
+    """Encode a response frame into chunks, with its length.
 
     An ApiVersions request of an unknown version is answered in version 0.
     """
     if api_key is ApiKey.API_VERSIONS:
-        version = version if version in supported_versions(api_key) else 0
+        version = version if version in api_key.versions else 0
         return _with_length(encode_chunks(response, version, _RESPONSE.pack(0, correlation_id)))
     head = _RESPONSE.pack(0, correlation_id)
     if version >= _FLEXIBLE_FROM[api_key]:
@@ -94,13 +93,13 @@ def encode_response(
 
 
 def decode_request(header: RequestHeader, buf: Buffer, position: int) -> object:
-    """The request behind a header of a known API."""
+    """Decode the request after a header of a known API."""
     assert isinstance(header.api_key, ApiKey)
     return decode(request_class(header.api_key), header.api_version, buf, position)
 
 
 def decode_response(api_key: ApiKey, version: int, buf: Buffer) -> tuple[int, object]:
-    """Correlation id and message of a response without its length."""
+    """Decode a response without its length. Returns correlation id and message."""
     if len(buf) < _LENGTH.size:
         raise DecodeError(f"response header cut off after {len(buf)} bytes")
     (correlation_id,) = _LENGTH.unpack_from(buf)

@@ -1,9 +1,9 @@
-"""The records inside a decompressed batch: the two loops that run once a record.
+"""Records inside a decompressed batch: the two loops that run once per record.
 
 A record is a varint length, a byte of attributes (none are defined), timestamp and offset as
-differences to the batch's, then key, value and headers, each behind a varint length, -1 = null.
-The loops read the first byte of a varint inline and look small numbers up in a table: a call a
-field would cost more than the work in it. Neighbours that are alike are read together (`runs`).
+differences to the batch's, then key, value and headers, each after a varint length, where -1 is
+null. The loops read the first byte of a varint inline and look small numbers up in a table, because
+a call per field would cost more than its work. Similar neighbours are read together (`runs`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,20 +15,20 @@ from raylog.wire.runs import RUN_TRIED, read_run
 from raylog.wire.varint import TABLE_SIZE, encode_varint, read_long, varint_table
 
 RECORD_BYTES_MIN = 7
-"""Bytes of the smallest record: null key, null value, no headers."""
+"""The size of the smallest record: null key, null value, no headers."""
 
 _ONE_BYTE = 64
-"""Smaller numbers, from 0 on, are varints of one byte."""
+"""Numbers from 0 to below this are varints of one byte."""
 
 OFFSET_DELTA_MAX = 2**31 - 1
-"""Of a record's offset to that of its batch."""
+"""The largest difference between the offsets of a record and its batch."""
 _FAR = 2**61
-"""Times and differences to them that are smaller add up to no more than 64 bits."""
+"""Timestamps and differences below this add up to no more than 64 bits."""
 
 _STEPS = 64
-"""Records that are read one by one before a run is looked for again; later twice as many."""
+"""Records to read one by one before looking for the next run. It doubles each time."""
 _PART_MAX = 4096
-"""Records that are in memory at once: tiny ones are many times their bytes as objects."""
+"""The most records in memory at once. Tiny ones take many times their size as objects."""
 
 _new = tuple.__new__  # half the cost of the generated constructor
 
@@ -37,9 +37,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
-    """One record. `offset` is absolute once it was written; timestamp in ms.
+    """One record. `offset` is absolute once it is written; the timestamp is in ms.
 
-    What is decoded has `()` where there are no headers.
+    Decoded records without headers have `()`.
     """
 
     offset: int
@@ -52,9 +52,10 @@ class Record(NamedTuple):
 def decode_records(
     body: bytes, count: int, base_offset: int, base_timestamp: int
 ) -> Iterator[Record]:
-    """The records of a decompressed batch, of which few are in memory at once.
+    """Decode the records of a decompressed batch, with few of them in memory at once.
 
-    INVALID_RECORD as soon as one is malformed, and at the end unless `body` held exactly `count`.
+    Raises INVALID_RECORD at the first malformed record, and at the end unless `body` held exactly
+    `count`.
     """
     records = chain.from_iterable(_parts(body, count, base_offset, base_timestamp))
     return map(_timely, records) if abs(base_timestamp) >= _FAR else records
@@ -73,7 +74,7 @@ def _check_time(timestamp: int) -> None:
 def _parts(
     body: bytes, count: int, base_offset: int, base_timestamp: int
 ) -> Iterator[Iterable[Record]]:
-    """Records that are alike together, others one by one until some are alike again."""
+    """Similar records together, and others one by one until the next run."""
     position, left = 0, count
     tried, steps = RUN_TRIED, _STEPS
     try:
@@ -92,7 +93,7 @@ def _parts(
                     body, position, min(left, steps), base_offset, base_timestamp, found
                 )
             finally:
-                yield found  # what is whole, even in front of what is not
+                yield found  # whole records, even if a malformed one follows
             left -= len(found)
             steps = min(2 * steps, _PART_MAX)
     except (IndexError, DecodeError) as error:
@@ -109,10 +110,10 @@ def _decode(
     base_timestamp: int,
     found: list[Record],
 ) -> int:
-    """Read records one by one; returns where the last one ends.
+    """Read records one by one. Returns the end of the last one.
 
-    IndexError or DecodeError where the bytes end early. Names with `z_` are zigzag numbers: bit 0
-    is the sign, and any negative length is null, as in Java. Most sizes take one or two bytes.
+    Raises IndexError or DecodeError if the bytes end early. Names with `z_` are zigzag numbers: bit
+    0 is the sign, and any negative length is null, as in Java. Most sizes take one or two bytes.
     """
     for _ in range(count):
         z_size = body[position]
@@ -125,7 +126,7 @@ def _decode(
                 else read_long(body, position, z_size)
             )
         end = position + (z_size >> 1)
-        z_time = body[position + 1]  # behind the attributes
+        z_time = body[position + 1]  # after the attributes
         position += 2
         if z_time > 127:
             high = body[position]
@@ -175,7 +176,7 @@ def _decode(
 
 
 def _read_time(body: bytes, position: int, first: int, base_timestamp: int) -> tuple[int, int]:
-    """As `read_long`, the difference of a time to the batch's."""
+    """Read the difference between the timestamps of a record and its batch, as `read_long` does."""
     z_time, position = read_long(body, position, first)
     if z_time >= 2 * _FAR:
         _check_time(base_timestamp + ((z_time >> 1) ^ -(z_time & 1)))
@@ -183,7 +184,7 @@ def _read_time(body: bytes, position: int, first: int, base_timestamp: int) -> t
 
 
 def _read_delta(body: bytes, position: int, first: int) -> tuple[int, int]:
-    """As `read_long`, the difference of an offset to the batch's."""
+    """Read the difference between the offsets of a record and its batch, as `read_long` does."""
     z_delta, position = read_long(body, position, first)
     if z_delta > 2 * OFFSET_DELTA_MAX:
         raise InvalidRecord(f"expected an offset delta of 31 bits, found {z_delta >> 1}")
@@ -191,9 +192,9 @@ def _read_delta(body: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def decode_headers(body: bytes, position: int) -> tuple[list[tuple[str, bytes | None]], int]:
-    """The headers at `position`, behind their number, and where they end.
+    """Decode the headers at `position`, after their number. Returns them and their end.
 
-    Names that are not UTF-8 are read with replacement characters, as Java does.
+    Names that are not UTF-8 are decoded with replacement characters, as in Java.
     """
     headers: list[tuple[str, bytes | None]] = []
     z_count = body[position]
@@ -224,15 +225,15 @@ def encode_records(
     deltas: Iterable[int],
     base_timestamp: int,
 ) -> bytes:
-    """The records' bytes, not compressed.
+    """Encode records, without compression.
 
-    What stands between offset, key and value is made once for records of equal sizes and times:
-    most are like the one before.
+    The bytes between offset, key and value are computed once for consecutive records of equal sizes
+    and times, because most records are like the one before.
     """
     table = varint_table()
     parts: list[bytes] = []
     last: tuple[int, int, int] | None = None
-    low = high = 0  # deltas that take as many bytes as that of the last
+    low = high = 0  # the range of deltas with as many bytes as the last one
     before = before_key = before_value = b""
     for delta, (_, timestamp, key, value, headers) in zip(deltas, records, strict=True):
         key_size = -1 if key is None else len(key)
@@ -276,7 +277,7 @@ def encode_records(
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """What a record ends with: how many headers, and each."""
+    """The end of a record: the number of headers, and each header."""
     table = varint_table()
     parts = [encode_varint(len(headers))]
     for name, value in headers:

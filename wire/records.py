@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from raylog.wire.walk import Patience
 
 BATCH_OVERHEAD = 61
-"""Bytes of a batch before its records."""
+"""The size of a batch without its records."""
 
 LENGTH_OVERHEAD = 12
-"""Bytes that `batch_length` does not count."""
+"""The bytes that `batch_length` does not count."""
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Default bound of what one batch may hold when decompressed."""
+"""The default limit of a batch's decompressed size."""
 
 BASE_OFFSET_MAX = 2**63 - 1 - 2**31
-"""Of a batch: offsets of 64 bits hold whatever its records add to it."""
+"""The largest base offset of a batch. Its records' offsets then fit into 64 bits."""
 
 NO_TIMESTAMP = -1
 TIMESTAMP_MAX = 2**63 - 1
 ANY_TIME = 2**65
-"""Beyond all that base timestamps and differences to them can add up to."""
+"""Larger than any sum of a base timestamp and a difference to it."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -65,7 +65,7 @@ NO_LEADER_EPOCH = -1
 MAGIC = 2
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 unpack_header = _HEADER.unpack_from
-"""The fields of a `BatchHeader` at a position, a bare tuple and unchecked: for hot loops."""
+"""The fields of a `BatchHeader` at a position, as a bare unchecked tuple for hot loops."""
 
 _OFFSET = struct.Struct(">q")
 _EPOCH_AT = 12
@@ -77,27 +77,27 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP_AT = 35
 _TIMESTAMP = struct.Struct(">q")
 _START = struct.Struct(">qiibI")
-_COVERED = struct.Struct(">hiqqqhii")  # by the CRC
+_COVERED = struct.Struct(">hiqqqhii")  # covered by the CRC
 
 _CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
-"""Of a batch's attributes; properties of BatchHeader, where each call counts."""
+"""A bit of a batch's attributes. BatchHeader has properties; this is for hot loops."""
 _CODECS = tuple(Codec)
 _REFUSED_NAMED = 1_000
-_REFUSED_SHOWN = 3  # in the text that goes with the whole batch, as Apache Kafka does
+_REFUSED_SHOWN = 3  # in the error message of the whole batch, as in Apache Kafka
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are from (topic config `message.timestamp.type`)."""
+    """The clock of a batch's timestamps (topic config `message.timestamp.type`)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch; its sizes and counts are claims until the batch was checked."""
+    """The header of a batch. Its sizes and counts are unverified until the batch was checked."""
 
     base_offset: int
     batch_length: int
@@ -115,7 +115,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """UNSUPPORTED_COMPRESSION_TYPE for a number that stands for none."""
+        """The codec. Raises UNSUPPORTED_COMPRESSION_TYPE for an unknown number."""
         number = self.attributes & _CODEC_BITS
         if number >= len(_CODECS):
             raise UnsupportedCompressionType(f"compression type {number} is unknown")
@@ -123,63 +123,63 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction, or the marker that ends one."""
+        """Whether it is part of a transaction, or a marker that ends one."""
         return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def is_control(self) -> bool:
-        """Written by brokers, never handed to an application."""
+        """Whether brokers wrote it. Applications never get it."""
         return self.attributes & CONTROL_BIT != 0
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """LOG_APPEND_TIME: `max_timestamp` is the time of every record."""
+        """The clock of the timestamps. With LOG_APPEND_TIME all records have `max_timestamp`."""
         if self.attributes & LOG_APPEND_TIME_BIT:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
     def with_codec(self, codec: Codec) -> "BatchHeader":
-        """The same with another codec in its attributes."""
+        """A copy with another codec in its attributes."""
         return self._replace(attributes=self.attributes & ~_CODEC_BITS | codec)
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch."""
         return LENGTH_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record, inclusive."""
+        """The offset of the last record, inclusive."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Offset behind the batch, exclusive end."""
+        """The offset after the batch, the exclusive end."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap to 0 after 2^31 - 1."""
+        """The sequence of the last record. Sequences wrap to 0 after 2^31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 def _crc_of(data: Buffer, start: int = 0) -> int:
-    """CRC-32C at 20 GB/s: too short to give up the GIL, which may take 5 ms to come back."""
-    from crc32c import crc32c  # its import is slow, so that only what uses it pays
+    """CRC-32C at 20 GB/s: too short to release the GIL, which may take 5 ms to come back."""
+    from crc32c import crc32c  # a slow import, so only its users pay for it
 
     return crc32c(data, start, gil_release_mode=0)
 
 
-# -- one batch by its header ---------------------------------------------------------------------
+# ---- one batch by its header -------------------------------------------------------------------
 
 
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """Header of the batch at `position`, its CRC unchecked and its end perhaps past the buffer.
+    """Read the header of the batch at `position`. CRC and end of the batch are not checked.
 
-    DecodeError if fewer than 61 bytes remain, UNSUPPORTED_FOR_MESSAGE_FORMAT for the formats
-    before v2, CORRUPT_MESSAGE for what no batch can have.
+    Raises DecodeError if fewer than 61 bytes remain, UNSUPPORTED_FOR_MESSAGE_FORMAT for formats
+    before v2, CORRUPT_MESSAGE for impossible values.
     """
     if len(buf) - position < BATCH_OVERHEAD:
         raise DecodeError(f"batch header is cut: {len(buf) - position} of {BATCH_OVERHEAD} bytes")
@@ -202,7 +202,7 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_crc(buf: Buffer, header: BatchHeader, position: int = 0) -> None:
-    """CORRUPT_MESSAGE unless the batch is all there and its CRC-32C is the header's."""
+    """Raise CORRUPT_MESSAGE unless the batch is complete and its CRC-32C matches the header."""
     end = position + header.size
     if end > len(buf):
         raise CorruptMessage(f"batch of {header.size} bytes, {len(buf) - position} present")
@@ -212,9 +212,9 @@ def check_crc(buf: Buffer, header: BatchHeader, position: int = 0) -> None:
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Header and bytes of each batch, their CRCs unchecked.
+    """Header and bytes of each batch. CRCs are not checked.
 
-    Ends before a batch that is not all there: brokers cut a fetch answer at its size limit.
+    Ends before an incomplete batch, since brokers cut a fetch response at its size limit.
     """
     view = memoryview(buf)
     position = 0
@@ -228,20 +228,20 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def assign(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Patch the leader's base offset and epoch into a batch; the CRC does not cover them."""
+    """Patch the leader's base offset and epoch into a batch. The CRC does not cover them."""
     _OFFSET.pack_into(buf, 0, base_offset)
     _EPOCH.pack_into(buf, _EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Make `timestamp_ms` the time of every record of the one batch in `buf`."""
+    """Set the timestamp of every record of the single batch in `buf`."""
     (attributes,) = _ATTRIBUTES.unpack_from(buf, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(buf, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     set_max_timestamp(buf, timestamp_ms)
 
 
 def set_max_timestamp(buf: bytearray | memoryview, timestamp_ms: int) -> None:
-    """Patch the largest timestamp, and the CRC, of the one batch in `buf`."""
+    """Patch the largest timestamp, and the CRC, of the single batch in `buf`."""
     _TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_AT, timestamp_ms)
     _CRC.pack_into(buf, _CRC_AT, _crc_of(memoryview(buf)[_ATTRIBUTES_AT:]))
 
@@ -250,11 +250,11 @@ def set_max_timestamp(buf: bytearray | memoryview, timestamp_ms: int) -> None:
 
 
 def check_produced(buf: Buffer) -> BatchHeader:
-    """Header of the one batch a client produced to a partition, checked without its records.
+    """Check the single batch that a client produced to a partition, but not its records.
 
-    Answers are Apache Kafka's: INVALID_RECORD, CORRUPT_MESSAGE, INVALID_TIMESTAMP,
-    INVALID_PRODUCER_EPOCH. Its order too: framing, base offset, CRC, then what the CRC covers.
-    Size and time limits are the topic's and not checked here.
+    Errors are Apache Kafka's: INVALID_RECORD, CORRUPT_MESSAGE, INVALID_TIMESTAMP,
+    INVALID_PRODUCER_EPOCH. So is their order: framing, base offset, CRC, then what the CRC covers.
+    Size and time limits belong to the topic and are not checked here.
     """
     header = _produced_header(buf)
     if header.base_offset != 0:
@@ -269,7 +269,7 @@ def check_produced(buf: Buffer) -> BatchHeader:
 
 
 def _produced_header(buf: Buffer) -> BatchHeader:
-    """Header of a buffer that holds exactly one batch of format v2."""
+    """Read the header of a buffer that holds exactly one batch of format v2."""
     if len(buf) < BATCH_OVERHEAD:
         raise InvalidRecord(f"no record batch in {len(buf)} bytes")
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf))
@@ -303,12 +303,12 @@ def _check_attributes(attributes: int) -> None:
         if attributes & LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer must not set the type LogAppendTime")
         raise InvalidRecord(f"attributes {attributes:#06x} have unknown bits")
-    if attributes & _CODEC_BITS > Codec.ZSTD:
+    if attributes & _CODEC_BITS >= len(_CODECS):
         raise UnsupportedCompressionType(f"compression type {attributes & _CODEC_BITS}")
 
 
 def _check_producer(header: BatchHeader) -> None:
-    """Without a producer id epoch and sequence mean nothing: some clients send zeros."""
+    """Check the producer fields. Without a producer id some clients send zeros for the others."""
     if header.producer_id == NO_PRODUCER_ID:
         if header.is_transactional:
             raise InvalidRecord("a transactional batch has no producer id")
@@ -324,12 +324,12 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 class Validated(NamedTuple):
-    """What a walk over the records of a produced batch found."""
+    """The result of walking the records of a produced batch."""
 
     body: bytes
-    """The records, decompressed."""
+    """The decompressed records."""
     max_timestamp: int
-    """What the header must say, which clients may have wrong; -1 where no record has a time."""
+    """The true largest timestamp, which clients may get wrong; -1 if no record has a timestamp."""
 
 
 def validate_records(
@@ -344,9 +344,9 @@ def validate_records(
 ) -> Validated | None:
     """Walk the records of a batch that passed `check_produced`, as Apache Kafka does.
 
-    INVALID_RECORD for what `walk` refuses and for a body that is not compressed as declared;
-    MESSAGE_TOO_LARGE beyond `max_bytes` decompressed; else as `refuse_records`. None where `walk`
-    loses its patience, or what is left does not suffice to name the records to be refused.
+    Raises INVALID_RECORD for what `walk` refuses and for a body that does not decompress,
+    MESSAGE_TOO_LARGE beyond `max_bytes` decompressed, and the errors of `refuse_records`. Returns
+    None if `walk` exceeds `patience`, or if the rest is too little to name the refused records.
     """
     try:
         body = body_of(memoryview(buf), header, max_bytes)
@@ -364,7 +364,7 @@ def validate_records(
             patience.left -= count
             if patience.left < 0:
                 return None
-        records = (  # times of more than 64 bits are refused by their records' names, too
+        records = (  # records with timestamps beyond 64 bits are named and refused, too
             Record(offset, base + delta, key, value, headers)
             for offset, delta, key, value, headers in decode_records(
                 body, count, header.base_offset, 0
@@ -386,11 +386,12 @@ def refuse_records(
     earliest_ms: int,
     latest_ms: int,
 ) -> None:
-    """Refuse a batch with records that a topic does not take.
+    """Raise for a batch with records that a topic does not accept.
 
-    INVALID_RECORD for null keys where the topic is compacted (`needs_keys`), INVALID_TIMESTAMP
-    for times outside [`earliest_ms`, `latest_ms`], even beside null keys, as Apache Kafka answers.
-    The error names refused records in its `record_errors` (KIP-467), as many as a usual batch has.
+    Raises INVALID_RECORD for null keys if the topic is compacted (`needs_keys`), INVALID_TIMESTAMP
+    for timestamps outside of [`earliest_ms`, `latest_ms`]. With both it is the latter, as in Apache
+    Kafka. `record_errors` of the error names refused records (KIP-467), as many as a usual batch
+    has.
     """
     refused: list[tuple[int, str]] = []
     kind: type[KafkaError] = InvalidRecord
@@ -409,7 +410,7 @@ def refuse_records(
 
 
 def refusal_of(kind: type[KafkaError], refused: Sequence[tuple[int, str]]) -> KafkaError:
-    """The error of a batch in which records, by their position, are refused with a text each."""
+    """The error of a batch with refused records, each by its position and a text."""
     shown = "; ".join(f"record {position}: {why}" for position, why in refused[:_REFUSED_SHOWN])
     more = len(refused) - _REFUSED_SHOWN
     failure = kind(f"{shown}; and {more} more" if more > 0 else shown)
@@ -423,10 +424,10 @@ def refusal_of(kind: type[KafkaError], refused: Sequence[tuple[int, str]]) -> Ka
 def decode_batch(
     buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
-    """The records of the batch at `position`, its CRC checked; control records included.
+    """Decode the records of the batch at `position`, including control records. Checks the CRC.
 
-    CORRUPT_MESSAGE or INVALID_RECORD if malformed, MESSAGE_TOO_LARGE beyond `max_bytes`
-    decompressed, DecodeError if not even a header is there.
+    Raises CORRUPT_MESSAGE or INVALID_RECORD if it is malformed, MESSAGE_TOO_LARGE beyond
+    `max_bytes` decompressed, DecodeError if not even a header is there.
     """
     return list(iter_records(buf, position, max_bytes=max_bytes))
 
@@ -434,18 +435,21 @@ def decode_batch(
 def iter_records(
     buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Record]:
-    """`decode_batch` one record at a time: tiny records are many times their bytes as objects."""
+    """Like `decode_batch`, one record at a time: tiny records take many times their size."""
     header = read_header(buf, position)
     check_crc(buf, header, position)
     return records_of(memoryview(buf)[position : position + header.size], header, max_bytes)
 
 
 def records_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
-    """As `iter_records`, of a whole batch whose header is read and whose CRC is checked, or not."""
+    """Like `iter_records`, for a whole batch with a header that was read.
+
+    Does not check the CRC.
+    """
     body = body_of(batch, header, max_bytes)
     count, base_offset = header.record_count, header.base_offset
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        records = decode_records(body, count, base_offset, 0)  # producers' times do not count
+        records = decode_records(body, count, base_offset, 0)  # producers' timestamps do not count
         appended = header.max_timestamp
         return (
             Record(offset, appended, key, value, headers)
@@ -455,7 +459,7 @@ def records_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterat
 
 
 def body_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
-    """The records' bytes, decompressed; MESSAGE_TOO_LARGE beyond `max_bytes`."""
+    """Decompress the records. Raises MESSAGE_TOO_LARGE beyond `max_bytes`."""
     return decompress(header.codec, batch[BATCH_OVERHEAD : header.size], max_bytes)
 
 
@@ -476,7 +480,7 @@ def encode_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
 ) -> bytes:
-    """One batch of at least one record, numbered from `base_offset` whatever their `offset`."""
+    """Encode a batch of at least one record, with offsets from `base_offset`."""
     assert records, "a batch has at least one record"
     attributes = (
         codec
@@ -504,11 +508,11 @@ def encode_batch(
 
 
 def encode_like(header: BatchHeader, records: Sequence[Record], level: int | None = None) -> bytes:
-    """The batch of `header` with other records, fewer perhaps: they keep their own offsets.
+    """Encode the batch of `header` with other, perhaps fewer records, which keep their offsets.
 
-    Offset range, sequences, producer and attributes stay, so that a reader sees gaps as it does
-    behind the cleaner, and duplicates are still recognised. `records` may be empty; such a batch
-    is never compressed, as in Apache Kafka: librdkafka aborts on an empty compressed one.
+    Offset range, sequences, producer and attributes stay, so that readers see gaps as after
+    compaction, and duplicates are still detected. `records` may be empty. An empty batch is never
+    compressed, as in Apache Kafka, because librdkafka aborts on an empty compressed one.
     """
     if not records:
         header = header.with_codec(Codec.NONE)
@@ -522,17 +526,17 @@ def encode_like(header: BatchHeader, records: Sequence[Record], level: int | Non
 
 
 def compressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
-    """The batch of `header` with its records, which are `body`, compressed by another codec."""
+    """The batch of `header` with its records `body`, compressed by another codec."""
     return assemble(header.with_codec(codec), compress(codec, body, level))
 
 
 def assemble(header: BatchHeader, payload: Buffer) -> bytes:
-    """Batch of `header` and its compressed records, with the right length and CRC."""
+    """The batch of `header` and its compressed records, with correct length and CRC."""
     return b"".join((encode_header(header, payload), payload))
 
 
 def encode_header(header: BatchHeader, payload: Buffer) -> bytes:
-    """What a batch begins with: `header` with the length and CRC that fit its payload."""
+    """Encode `header` with the length and CRC of its payload."""
     batch_length = BATCH_OVERHEAD - LENGTH_OVERHEAD + len(payload)
     try:
         covered = _COVERED.pack(*header[5:])
@@ -546,7 +550,7 @@ def encode_header(header: BatchHeader, payload: Buffer) -> bytes:
 def with_producer(
     batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> bytes:
-    """A batch under another producer, with its CRC."""
+    """A copy of a batch with another producer and a new CRC."""
     header = read_header(batch)._replace(
         producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
     )

@@ -1,9 +1,9 @@
-"""Runs: neighbouring records of one size whose fields lie in the same places.
+"""Runs: consecutive records of equal size whose fields are at the same positions.
 
-Producers whose values are of one size, and whose keys are too or are null, write little else. The
-byte that each of them has at one place is a *column*: a slice of the batch with a step. A few
-operations on columns tell how many records are alike, and `struct` cuts their keys and values out,
-so that no record takes a step of the interpreter of its own.
+A producer whose keys and values have fixed sizes, or whose keys are null, writes little else. The
+bytes of all these records at one position are a *column*: a slice of the batch with a step. A few
+operations on columns tell how many records are alike, and `struct` extracts their keys and values,
+without interpreted code per record.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,24 +17,24 @@ from raylog.wire.buffers import Buffer
 from raylog.wire.varint import TABLE_SIZE, decode_varint, read_long, varint_table
 
 RUN_MIN = 8
-"""Records of a run at least; fewer are read faster one by one."""
+"""The fewest records of a run. Fewer are read faster one by one."""
 RUN_TRIED = 256
-"""Records that are tried together at first; four times as many after each success."""
+"""Records to try together at first. It grows by a factor of four with each success."""
 _SIZE_BYTES_MAX = 5
-"""Of a record's length."""
+"""The most bytes of a record's length."""
 _DELTA_BYTES_MAX = 4
-"""Of a difference in time or offset; no usual batch has longer ones."""
+"""The most bytes of a timestamp or offset difference. No usual batch has longer ones."""
 _LAST = bytes(range(128))
-"""What a varint ends with."""
+"""Values of the last byte of a varint."""
 _MORE = bytes(range(128, 256))
-"""What stands before that."""
+"""Values of the other bytes of a varint."""
 _EVEN = bytes(range(0, 256, 2))
-"""What a number that is not negative begins with."""
+"""Values of the first byte of a number that is not negative."""
 _ONE_BYTE = 64
-"""Smaller numbers, from 0 on, are varints of one byte."""
+"""Numbers from 0 to below this are varints of one byte."""
 
 Cells = tuple[int, int, bytes | None, bytes | None, tuple[()]]
-"""Offset, timestamp, key, value and headers, of which there are none."""
+"""Offset, timestamp, key, value, and headers, which are empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class Run:
 
     count: int
     end: int
-    """Where the last one ends."""
+    """The end of the last record."""
     cells: Iterator[Cells]
 
 
 class _Layout(NamedTuple):
-    """Where the fields of a record lie, counted from where its length begins."""
+    """The positions of a record's fields, from the start of its length."""
 
     time: int
     offset: int
@@ -57,13 +57,13 @@ class _Layout(NamedTuple):
     value_size: int
     value: int
     headers: int
-    """Their number, 0: the last byte."""
+    """The position of the number of headers, 0, which is the last byte."""
 
 
 def run_of(body: Buffer, start: int, count: int) -> tuple[int, int]:
-    """Up to `count` records that are as long as the one at `start`, and that length; 0 if few are.
+    """Count up to `count` records as long as the one at `start`; 0 if few are.
 
-    IndexError or DecodeError where that one's length is cut or has too many bytes.
+    Returns that length, too. Raises IndexError or DecodeError if the first length is malformed.
     """
     z_size, behind = body[start], start + 1
     if z_size > 127:
@@ -85,9 +85,9 @@ def run_of(body: Buffer, start: int, count: int) -> tuple[int, int]:
 def read_run(
     body: bytes, start: int, count: int, base_offset: int, base_timestamp: int
 ) -> Run | None:
-    """Up to `count` records from `start` on that are alike; None if few are, or they have headers.
+    """Read up to `count` similar records from `start`. None if few are, or if they have headers.
 
-    Raises as `run_of` where the first one is malformed, or leaves that to others.
+    Raises like `run_of` if the first record is malformed, or leaves that to the caller.
     """
     run, step = run_of(body, start, count)
     layout = _layout_of(body, start, step) if run else None
@@ -115,7 +115,7 @@ def read_run(
 
 
 def _layout_of(body: bytes, start: int, step: int) -> _Layout | None:
-    """Where a record's fields lie; None if it has headers, is unusual, or ends elsewhere."""
+    """The layout of a record. None if it has headers, is unusual, or has another end."""
     total, attributes = decode_varint(body, start)
     time = attributes + 1
     _, offset = decode_varint(body, time)
@@ -133,7 +133,7 @@ def _layout_of(body: bytes, start: int, step: int) -> _Layout | None:
 
 
 def _run_of_layout(body: bytes, start: int, run: int, step: int, layout: _Layout) -> int:
-    """How many of the records have a first one's layout."""
+    """How many of the records have the layout of the first one."""
     same = chain(
         range(layout.key_size, layout.key),
         range(layout.value_size, layout.value),
@@ -161,7 +161,7 @@ def _columns(
 
 
 def _alike(column: bytes, kind: bytes) -> int:
-    """How many bytes in front are of a kind."""
+    """How many of the first bytes are in `kind`."""
     if not column.translate(None, kind):
         return len(column)
     return len(column) - len(column.lstrip(kind))
@@ -169,12 +169,12 @@ def _alike(column: bytes, kind: bytes) -> int:
 
 @cache
 def _in_order() -> bytes:
-    """The numbers from 0 on as varints: those of one byte, then those of two."""
+    """The numbers from 0 as varints: those of one byte, then those of two."""
     return b"".join(varint_table()[:TABLE_SIZE])
 
 
 def _offsets(columns: list[bytes], base: int) -> Iterable[int]:
-    """Offsets. Those that follow one another, as they usually do, are not made one by one."""
+    """The offsets. Consecutive ones, the usual case, are a range."""
     width, count = len(columns), len(columns[0])
     (first,) = _numbers([column[:1] for column in columns])
     begin = first if width == 1 else _ONE_BYTE + 2 * (first - _ONE_BYTE)
@@ -186,7 +186,7 @@ def _offsets(columns: list[bytes], base: int) -> Iterable[int]:
 
 
 def _times(columns: list[bytes], base: int) -> Iterable[int]:
-    """Timestamps; many records are of one millisecond."""
+    """The timestamps. Often many records have the same millisecond."""
     if all(not column.translate(None, column[:1]) for column in columns):
         (number,) = _numbers([column[:1] for column in columns])
         return repeat(base + number, len(columns[0]))
@@ -194,7 +194,7 @@ def _times(columns: list[bytes], base: int) -> Iterable[int]:
 
 
 def _numbers(columns: list[bytes]) -> Iterator[int]:
-    """Varints of one width, by their bytes."""
+    """Decode varints of one width from their columns."""
     zigzags: Iterable[int] = columns[-1]
     for column in columns[-2::-1]:
         zigzags = [high << 7 | low & 0x7F for high, low in zip(zigzags, column, strict=True)]
@@ -204,7 +204,7 @@ def _numbers(columns: list[bytes]) -> Iterator[int]:
 def _cut_out(
     records: memoryview, step: int, size_at: int, start: int, end: int
 ) -> Iterable[bytes | None]:
-    """Keys or values of all records; null if the first one's size is negative."""
+    """The keys or values of all records; null if the first one's size is negative."""
     if records[size_at] & 1:
         return repeat(None)
     one = Struct(f"{start}x{end - start}s{step - end}x")

@@ -1,15 +1,15 @@
-"""How a message states its fields: wire kind, versions, default; read by the codec generator.
+"""Declares the fields of messages: wire type, versions and default, for the codec generator.
 
-A message is a slotted dataclass with keyword-only fields covering all its versions:
+A message is a slotted dataclass with keyword-only fields for all its versions:
 
     @message(ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+")
     class ListOffsetsRequest:
         replica_id: int = wire(INT32, default=-1)
         isolation_level: int = wire(INT8, "2+")  # KIP-98
 
-Version ranges are written "3", "2-5" or "4+". A field absent from a version is left out of the
-bytes and holds its default after decoding. Encoding such a field with another value is an error
-unless it is `ignorable`. A tagged field (KIP-482) is written only when it differs from its default.
+Version ranges are "3", "2-5" or "4+". A field that a version lacks is not encoded and has its
+default after decoding. Encoding such a field with another value is an error unless it is
+`ignorable`. A tagged field (KIP-482) is written only if it differs from its default.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey
 
 T = TypeVar("T")
 _VERSION_END = 0x8000  # versions are int16; this is the exclusive end of "4+"
@@ -32,7 +32,7 @@ RecordData = Buffer | list[Buffer]  # one piece or several; a memoryview when de
 
 
 class Kind(NamedTuple):
-    """A wire type. `code` is its `struct` format where its width is fixed, else empty."""
+    """A wire type. `code` is its `struct` format if its width is fixed, else empty."""
 
     name: str
     code: str
@@ -65,7 +65,7 @@ def array(element: Kind | type) -> Array:
 
 
 class Field(NamedTuple):
-    """One field of a message as the codec generator sees it."""
+    """A field of a message, as the codec generator sees it."""
 
     name: str
     kind: Kind | Array | type
@@ -77,7 +77,7 @@ class Field(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a message class says about itself; `versions` is None for nested structs."""
+    """The layout of a message class. `versions` is None for nested structs."""
 
     fields: tuple[Field, ...]
     api_key: ApiKey | None = None
@@ -104,10 +104,10 @@ def wire(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """Declare a field. Without `default` it is Kafka's: 0, "", empty, or an all-default struct.
+    """Declare a field. The default default is Kafka's: 0, "", empty, or an all-default struct.
 
-    `nullable` names the versions that have a form for None. `tag` makes the field a tagged one
-    in all its versions. A tagged struct should default to None, which stands for its absence.
+    `nullable` names the versions with a form for None. `tag` makes the field a tagged one in all
+    its versions. The default of a tagged struct should be None, which means absent.
     """
     return Field("", kind, versions_of(versions), default, versions_of(nullable), tag, ignorable)
 
@@ -115,11 +115,10 @@ def wire(
 @dataclass_transform(kw_only_default=True)
 def message(api_key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
     """Make a request or response of `api_key` out of a class of `wire` fields."""
-    known = VERSIONS[api_key]
     stated, flexible_range = versions_of(versions), versions_of(flexible)
-    if stated != range(known.first, known.last + 1):
+    if stated != range(api_key.first_version, api_key.last_version + 1):
         raise TypeError(f"{api_key.name}: versions {versions} are not those of the API table")
-    if (flexible_range.start if flexible_range else None) != known.flexible_from:
+    if (flexible_range.start if flexible_range else None) != api_key.flexible_from:
         raise TypeError(f"{api_key.name}: flexible {flexible} is not that of the API table")
 
     def decorate(cls: type[T]) -> type[T]:
@@ -130,7 +129,7 @@ def message(api_key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[
 
 @dataclass_transform(kw_only_default=True)
 def versioned(*, versions: str, flexible: str = "none") -> Callable[[type[T]], type[T]]:
-    """Make a versioned blob that belongs to no API: records of internal topics and the like."""
+    """Turn a class into a versioned blob without an API, such as a record of an internal topic."""
 
     def decorate(cls: type[T]) -> type[T]:
         return _build(cls, None, versions_of(versions), versions_of(flexible))
@@ -140,7 +139,7 @@ def versioned(*, versions: str, flexible: str = "none") -> Callable[[type[T]], t
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Make a nested struct; it takes version and flexibility from the message around it."""
+    """Turn a class into a nested struct, which has the version and flexibility of its message."""
     return _build(cls, None, None, range(0))
 
 
@@ -171,13 +170,13 @@ def _build(
     methods.__init__, methods.__eq__, methods.__repr__ = _first_init, _equal, _represent
     methods.__hash__ = None
     methods.__layout__ = Layout(tuple(fields), api_key, versions, flexible)
-    # The methods that dataclass would compile take 0.4 ms a class, which a start would feel.
+    # Dataclass would take 0.4 ms per class to compile the methods, which would slow down a start.
     make = dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
     return make(cls)
 
 
 def _defaults(declared: Field) -> tuple[Any, Any]:
-    """The default value for comparison, and what the dataclass is given for it."""
+    """The default for comparisons, and the one for the dataclass."""
     if declared.default is not _UNSET:
         return declared.default, dataclasses.field(default=declared.default)
     if isinstance(declared.kind, Array):
@@ -188,7 +187,7 @@ def _defaults(declared: Field) -> tuple[Any, Any]:
 
 
 def _first_init(self: Any, **values: Any) -> None:
-    """Compile the constructor when the first instance is made, and go on with it."""
+    """Compile the constructor at the first instance, then call it."""
     cls = type(self)
     cls.__init__ = _make_init(cls)
     cls.__init__(self, **values)

@@ -1,12 +1,19 @@
-"""Topic ids and other UUIDs: 16 bytes, shown in Kafka's URL-safe unpadded base64."""
+"""Topic ids and other UUIDs: 16 bytes, printed in Kafka's URL-safe base64 without padding."""
 
 import base64
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from random import Random  # noqa: TID251  # only the type; the generator is handed in
+ZERO_UUID = bytes(16)  # "no id", never assigned
 
-ZERO_UUID = bytes(16)  # "no id"; never given to anything
+
+class Chance(Protocol):
+    """A source of random numbers, such as a `random.Random`."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of `k` random bits."""
+
+    def randrange(self, start: int, stop: int | None = None, /) -> int:
+        """An integer from `start` to below `stop`; with one argument, from 0 to below it."""
 
 
 def to_base64(uuid: bytes) -> str:
@@ -15,7 +22,7 @@ def to_base64(uuid: bytes) -> str:
 
 
 def from_base64(text: str) -> bytes:
-    """The 16 bytes of `to_base64`'s text; ValueError if it is anything else."""
+    """Parse the text of `to_base64`. Raises ValueError if it is anything else."""
     try:
         uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except ValueError as error:
@@ -25,11 +32,11 @@ def from_base64(text: str) -> bytes:
     return uuid
 
 
-def random_uuid(rng: "Random") -> bytes:
+def random_uuid(rng: Chance) -> bytes:
     """A random (version 4) UUID.
 
-    Ids whose text starts with "-" are drawn again, as in Kafka: a command line would take them
-    for options. The reserved ids, 0 and 1, are no version 4 UUIDs.
+    Ids whose text starts with "-" are drawn again, as in Kafka, because command lines would take
+    them for options. The reserved ids 0 and 1 are not version 4 UUIDs.
     """
     while True:
         bits = rng.getrandbits(128)

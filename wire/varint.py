@@ -1,7 +1,7 @@
-"""Zigzag varints of record batch v2 (KIP-98): 7 bits a byte, least significant first.
+"""Zigzag varints of record batch v2 (KIP-98): 7 bits per byte, least significant first.
 
-Loops over many records inline the first byte and call `read_long` for the rest, because a
-Python call a field would cost more than the decoding itself.
+Loops over many records inline the first byte and call `read_long` for the rest, because a call per
+field would cost more than the decoding.
 """
 
 from functools import cache
@@ -10,16 +10,16 @@ from raylog.wire.buffers import Buffer
 from raylog.wire.errors import DecodeError
 
 VARINT_BYTES_MAX = 10
-"""Bytes of 64 bits, the most a varint may have."""
+"""The most bytes of a varint, for 64 bits."""
 
 UINT64_MAX = (1 << 64) - 1
 
 TABLE_SIZE = 8192
-"""Numbers -1..8191 take one or two bytes."""
+"""Numbers from -1 to below this take one or two bytes."""
 
 
 def encode_varint(number: int) -> bytes:
-    """Zigzag varint of a signed 64-bit `number`."""
+    """Encode a signed 64-bit number as a zigzag varint."""
     rest = (number << 1) ^ (number >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -30,7 +30,10 @@ def encode_varint(number: int) -> bytes:
 
 
 def decode_varint(buf: Buffer, position: int) -> tuple[int, int]:
-    """Signed number at `position` and the position behind it; DecodeError if cut or too long."""
+    """Decode the number at `position`. Returns it and the position after it.
+
+    Raises DecodeError if it is truncated or too long.
+    """
     try:
         first = buf[position]
         position += 1
@@ -42,10 +45,10 @@ def decode_varint(buf: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Zigzag form of a varint of two or more bytes, and the position behind it.
+    """Read a varint of two or more bytes. Returns its zigzag form and the position after it.
 
-    `first` is its first byte and `position` that of the second. IndexError if it is cut,
-    DecodeError if it has more than ten bytes.
+    `first` is its first byte and `position` that of the second. Raises IndexError if it is
+    truncated, DecodeError if it has more than ten bytes.
     """
     byte = buf[position]
     if byte < 0x80:
@@ -70,7 +73,7 @@ def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
 
 @cache
 def varint_table() -> list[bytes]:
-    """The varints of 0..8191, and that of -1 as the last; made when it is first asked for."""
+    """The varints of 0 to 8191, and of -1 as the last. Created at the first call."""
     one_byte = [bytes((low,)) for low in range(0, 0x80, 2)]
     first = [bytes((low | 0x80,)) for low in range(0, 0x80, 2)]
     second = [bytes((high,)) for high in range(1, TABLE_SIZE >> 6)]

@@ -1,18 +1,18 @@
-"""Walking over the records of a batch without making objects of them.
+"""Checks the records of a batch without creating objects for them.
 
-A broker looks at every produced record, as Apache Kafka does: whether readers can read it, which
-number it has, what time. Records of one shape in a row are looked at together, column by column:
-one call in C picks the same byte of all of them, another one compares these. Where the records are
-of one size, as a producer of fixed-size events sends them, a column is a slice with a stride; where
-sizes differ, Python first goes from length to length, to find where they begin.
+Like Apache Kafka, a broker checks every produced record: whether readers can decode it, its number
+and its timestamp. Consecutive records of one shape are checked together by column: one call in C
+picks the same byte of all of them, and another compares these bytes. If the records have one size,
+as from a producer of fixed-size events, a column is a slice with a step. If their sizes differ,
+Python first goes from length to length to find their starts.
 
-| records of 100 B | take, relatively |
+| records of 100 B | relative cost |
 |---|---|
 | of one shape and size | 1 |
 | of one shape, without headers | 6 |
 | of any shapes: one by one | 12 |
 
-A record is, every number but the attributes being a zigzag varint (`varint.py`):
+The layout of a record, where every number but the attributes is a zigzag varint (`varint.py`):
 
     length, attributes 1, time since the batch's base, offset delta, key, value, headers
 """
@@ -27,35 +27,35 @@ from raylog.wire.errors import DecodeError, InvalidRecord
 from raylog.wire.varint import read_long
 
 RUN_MIN = 32
-"""Looking for shorter runs does not pay."""
+"""Shorter runs are not worth looking for."""
 RUN_PAUSE = 64
-"""So many records are looked at one by one before a run is looked for again."""
+"""Records to check one by one before looking for the next run."""
 SCATTERED_MAX = 1024
-"""Records of different sizes that are looked at together."""
+"""The most records of different sizes to check together."""
 HEADERS_MAX = 1 << 20
-"""Headers that the records of one batch may have together: what has more is meant to be slow."""
+"""The most headers of all records of a batch. More are meant to slow the broker down."""
 _ENDLESS = 1 << 62
 SHAPED_HEADERS_MAX = 64
-"""A record with more of them is looked at by itself."""
+"""A record with more headers is checked on its own."""
 
 _INT32_BYTES_MAX = 5
 _NULL = 1  # -1 as a zigzag number
 _NOWHERE = 1 << 40
 _BEHIND = [(z >> 1) + 1 if not z & 1 else 1 if z == _NULL else _NOWHERE for z in range(128)]
-"""By a length of one byte: how far behind the place of that byte the counted bytes end."""
+"""By the byte of a length, the distance from that byte to the end of the counted bytes."""
 
 _GLANCES = (1, RUN_MIN // 2, RUN_MIN - 1)
-"""Where to look whether records in a row have the same length."""
+"""Positions at which to check whether consecutive records have the same length."""
 
 _BYTES = bytes(range(256))
 _LOW, _HIGH, _EVEN = _BYTES[:128], _BYTES[128:], _BYTES[::2]
 _SIGNS = bytes([byte >> 7 for byte in range(256)])
 _DIGITS = bytes([byte & 0x7F for byte in range(256)])
 _LANE = 4
-"""Bytes that a small number takes beside others in a large one."""
+"""The bytes of a small number next to others in a large one."""
 _LANE_BITS = 0xFFFFFFFF
 _TWO_BYTES = 1 << 14
-"""Zigzag numbers below it take at most two bytes."""
+"""Zigzag numbers below this take at most two bytes."""
 _CYCLE = 1 << 13
 """Offset deltas up to the next multiple of this differ in their first two bytes only."""
 _ONLY = bytes([delta << 1 for delta in range(64)])
@@ -63,13 +63,13 @@ _FIRST = bytes([delta << 1 & 0x7F | 0x80 for delta in range(_CYCLE)])
 _LAST = bytes([delta >> 6 for delta in range(_CYCLE)])
 _SECOND = bytes([delta >> 6 & 0x7F | 0x80 for delta in range(_CYCLE)])
 _DELTAS = {1: (_ONLY,), 2: (_FIRST, _LAST)}
-"""The bytes of all deltas that take one, or two."""
+"""The bytes of all deltas of one byte, or two."""
 _LONG_DELTAS = (_FIRST, _SECOND)
-"""The first bytes of those that take more."""
+"""The first bytes of longer deltas."""
 
 
 class Walked(NamedTuple):
-    """What was found in the records of a batch; times in ms since the batch's base timestamp."""
+    """What was found in the records of a batch. Times are ms since the batch's base timestamp."""
 
     earliest: int
     latest: int
@@ -77,7 +77,7 @@ class Walked(NamedTuple):
 
 
 class Patience:
-    """Records that may be looked at one by one, half a microsecond each; a header counts twice."""
+    """A budget of records to check one by one, half a microsecond each. Headers count twice."""
 
     __slots__ = ("left",)
 
@@ -85,22 +85,22 @@ class Patience:
         self.left = left
 
     def spend(self, number: int) -> None:
-        """Raises _OutOfPatience where that is more than is left."""
+        """Use a part of the budget. Raises _OutOfPatience if it is exceeded."""
         self.left -= number
         if self.left < 0:
             raise _OutOfPatience
 
 
 class _OutOfPatience(Exception):
-    """Looking at the records takes too long."""
+    """Checking the records takes too long."""
 
 
 def walk(body: bytes, count: int, *, patience: Patience | None = None) -> Walked | None:
-    """Look at the `count` records, at least one, which `body` must hold and nothing else.
+    """Check the `count` records, at least one, of `body`, which must hold nothing else.
 
-    INVALID_RECORD for one that readers could not read, another number of them, offset deltas that
-    are not 0, 1, 2 and so on, or more than HEADERS_MAX headers. None if `patience` is given and is
-    at its end.
+    Raises INVALID_RECORD for a record that readers cannot decode, another number of records, offset
+    deltas that are not 0, 1, 2 and so on, or more than HEADERS_MAX headers. Returns None if
+    `patience` is given and exceeded.
     """
     try:
         return _Walk(body, count, patience or Patience(_ENDLESS)).run()
@@ -111,27 +111,27 @@ def walk(body: bytes, count: int, *, patience: Patience | None = None) -> Walked
 
 
 class _Shape(NamedTuple):
-    """Where a record has what; positions are relative to where its length ends."""
+    """The positions of a record's fields, relative to the end of its length."""
 
     width: int
-    """Of its length, in bytes."""
+    """The bytes of its length."""
     size: int
-    """Of all of it."""
+    """The whole size."""
     time: range
     delta: range
     key: range
-    """Its length."""
+    """The key's length."""
     value: int
-    """Where its length begins."""
+    """The start of the value's length."""
     lengths: list[int]
-    """The bytes of all lengths but that of the key, and of the number of headers."""
+    """The bytes of the number of headers and of all lengths except the key's."""
     has_headers: bool
 
 
 class _Rows:
-    """Records in a row that may have one shape: where their lengths end, and they themselves.
+    """Consecutive records that may have one shape, with the ends of their lengths and their own.
 
-    Of records of one size these are ranges. All are relative to `origin`, where `body` begins.
+    For records of one size these are ranges. They are relative to `origin`, where `body` begins.
     """
 
     __slots__ = ("_body", "_origin", "begins", "ends")
@@ -149,41 +149,41 @@ class _Rows:
 
     @property
     def end(self) -> int:
-        """Where the last one ends."""
+        """The end of the last record."""
         return self._origin + self.ends[-1]
 
     @property
     def are_alike(self) -> bool:
-        """Whether they have one size."""
+        """Whether all have one size."""
         return isinstance(self.begins, range)
 
     def column(self, at: int) -> bytes:
-        """The byte at this position of each."""
+        """The byte of each record at this position."""
         begins = self.begins
         if isinstance(begins, range):
             return self._body[begins.start + at : begins.stop + at : begins.step]
         return _picked(self._body[at:], begins)
 
     def keep(self, at: int, allowed: bytes) -> None:
-        """Keep those from the first on of which the byte at a position is an allowed one."""
+        """Keep the first records whose byte at a position is allowed."""
         column = self.column(at)
         if column.translate(None, allowed):
             kept = len(column) - len(column.lstrip(allowed))
             self.begins, self.ends = self.begins[:kept], self.ends[:kept]
 
     def keep_alike(self, at: int) -> None:
-        """Keep those from the first on that have the same byte at a position."""
+        """Keep the first records with the same byte at a position."""
         self.keep(at, self.first(at))
 
     def first(self, at: int) -> bytes:
-        """The byte at a position of the first one."""
+        """The byte of the first record at a position."""
         begin = self.begins[0] + at
         return self._body[begin : begin + 1]
 
     def have_no_headers(self, value: int) -> bool:
-        """Whether behind the value, whose length is there, each has one more byte, which says so.
+        """Whether the value of each record is followed by a single byte, 0: no headers.
 
-        Computed with numbers of all records side by side in a large one.
+        Computed for all records at once, with their numbers side by side in a large one.
         """
         low, high = self.column(value), _lanes(self.column(value + 1))
         ones = _lanes(b"\1" * len(self))
@@ -199,7 +199,7 @@ class _Rows:
 
 
 class _Walk:
-    """One walk; `_times` are zigzag numbers, among them the earliest and the latest."""
+    """One walk. `_times` has zigzag numbers, among them the earliest and the latest time."""
 
     __slots__ = (
         "_body",
@@ -219,11 +219,11 @@ class _Walk:
         self._headers_left = HEADERS_MAX
         self._position = 0
         self._times: set[int] = set()
-        self._keys = 0  # the bits of the lengths of all keys; the lowest is set in that of null
+        self._keys = 0  # the bits of all keys' lengths; the lowest is set for null
         self._scatters = True  # whether records of different sizes may have one shape
 
     def run(self) -> Walked:
-        """Look at all records."""
+        """Check all records."""
         number = 0
         while number < self._count:
             run = self._run(number)
@@ -242,7 +242,7 @@ class _Walk:
         return Walked(min(times), max(times), self._keys & 1 == 1)
 
     def _one_by_one(self, number: int, end: int) -> None:
-        """Look at the records [number, end). Numbers of up to two bytes are read in place."""
+        """Check the records [number, end). Numbers of up to two bytes are read inline."""
         body, position, keys, note = self._body, self._position, self._keys, self._times.add
         z_before = -1
         for z_number in range(2 * number, 2 * end, 2):
@@ -255,7 +255,7 @@ class _Walk:
                     else _read_int(body, position, z_size)
                 )
             record_end = position + (z_size >> 1)
-            z_time = body[position + 1]  # behind the attributes
+            z_time = body[position + 1]  # after the attributes
             position += 2
             if z_time > 127:
                 z_time, position = (
@@ -294,7 +294,7 @@ class _Walk:
         self._position, self._keys = position, keys
 
     def _behind_headers(self, position: int) -> int:
-        """Where headers end whose number is at `position`."""
+        """The end of the headers whose number is at `position`."""
         body = self._body
         count, behind = _header_count(body, position)
         self._headers_left -= count
@@ -313,7 +313,7 @@ class _Walk:
     # -- records of one shape --------------------------------------------------------------------
 
     def _run(self, number: int) -> int:
-        """Look at as many records from `number` on as are of one shape; how many those were."""
+        """Check the records from `number` that have one shape. Returns how many there are."""
         limit = 64 if number < 64 else (number // _CYCLE + 1) * _CYCLE
         left = min(limit, self._count) - number
         shape = _shape(self._body, self._position) if left >= RUN_MIN else None
@@ -330,7 +330,7 @@ class _Walk:
         return len(rows)
 
     def _rows(self, shape: _Shape, left: int) -> _Rows | None:
-        """The next records by their lengths alone, at most `left`; None where they tell little."""
+        """The next records, at most `left`, by their lengths alone. None if these do not help."""
         body, start, step = self._body, self._position, shape.size
         begin = start + shape.width
         length = body[start:begin]
@@ -349,9 +349,9 @@ class _Walk:
         return _Rows(rest[: ends[-1]], begins, ends, start) if ends else None
 
     def _is_in_order(self, rows: _Rows, shape: _Shape, first: int) -> bool:
-        """Keep as many of the rows as have the shape; whether readers could read those.
+        """Keep the records that have the shape. Returns whether they are valid.
 
-        Where not, they are looked at one by one, which tells what is wrong.
+        Invalid ones are checked one by one to find out what is wrong.
         """
         for at in shape.time[:-1]:
             rows.keep(at, _HIGH)
@@ -370,7 +370,7 @@ class _Walk:
         )
 
     def _note_times(self, columns: list[bytes]) -> None:
-        """Note the extremes of the times whose bytes, the least significant first, are columns."""
+        """Add the extremes of times whose bytes are columns, the least significant one first."""
         lowest = columns[0]
         before_base = len(lowest.translate(None, _EVEN))  # their numbers are odd
         if 0 < before_base < len(lowest):
@@ -388,7 +388,7 @@ def _picked(body: bytes, positions: Sequence[int]) -> bytes:
     """The bytes at these positions."""
     if not positions:
         return b""
-    return bytes(itemgetter(0, *positions)(body))[1:]  # of one position it would make no tuple
+    return bytes(itemgetter(0, *positions)(body))[1:]  # one position would not give a tuple
 
 
 def _lanes(column: bytes) -> int:
@@ -399,14 +399,14 @@ def _lanes(column: bytes) -> int:
 
 
 def _lanes_of(numbers: Sequence[int]) -> int:
-    """Numbers of 32 bits side by side in one."""
+    """Numbers of 32 bits side by side in one number."""
     return int.from_bytes(pack(f"<{len(numbers)}I", *numbers), "little")
 
 
 def _found(body: bytes, count: int) -> tuple[list[int], list[int]]:
-    """Where the lengths of `count` records end, and they themselves.
+    """The ends of the lengths of `count` records, and of the records.
 
-    Fewer where one is not a length of one or two bytes, or is beyond the body.
+    Fewer if a length takes more than two bytes or goes beyond the body.
     """
     begins: list[int] = []
     ends: list[int] = []
@@ -429,12 +429,12 @@ def _found(body: bytes, count: int) -> tuple[list[int], list[int]]:
 
 
 def _extreme(columns: list[bytes], extreme: Callable[[bytes], int]) -> bytes:
-    """The bytes of the least or largest of the numbers in columns, all of the same length."""
+    """The bytes of the smallest or largest number in columns. All numbers have the same length."""
     for at in reversed(range(len(columns))):
         column = columns[at]
         byte = extreme(column)
         begin, end = column.find(byte), column.rfind(byte) + 1
-        if column.count(byte) == end - begin:  # as where times rise
+        if column.count(byte) == end - begin:  # as with ascending times
             columns = [each[begin:end] for each in columns]
         else:
             found = [each == byte for each in column]
@@ -443,17 +443,17 @@ def _extreme(columns: list[bytes], extreme: Callable[[bytes], int]) -> bytes:
 
 
 def _least(column: bytes) -> int:
-    """Its smallest byte; quick where that is the first one."""
+    """The smallest byte of a column. Fast if that is the first one."""
     return min(column.translate(None, _BYTES[column[0] :]), default=column[0])
 
 
 def _largest(column: bytes) -> int:
-    """Its largest byte; quick where that is the last one."""
+    """The largest byte of a column. Fast if that is the last one."""
     return max(column.translate(None, _BYTES[: column[-1] + 1]), default=column[-1])
 
 
 def _shape(body: bytes, start: int) -> _Shape | None:
-    """The shape of the record at `start`; None for one that must be looked at by itself."""
+    """The shape of the record at `start`. None if it must be checked on its own."""
     z_size, begin = _read(body, start)
     delta = _read(body, begin + 1)[1]
     key = _read(body, delta)[1]
@@ -485,13 +485,13 @@ def _shape(body: bytes, start: int) -> _Shape | None:
 
 
 def _read(body: bytes, position: int) -> tuple[int, int]:
-    """A zigzag number of 64 bits, and the position behind it."""
+    """Read a zigzag number of 64 bits. Returns it and the position after it."""
     first = body[position]
     return read_long(body, position + 1, first) if first > 127 else (first, position + 1)
 
 
 def _read_int(body: bytes, position: int, first: int) -> tuple[int, int]:
-    """One of 32 bits, of which `first` is the first byte and `position` behind that."""
+    """Read a zigzag number of 32 bits. `first` is its first byte, `position` the one after it."""
     z, behind = read_long(body, position, first)
     if behind - position >= _INT32_BYTES_MAX or z >> 32:
         raise DecodeError(f"number of more than 32 bits before byte {behind}")
@@ -499,7 +499,7 @@ def _read_int(body: bytes, position: int, first: int) -> tuple[int, int]:
 
 
 def _length(body: bytes, position: int) -> tuple[int, int]:
-    """A length or -1 as a zigzag number, and the position behind it."""
+    """Read a length or -1 as a zigzag number. Returns it and the position after it."""
     z, behind = body[position], position + 1
     if z > 127:
         z, behind = _read_int(body, behind, z)
@@ -509,13 +509,13 @@ def _length(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _content(body: bytes, position: int) -> tuple[int, int]:
-    """Where the bytes of a key or a value begin whose length is at `position`, and end."""
+    """The start and end of the key or value whose length is at `position`."""
     z, begin = _length(body, position)
     return begin, begin + (z >> 1)
 
 
 def _header_count(body: bytes, position: int) -> tuple[int, int]:
-    """A record's number of headers, and the position behind it."""
+    """Read a record's number of headers. Returns it and the position after it."""
     z_count, behind = _length(body, position)
     if z_count == _NULL:
         raise InvalidRecord("negative number of record headers")
@@ -523,9 +523,9 @@ def _header_count(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _header(body: bytes, position: int) -> tuple[int, int, int, int]:
-    """Where a header's name has its length, and begins, its value has its length, and ends.
+    """The starts of a header's name length, name and value length, and the header's end.
 
-    A value of any negative length is null, as in Java.
+    A value with any negative length is null, as in Java.
     """
     z_name, begin = _length(body, position)
     if z_name == _NULL:

@@ -1,1 +1,1 @@
-"""The actor that owns one data directory and the actors that serve it."""
+"""The actor that owns one data directory and supervises the actors that serve it."""

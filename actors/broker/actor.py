@@ -1,9 +1,9 @@
-"""Shell of a broker: its data directory, its children, its place in the cluster.
+"""Shell of a broker: owns its data directory and its children, and registers it with the cluster.
 
-Start-up: lock and check the directory, hold the ports, open the voter's log; `start` returns. Then
-in the background: find children that outlived the last process, see that there is a controller,
-register, follow the metadata until the registration itself shows, open partitions, let gateways
-serve. `ready` waits for that.
+`start` locks and checks the directory, binds the ports, opens the voter's log and returns. Then, in
+the background, the broker finds children that outlived its last process, makes sure that there is a
+controller, registers, follows the metadata until it contains the registration, opens partitions and
+lets gateways serve. `ready` waits for that.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ import socket
 from functools import partial
 from pathlib import Path
 
-from raylog.actors.broker.api import BrokerHealth, BrokerStatus
-from raylog.actors.broker.cleaning_turns import CleaningTurns
-from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.child_processes import ChildProcesses
+from raylog.actors.broker.controller_handle import ControllerHandle
+from raylog.actors.broker.data_directory import open_directory
 from raylog.actors.broker.describing import log_dir
-from raylog.actors.broker.effects import KeepStrays
-from raylog.actors.broker.family import Family
 from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.handing_over import hand_over
 from raylog.actors.broker.health import HealthListener, Standing, standing_of
 from raylog.actors.broker.identity import Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import on_this_node, read_listeners, release, reserve_all
-from raylog.actors.broker.machine import BrokerMachine
-from raylog.actors.broker.noting import note_end, note_start
-from raylog.actors.broker.placed import open_directory
-from raylog.actors.broker.pool import pool_of
+from raylog.actors.broker.messages import BrokerHealth, BrokerStatus
 from raylog.actors.broker.refused_settings import RefusedSettings
+from raylog.actors.broker.rules.cleaning_turns import CleaningTurns
+from raylog.actors.broker.rules.effects import KeepStrays
+from raylog.actors.broker.rules.machine import BrokerMachine
+from raylog.actors.broker.rules.pool import pool_of
+from raylog.actors.broker.rules.throttle_shares import ThrottleShares
 from raylog.actors.broker.sampling import BrokerMetrics, Parts
-from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.spec import broker_spec as broker_spec
+from raylog.actors.broker.start_notes import note_end, note_start
 from raylog.actors.broker.succession import Succession
-from raylog.actors.broker.throttle_shares import ThrottleShares
 from raylog.actors.broker.voter import Voter
+from raylog.actors.broker.voter_membership import VoterMembership
 from raylog.actors.build import BUILD
+from raylog.actors.common_messages import LogDirStatus, PartitionKey
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
@@ -52,9 +53,8 @@ from raylog.actors.controller.api import (
     ProducerIdBlock,
     RegisterBroker,
 )
+from raylog.actors.metadata.entries import LogSnapshot
 from raylog.actors.metadata.followed import DirectoryHistory, MetadataRefused
-from raylog.actors.metadata.log import LogSnapshot
-from raylog.actors.metadata.snapshots import decoded
 from raylog.actors.metadata.voting import (
     JoinVoters,
     NewEpoch,
@@ -65,14 +65,15 @@ from raylog.actors.metadata.voting import (
 )
 from raylog.actors.metrics.samples import Sample
 from raylog.actors.names import GATEWAY
-from raylog.actors.ports import LogDirStatus, PartitionKey
+from raylog.actors.peers.metadata_copies import decoded
+from raylog.actors.places import Place
+from raylog.actors.remote import Controller
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
     LinkRequest,
     PeerLost,
     PeerTimeout,
-    Place,
     Runtime,
 )
 from raylog.actors.runtime.processes import cores_here
@@ -90,7 +91,7 @@ CALL_TIMEOUT_MS = 5_000
 
 
 class BrokerActor:
-    """Serves the methods listed in `broker.api` and the voter's."""
+    """Serves the methods listed in `broker.messages`, and those of the voter."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class BrokerActor:
         self._listeners = read_listeners(self._settings)
         self._health = HealthListener(runtime, self._settings, self._standing, self.scrape)
         self._incarnation = f"{runtime.random.getrandbits(64):016x}"
-        self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
+        self._controller = ControllerHandle(runtime, cluster_id, self._ensure_controller)
         self._succession = Succession(
             self._runtime,
             self._controller,
@@ -130,17 +131,17 @@ class BrokerActor:
         self._broker_epoch, self._state = -1, "starting"
         self._failure: Exception | None = None
         self._place = place
-        self._seat: Seat | None = None
+        self._membership: VoterMembership | None = None
         self._reservations: dict[str, socket.socket] = {}
         self._throttle_shares = ThrottleShares()
         self._cleaning_turns = CleaningTurns()
         self._serves, self._beat, self._ended = (asyncio.Event() for _ in range(3))
-        self._is_open = False  # until `start` is over: others may ask before
+        self._is_open = False  # False until `start` is over: calls may arrive earlier
 
     # ---- life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the directory, hold the ports; the rest happens in the background."""
+        """Open the directory and bind the ports; the rest happens in the background."""
         fsync = self._settings.flag("metadata.log.fsync")
         self._data = await open_directory(
             self._runtime,
@@ -163,9 +164,9 @@ class BrokerActor:
             raise BrokerNotAvailable(f"broker {self._broker_id} is still {self._state}")
 
     async def _open(self, *, fsync: bool) -> list[ActorRef]:
-        """Everything that can be refused; returns the children that outlived the last process."""
+        """Do all that can be refused; return the children that outlived the last process."""
         log.info("broker %d starts in %s", self._broker_id, self._path)
-        self._seat = Seat(
+        self._membership = VoterMembership(
             self._runtime,
             self._data,
             fsync=fsync,
@@ -175,15 +176,15 @@ class BrokerActor:
         self._last = self._data.last
         self._past = self._data.past()
         await note_start(self._runtime, self._data)
-        self._make_family()
-        survivors = await self._family.survivors()
+        self._create_children()
+        survivors = await self._children.survivors()
         self._listeners = await on_this_node(self._runtime, self._listeners, self._settings)
         self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
         await self._health.open(self._data)
         await self._metrics.open(self._settings)
         return survivors
 
-    def _make_family(self) -> None:
+    def _create_children(self) -> None:
         numbers = itertools.count(self._last.next_child)
         pool = pool_of(self._cluster_id, self._broker_id, self._settings, cores_here(), numbers)
         self._machine = BrokerMachine(
@@ -194,7 +195,7 @@ class BrokerActor:
             topics_directory=str(self._data.topics),
             incarnation=self._incarnation,
         )
-        self._family = Family(
+        self._children = ChildProcesses(
             self._runtime,
             self._machine,
             self._data,
@@ -204,8 +205,10 @@ class BrokerActor:
             place=self._place,
             progressed=self._progressed,
         )
-        seat, starts = self._require_seat(), self._last.starts
-        parts = Parts(self._machine, self._family, self._controller, seat, str(self._path), starts)
+        membership, starts = self._require_membership(), self._last.starts
+        parts = Parts(
+            self._machine, self._children, self._controller, membership, str(self._path), starts
+        )
         self._metrics = BrokerMetrics(self._runtime, self._cluster_id, parts, self._standing)
 
     def _hold_ports(self, *, adopting: bool) -> None:
@@ -216,16 +219,16 @@ class BrokerActor:
         self._data.remember_ports(self._last.ports | bound)
 
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
-        """Everything between `start` and serving."""
-        held = await self._family.adopt(survivors)
-        self._family.start_gateways(self._listeners.listening, self._health.bound)
+        """Run everything between `start` and serving."""
+        held = await self._children.adopt(survivors)
+        self._children.start_gateways(self._listeners.listening, self._health.bound)
         if self._votes:
             await self._succession.begin()
         await keep_joining(self._runtime, self._join_cluster, self._refused)
-        self._family.caught_up()
+        self._children.caught_up()
         statuses = [status for _, open_there in held for status in open_there]
         strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
-        self._family.carry_out([KeepStrays(strays), *self._machine.begin(held)])
+        self._children.carry_out([KeepStrays(strays), *self._machine.begin(held)])
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
             try:
@@ -234,7 +237,7 @@ class BrokerActor:
                 await self._followed.wait(refused)
 
     def _refused(self, why: KafkaError | None) -> None:
-        """The cluster does not take this broker, or does by now: `ready` tells."""
+        """Record the cluster's reason for refusing this broker, for `ready`; None once accepted."""
         self._failure = why
         if why is not None:
             self._serves.set()
@@ -242,13 +245,13 @@ class BrokerActor:
             self._serves.clear()
 
     async def _join_cluster(self) -> None:
-        """Register, and follow the metadata until the registration itself shows."""
+        """Register, and follow the metadata until it contains the registration."""
         await self._register()
         await self._follow_up()
-        seat = self._require_seat()
-        if seat.is_lost:
+        membership = self._require_membership()
+        if membership.is_lost:
             log.warning("%s is new: the voter of broker %d is lost", self._path, self._broker_id)
-            await seat.begin_anew()
+            await membership.begin_anew()
             self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
             await self._register()
             await self._follow_up()
@@ -258,7 +261,7 @@ class BrokerActor:
             await self._take_in(await self._follow())
 
     async def ready(self, timeout_ms: int) -> None:
-        """Wait until this broker serves; raises why it does not."""
+        """Wait until this broker serves; raise the reason if it does not."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._serves.wait(), timeout_ms / 1000)
         if self._failure is not None:
@@ -271,31 +274,31 @@ class BrokerActor:
 
     def _standing(self) -> Standing:
         failure = "" if self._failure is None else str(self._failure)
-        return standing_of(self._state, failure, self._machine, self._family, self._succession)
+        return standing_of(self._state, failure, self._machine, self._children, self._succession)
 
     async def health(self) -> BrokerHealth:
-        """Whether this broker serves."""
+        """Report whether this broker serves, and why not."""
         self._require_open()
         return self._health.now()
 
     async def scrape(self) -> list[Sample]:
-        """The metrics of all processes of this broker; if it tells for all, of the controller."""
+        """Collect the metrics of all processes here; one broker adds the controller's."""
         self._require_open()
         return await self._metrics.scrape()
 
     async def ping(self) -> dict[str, object]:
-        """Who is here."""
+        """Report the process id, the state and the build."""
         return {"pid": os.getpid(), "state": self._state, "build": BUILD}
 
     def link_received(self, request: LinkRequest) -> None:
-        """No link requests are served."""
+        """Refuse the request: a broker serves none over links."""
         request.fail(InvalidRequest(f"a broker serves no {request.kind} over links"))
 
     def link_lost(self, peer: int) -> None:
-        """Nothing is kept for links."""
+        """Do nothing: a broker keeps no link state."""
 
     async def shutdown(self) -> None:
-        """Hand leadership over, close everything, note that it was so; or wait for that."""
+        """Hand leadership over, close all logs, record the clean shutdown. A second call waits."""
         if self._is_ending:
             await self._ended.wait()
             return
@@ -304,7 +307,7 @@ class BrokerActor:
             if self._broker_epoch >= 0 and self._settings.flag("controlled.shutdown.enable"):
                 ask = partial(self._heartbeat, -1, wants_shutdown=True)
                 await hand_over(self._runtime, ask, self._succession, self._ensure_controller)
-            await self._family.end()
+            await self._children.end()
             await self._followed.note_now()
             await note_end(self._runtime, self._data)
         finally:
@@ -312,14 +315,14 @@ class BrokerActor:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Close the directory; what was not shut down counts as crashed."""
+        """Close the directory. Without `shutdown` before it, the broker counts as crashed."""
         self._state = "shut down"
         self._ended.set()
         await self._succession.withdraw()
         self._controller.close()
-        seat, self._seat = self._seat, None  # somebody else may stop this broker, too
-        if seat is not None:
-            seat.close()
+        membership, self._membership = self._membership, None  # `stop` may be called twice
+        if membership is not None:
+            membership.close()
         release(self._reservations)
         self._health.close()
         self._data.close()
@@ -331,31 +334,31 @@ class BrokerActor:
     # ---- the cluster ---------------------------------------------------------------------
 
     async def _ensure_controller(self) -> None:
-        """See to it that there is a controller, and that this broker knows it."""
+        """Find the controller, or start one if this broker may."""
         await self._succession.missed(may_start=self._votes and not self._is_ending)
 
     @property
     def _voter(self) -> Voter | None:
-        """The copy of the metadata log here."""
-        return None if self._seat is None else self._seat.voter
+        """This broker's copy of the metadata log."""
+        return None if self._membership is None else self._membership.voter
 
     @property
     def _votes(self) -> bool:
-        """Whether that copy counts."""
-        return self._seat is not None and self._seat.votes
+        """Whether that copy votes."""
+        return self._membership is not None and self._membership.votes
 
-    def _require_seat(self) -> Seat:
-        if self._seat is None:
+    def _require_membership(self) -> VoterMembership:
+        if self._membership is None:
             raise BrokerNotAvailable(f"broker {self._broker_id} has not opened its directory yet")
-        return self._seat
+        return self._membership
 
     def _voter_ids(self) -> list[int]:
-        """Brokers that hold the metadata log, as far as this one knows."""
-        return [broker_id for broker_id, _ in self._require_seat().voters]
+        """Ids of the brokers that hold the metadata log, as far as this broker knows."""
+        return [broker_id for broker_id, _ in self._require_membership().voters]
 
     async def _register(self) -> None:
         first = self._listeners.advertised[0]
-        asked = RegisterBroker(
+        request = RegisterBroker(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
             directory_id=self._data.identity.directory_id,
@@ -370,33 +373,32 @@ class BrokerActor:
         )
         self._data.note_asking(self._incarnation)
         self._broker_epoch = await self._controller.insist(
-            "register_broker", asked, timeout_ms=CALL_TIMEOUT_MS
+            Controller.register_broker, request, timeout_ms=CALL_TIMEOUT_MS
         )
         log.info("broker %d has broker epoch %d", self._broker_id, self._broker_epoch)
-        self._family.broker_epoch = self._broker_epoch
+        self._children.broker_epoch = self._broker_epoch
         self._data.remember_epoch(self._broker_epoch)
 
     async def _register_anew(self) -> None:
-        """The controller does not know the broker epoch any more."""
+        """Register again after the controller has forgotten the broker epoch."""
         self._past = Past(self._data.last.broker_epoch, False, self._last.clean)
         self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
         try:
             await self._register()
         except MetadataRefused as refused:
             self._followed.refused(refused)
-            self._broker_epoch = -1  # what was reported under it may be lost: it is asked for anew
+            self._broker_epoch = -1  # reports under it may be lost: register again
         else:
-            self._family.carry_out(self._machine.registered())
+            self._children.carry_out(self._machine.registered())
 
     async def _follow(self) -> MetadataUpdate:
-        asked = self._followed.asking(self._machine.image, FOLLOW_WAIT_MS)
-        update: MetadataUpdate = await self._controller.insist(
-            "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
+        request = self._followed.asking(self._machine.image, FOLLOW_WAIT_MS)
+        return await self._controller.insist(
+            Controller.follow, request, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
         )
-        return update
 
     async def _take_in(self, update: MetadataUpdate) -> None:
-        """Apply metadata, pass it on, act on it; raises MetadataRefused."""
+        """Apply metadata, pass it on to the children, react to it; raises MetadataRefused."""
         if update.from_offset == update.to_offset:
             return
         whole = None
@@ -407,9 +409,9 @@ class BrokerActor:
         effects = self._machine.apply(update, whole)
         self._followed.applied(self._machine.image)
         self._refused_settings.tell(self._machine.image)
-        self._family.tell_metadata(update)
-        self._require_seat().learned(self._machine.image.voters, self._machine.image.offset)
-        self._family.carry_out(effects)
+        self._children.tell_metadata(update)
+        self._require_membership().learned(self._machine.image.voters, self._machine.image.offset)
+        self._children.carry_out(effects)
 
     async def _heartbeats(self) -> None:
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
@@ -419,7 +421,7 @@ class BrokerActor:
             try:
                 await self._heartbeat(self._machine.image.offset if settled else -1)
             except StaleBrokerEpoch as stale:
-                log.warning("registering anew: %s", stale)
+                log.warning("registering again: %s", stale)
                 await self._register_anew()
             except MetadataRefused as refused:
                 self._followed.refused(refused)
@@ -435,30 +437,34 @@ class BrokerActor:
     async def _heartbeat(
         self, offset: int, *, wants_shutdown: bool = False
     ) -> BrokerHeartbeatAnswer:
-        """One heartbeat; between controller and voter it stands for the lease as well."""
-        asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset, wants_shutdown)
-        seat = self._require_seat()
+        """Send one heartbeat. Between the controller and a voter it also carries the lease."""
+        membership, sent_ms = self._require_membership(), self._runtime.monotonic_ms()
+        request = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset, wants_shutdown)
         answer = await self._controller.heartbeat(
-            seat.signed(asked), self._succession.answer_within_ms
+            membership.signed(request), self._succession.answer_within_ms
         )
-        self._succession.heard()
-        seat.heard(answer)
+        self._succession.heartbeat_answered(sent_ms, answer)
+        membership.heartbeat_answered(answer)
         return answer
 
     def _progressed(self) -> None:
-        """Something moved: see whether the broker serves now, or may ask to be unfenced."""
+        """Check whether the broker serves now, or may ask to be unfenced."""
         if self._is_ending:
             return
         own = self._machine.image.brokers.get(self._broker_id)
         if own is None or own.fenced or own.broker_epoch != self._broker_epoch:
             if self._machine.is_settled:
-                self._beat.set()  # the heartbeat that unfences it need not wait
+                self._beat.set()  # the heartbeat that unfences it is due now
             if self._state == "running":
                 self._state = "fenced"
             return
         if self._state == "fenced":
             self._state = "running"
-        if self._state == "starting" and self._machine.serves and self._family.all_told:
+        if (
+            self._state == "starting"
+            and self._machine.serves
+            and self._children.gateways_are_up_to_date
+        ):
             self._state = "running"
             self._serves.set()
             log.info("broker %d serves on %s", self._broker_id, self._listeners)
@@ -466,108 +472,102 @@ class BrokerActor:
     # ---- the metadata log ----------------------------------------------------------------
 
     async def history(self) -> DirectoryHistory:
-        """What this broker's directory knows of the cluster."""
+        """Return what this broker's directory knows of the cluster."""
         self._require_open()
         history: DirectoryHistory = await self._runtime.run_blocking(self._data.history)
         return history
 
     async def voter_state(self) -> VoterState:
-        """How far this broker's copy of the metadata log goes."""
-        return self._require_seat().require_voter().state()
+        """Return how far this broker's copy of the metadata log goes."""
+        return self._require_membership().require_voter().state()
 
-    async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
+    async def voter_new_epoch(self, request: NewEpoch) -> VoterState:
         """Promise a controller epoch."""
-        return await self._require_seat().require_voter().new_epoch(asked)
+        return await self._require_membership().require_voter().new_epoch(request)
 
-    async def voter_join(self, asked: JoinVoters) -> VoterState:
-        """Have a copy of the metadata log brought level."""
-        return await self._require_seat().join(asked)
+    async def voter_join(self, request: JoinVoters) -> VoterState:
+        """Start to follow the controller, so that this copy can become a voter."""
+        return await self._require_membership().join(request)
 
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
-        """Part of the metadata log."""
-        return self._require_seat().require_voter().fetch(epoch, offset)
+        """Read a part of the metadata log."""
+        return self._require_membership().require_voter().fetch(epoch, offset)
 
-    async def voter_append(self, asked: VoterAppend) -> VoterAppended:
-        """Write to the metadata log."""
-        appended = await self._require_seat().require_voter().append(asked)
-        if self._controller.written_by(asked.epoch, asked.controller):
-            self._beat.set()  # it waits for this broker's heartbeats
+    async def voter_append(self, request: VoterAppend) -> VoterAppended:
+        """Append to the metadata log."""
+        appended = await self._require_membership().require_voter().append(request)
+        if self._controller.written_by(request.epoch, request.controller):
+            self._beat.set()  # the controller waits for this broker's heartbeats
         return appended
 
     async def voter_install(
         self, epoch: int, snapshot: LogSnapshot, controller: str, directory_id: str
     ) -> None:
         """Replace the beginning of the metadata log by a snapshot."""
-        voter = self._require_seat().require_voter()
+        voter = self._require_membership().require_voter()
         await voter.install(epoch, snapshot, controller, directory_id)
 
     async def controller(self) -> str:
-        """The name of the controller that this broker follows."""
+        """Return the name of the controller that this broker follows."""
         return self._controller.name
 
-    async def controller_silent_ms(self) -> float:
-        """For how long no controller has answered this broker's heartbeats."""
-        return self._succession.silent_ms
+    async def last_heartbeat(self) -> tuple[float, int, int]:
+        """Return `Succession.last_heartbeat`, unless metadata is refused (BrokerNotAvailable)."""
+        self._followed.require_accepted()
+        return self._succession.last_heartbeat()
 
     async def replace_controller(self) -> None:
-        """Have another process be the controller, near this one; raises PeerLost, PeerTimeout."""
+        """Start the controller in a new process near this broker; raises PeerLost, PeerTimeout."""
         await self._succession.replace()
 
     # ---- for replicas --------------------------------------------------------------------
 
     async def locate_leaders(self, keys: list[PartitionKey]) -> list[str]:
-        """Where followers fetch: link addresses of the processes that lead partitions here."""
+        """Tell followers where to fetch: the link address of each partition's leader process."""
         return self._machine.leader_addresses(keys) if self._is_open else [""] * len(keys)
 
     async def partitions_failed(self, name: str, keys: list[PartitionKey]) -> None:
-        """A Replica process has given up partitions whose disk failed.
-
-        A broker that just starts asks its children what they have open anyway.
-        """
-        if not self._is_open:
-            return
-        self._family.carry_out(self._machine.failed(name, keys))
+        """Handle partitions whose disk failed; a starting broker asks its children later."""
+        if self._is_open:
+            self._children.carry_out(self._machine.failed(name, keys))
 
     async def throttle_shares(self, name: str, leads: bool, follows: bool) -> tuple[int, int]:
-        """How many Replica processes share each throttled rate, this one among them."""
-        now_ms = self._runtime.monotonic_ms()
-        return self._throttle_shares.used(name, leads, follows, now_ms)
+        """Return how many Replica processes share each throttled rate, including this one."""
+        return self._throttle_shares.used(name, leads, follows, self._runtime.monotonic_ms())
 
     async def cleaning_turn(self, name: str, dirty_ratio: float) -> bool:
-        """Whether a Replica process may clean its dirtiest log, or go on with it."""
+        """Decide whether a Replica process may start or continue cleaning its dirtiest log."""
         return self._cleaning_turns.ask(name, dirty_ratio, self._runtime.monotonic_ms())
 
     async def cleaning_ended(self, name: str) -> None:
-        """A Replica process has cleaned a log."""
+        """Record that a Replica process has finished cleaning a log."""
         self._cleaning_turns.end(name)
 
     async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
-        """Ask the controller for other in-sync replicas; raises what the call to it raises."""
-        asked = AlterPartitions(self._broker_id, self._broker_epoch, changes)
-        return await self._controller.alter_partitions(asked)
+        """Propose ISR changes to the controller; raises what the call to it raises."""
+        request = AlterPartitions(self._broker_id, self._broker_epoch, changes)
+        return await self._controller.alter_partitions(request)
 
     # ---- for coordinators ----------------------------------------------------------------
 
     async def coordinator_address(self, role: str) -> str:
-        """The link address of this broker's coordinator; "" while it does not run."""
-        if not self._is_open:
-            return ""
-        return self._family.coordinators.address(role)
+        """Return the link address of this broker's coordinator, or "" while it does not run."""
+        return self._children.coordinators.address(role) if self._is_open else ""
 
     async def find_transaction_coordinator(self, transactional_id: str) -> tuple[int, str]:
-        """Broker id and link address of whoever coordinates a transactional id."""
+        """Return broker id and link address of the coordinator of a transactional id."""
         self._require_open()
-        return await self._family.coordinators.find_transaction_coordinator(transactional_id)
+        return await self._children.coordinators.find_transaction_coordinator(transactional_id)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """Ask the controller for producer ids; raises CoordinatorNotAvailable if it is silent."""
+        """Get producer ids from the controller; raises CoordinatorNotAvailable if it is silent."""
         self._require_open()
         return await self._controller.allocate_producer_ids(self._broker_id, self._broker_epoch)
 
     # ---- describing ----------------------------------------------------------------------
 
     async def describe(self) -> BrokerStatus:
-        """This broker as it stands."""
+        """Describe this broker and its children."""
         self._require_open()
         (disk,) = await self.describe_log_dirs()
         first = self._listeners.advertised[0]
@@ -583,18 +583,18 @@ class BrokerActor:
             restarts=self._last.starts,
             metadata_offset=self._machine.image.offset,
             is_voter=self._votes,
-            children=self._family.describe(),
+            children=self._children.describe(),
             partitions=disk.partitions,
             strays=await self._runtime.run_blocking(self._data.strays),
             total_bytes=disk.total_bytes,
             usable_bytes=disk.usable_bytes,
-            vote_trouble="" if self._seat is None else self._seat.trouble,
+            vote_trouble="" if self._membership is None else self._membership.trouble,
             listening=self._listeners.listening,
             endpoints=self._listeners.advertised,
             http=self._health.address,
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:
-        """The data directory and what it holds."""
+        """Describe the data directory and the partitions in it."""
         self._require_open()
-        return [await log_dir(self._runtime, str(self._path), await self._family.partitions())]
+        return [await log_dir(self._runtime, str(self._path), await self._children.partitions())]

@@ -1,14 +1,15 @@
-"""The actors that a broker owns: started, watched, told things in order, found again."""
+"""A child actor of a broker: gets calls in order and is watched for its end."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from raylog.actors.metadata.snapshots import EncodedSnapshot
+from raylog.actors.peers.metadata_copies import EncodedSnapshot
+from raylog.actors.remote import Gateway, Method, T, Ts, call
 from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout, Runtime, Timer
 from raylog.wire.errors import KafkaError
 
@@ -20,15 +21,15 @@ TELL_TIMEOUT_MS = 30_000
 class Letter:
     """One call to a child."""
 
-    method: str
+    method: Callable[..., Coroutine[Any, Any, object]]
     args: tuple[Any, ...] | Callable[[], Awaitable[tuple[Any, ...]]]
-    """A function is asked for them when it is the letter's turn: they may not be there yet."""
+    """Or a function that supplies them when the call is made, if they are not known before."""
     timeout_ms: int
     answered: Callable[[Any], None] | None
 
 
 def taken_from(children: dict[str, Child]) -> list[Child]:
-    """All children of a kind, whose end is no loss any more."""
+    """Remove and return all children of a kind; their end is no longer reported as a loss."""
     taken = list(children.values())
     children.clear()
     for child in taken:
@@ -37,9 +38,9 @@ def taken_from(children: dict[str, Child]) -> list[Child]:
 
 
 class Child:
-    """A running child: calls to it happen one after the other, in the order they were posted.
+    """A running child. Calls to it are made one at a time, in the order they were posted.
 
-    A child that fails a call is ended: its successor begins from what the broker knows.
+    A child that fails a call is killed, and its successor starts from what the broker knows.
     """
 
     def __init__(self, runtime: Runtime, ref: ActorRef, on_lost: Callable[[Child], None]) -> None:
@@ -55,29 +56,29 @@ class Child:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything posted was answered."""
+        """Whether everything posted has been answered."""
         return not self._unanswered
 
     def post(
         self,
-        method: str,
-        *args: Any,
+        method: Method[*Ts, T],
+        *args: *Ts,
         timeout_ms: int = TELL_TIMEOUT_MS,
-        answered: Callable[[Any], None] | None = None,
+        answered: Callable[[T], None] | None = None,
     ) -> None:
-        """Call a method after everything posted before; `answered` gets the result."""
+        """Queue a method call; `answered` gets its result."""
         self._post(Letter(method, args, timeout_ms, answered))
 
     def post_snapshot(
         self, encoded: Awaitable[EncodedSnapshot], answered: Callable[[Any], None] | None = None
     ) -> None:
-        """Have the child's metadata replaced by a snapshot, once that is encoded."""
+        """Queue a snapshot, once it is encoded, that replaces the child's metadata."""
 
         async def update() -> tuple[Any, ...]:
             snapshot = await encoded
             return -1, snapshot.offset, [], snapshot.parts
 
-        self._post(Letter("apply_metadata", update, TELL_TIMEOUT_MS, answered))
+        self._post(Letter(Gateway.apply_metadata, update, TELL_TIMEOUT_MS, answered))
 
     def _post(self, letter: Letter) -> None:
         if self._lost:
@@ -89,13 +90,13 @@ class Child:
             self._runtime.start(self._deliver(), f"tell {self.ref.name}")
 
     def forget(self) -> None:
-        """Its end is no loss any more."""
+        """Stop reporting this child's end as a loss."""
         self._lost = True
         self._letters.clear()
         self._watch.cancel()
 
     def _gone(self) -> None:
-        """The link to it broke: make sure the process is gone, then say so."""
+        """Handle a broken link: kill the process, then report the loss."""
         if not self._lost:
             self.forget()
             self._runtime.start(self._bury(), f"bury {self.ref.name}")
@@ -110,8 +111,8 @@ class Child:
             letter = self._letters.popleft()
             args = await letter.args() if callable(letter.args) else letter.args
             try:
-                answer = await self._runtime.call(
-                    self.ref, letter.method, *args, timeout_ms=letter.timeout_ms
+                answer = await call(
+                    self._runtime, self.ref, letter.method, *args, timeout_ms=letter.timeout_ms
                 )
             except PeerLost as lost:
                 log.info("%s is gone: %s", self.ref.name, lost)

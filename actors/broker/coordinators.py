@@ -1,9 +1,9 @@
-"""The coordinator processes of one broker: started on first use, told what concerns them.
+"""The coordinator processes of one broker: started on first use, and sent what concerns them.
 
-A coordinator is wanted once this broker serves a partition of its internal topic. It then stays,
-so that leadership that comes back need not wait for a process. It moves into a warm spare of the
-replicas, where there is one: else the first group, and all groups after a crash, wait for the start
-of a process.
+A coordinator is started once this broker serves a partition of its internal topic. It then keeps
+running, so that returning leadership need not wait for a process to start. If there is a warm spare
+in the replica pool, it moves in there; otherwise the first group, and after a crash every group,
+would have to wait for a process.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ import logging
 from collections.abc import Callable
 
 from raylog.actors.backoff import Backoff
-from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child, taken_from
-from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.messages import ChildStatus
+from raylog.actors.broker.rules.machine import BrokerMachine
+from raylog.actors.common_messages import Route, RouteUpdate
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import MetadataUpdate
-from raylog.actors.coordination.placement import transaction_partition
-from raylog.actors.metadata.snapshots import SnapshotEncoder
+from raylog.actors.controller.messages import MetadataUpdate
+from raylog.actors.coordination.rules.placement import partition_of
+from raylog.actors.coordinator_kinds import KINDS
 from raylog.actors.names import (
-    GROUP,
-    OFFSETS_TOPIC,
     TRANSACTION,
-    TRANSACTIONS_TOPIC,
     broker_name,
     child_name,
-    lodger_name,
+    colocated_name,
 )
-from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.peers.metadata_copies import SnapshotEncoder
+from raylog.actors.places import Place
+from raylog.actors.remote import Broker, GroupCoordinator, call
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
     ActorSpec,
     PeerLost,
     PeerTimeout,
-    Place,
     Runtime,
 )
 from raylog.wire.errors import CoordinatorNotAvailable, KafkaError
@@ -44,17 +43,14 @@ from raylog.wire.errors import CoordinatorNotAvailable, KafkaError
 log = logging.getLogger(__name__)
 RESPAWN_MS = 500
 FIND_TIMEOUT_MS = 2_000
-TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
-"""Role to the topic whose partitions it coordinates."""
 
 
 class Coordinators:
-    """At most one running process of each coordinator role.
+    """At most one running process for each coordinator role.
 
-    `shelter` names a process that runs and has room for a coordinator, which saves the start of
-    one; None: there is none. `started` is called when a coordinator runs that was started.
-    `noted` is called when names change, `moved(role, address)` when gateways must look elsewhere;
-    an address of None says that there is none for now.
+    `find_host` returns the name of a running process with room for a coordinator, or None.
+    `started` is called when a new coordinator runs, `noted` when names change, and `moved(role,
+    address)` when gateways must use another address; None means that there is none for now.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class Coordinators:
         *,
         numbers: itertools.count[int],
         place: Place | None,
-        shelter: Callable[[], str | None],
+        find_host: Callable[[], str | None],
         started: Callable[[], None],
         noted: Callable[[], None],
         moved: Callable[[str, str | None], None],
@@ -77,37 +73,37 @@ class Coordinators:
         self._snapshots = snapshots
         self._numbers = numbers
         self._place = place
-        self._shelter = shelter
+        self._find_host = find_host
         self._started = started
         self._noted = noted
         self._moved = moved
         self._running: dict[str, Child] = {}
         self._starting: dict[str, str] = {}
         """Roles to names."""
-        self._starts = {role: Backoff() for role in TOPICS}
+        self._starts = {role: Backoff() for role in KINDS}
         self._ending = False
 
     @property
     def names(self) -> list[str]:
-        """Every coordinator, running or being started."""
+        """The names of all coordinators, running or starting."""
         return [*(child.ref.name for child in self._running.values()), *self._starting.values()]
 
     def addresses(self) -> dict[str, str]:
-        """Where gateways find the coordinators, by role."""
+        """The link addresses of the coordinators, by role."""
         return {role: child.ref.address for role, child in self._running.items()}
 
     def address(self, role: str) -> str:
-        """Where a coordinator is found; "" while it does not run."""
+        """Return the link address of a coordinator, or "" while it does not run."""
         child = self._running.get(role)
         return "" if child is None else child.ref.address
 
     async def find_transaction_coordinator(self, transactional_id: str) -> tuple[int, str]:
-        """Broker id and link address of whoever coordinates an id.
+        """Return broker id and link address of the coordinator of a transactional id.
 
-        Raises CoordinatorNotAvailable, which passes.
+        Raises CoordinatorNotAvailable, which is temporary.
         """
         machine = self._machine
-        _, partition = transaction_partition(machine.image, transactional_id)
+        _, partition = partition_of(machine.image, TRANSACTION, transactional_id)
         leader = partition.leader
         address = ""
         if leader == machine.broker_id:
@@ -115,8 +111,12 @@ class Coordinators:
         elif leader >= 0:
             broker = broker_name(machine.cluster_id, leader)
             try:
-                address = await self._runtime.call(
-                    broker, "coordinator_address", TRANSACTION, timeout_ms=FIND_TIMEOUT_MS
+                address = await call(
+                    self._runtime,
+                    broker,
+                    Broker.coordinator_address,
+                    TRANSACTION,
+                    timeout_ms=FIND_TIMEOUT_MS,
                 )
             except (ActorGone, PeerLost, PeerTimeout) as failure:
                 raise CoordinatorNotAvailable(f"{broker} does not answer: {failure}") from failure
@@ -129,23 +129,23 @@ class Coordinators:
         self._add(ref, restarts=0)
 
     def tell_everything(self) -> None:
-        """Tell all metadata anew."""
+        """Send all coordinators a metadata snapshot."""
         for child in self._running.values():
             child.post_snapshot(self._snapshots.take())
 
     def tell_metadata(self, update: MetadataUpdate) -> None:
-        """Pass metadata on."""
+        """Pass a metadata update on to all coordinators."""
         for child in self._running.values():
-            child.post("apply_metadata", *update)
+            child.post(GroupCoordinator.apply_metadata, *update)
 
     def tell_routes(self, update: RouteUpdate) -> None:
-        """Pass on what concerns each coordinator, starting those that are needed now."""
-        for role, topic in TOPICS.items():
-            added = self._of_topic(topic, update.added)
+        """Pass route changes on to each coordinator, and start those that are now needed."""
+        for role, kind in KINDS.items():
+            added = self._of_topic(kind.topic, update.added)
             child = self._running.get(role)
             if child is not None:
                 if added or update.removed:
-                    child.post("apply_routes", RouteUpdate(added, update.removed))
+                    child.post(GroupCoordinator.apply_routes, RouteUpdate(added, update.removed))
             elif added and role not in self._starting and not self._ending:
                 self._start(role, restarts=0)
 
@@ -158,9 +158,9 @@ class Coordinators:
     def _start(self, role: str, *, restarts: int) -> None:
         machine = self._machine
         name = child_name(machine.cluster_id, role, machine.broker_id, next(self._numbers))
-        shelter = self._shelter()
-        if shelter is not None:
-            name = lodger_name(name, shelter)
+        host = self._find_host()
+        if host is not None:
+            name = colocated_name(name, host)
         self._starting[role] = name
         self._noted()
         self._runtime.start(self._run(role, name, restarts), f"start {name}")
@@ -191,20 +191,20 @@ class Coordinators:
         self._started()
 
     def _add(self, ref: ActorRef, *, restarts: int) -> None:
-        """Bring a coordinator up to date; from then on it hears everything."""
+        """Add a running coordinator and bring it up to date; from now on it gets every update."""
         child = Child(self._runtime, ref, self._lost)
         child.restarts = restarts
         self._running[ref.role] = child
         self._noted()
         if self._machine.is_caught_up:
             child.post_snapshot(self._snapshots.take())
-        routes = self._of_topic(TOPICS[ref.role], self._machine.routes())
-        child.post("apply_routes", RouteUpdate(routes))
+        routes = self._of_topic(KINDS[ref.role].topic, self._machine.routes())
+        child.post(GroupCoordinator.apply_routes, RouteUpdate(routes))
         self._moved(ref.role, ref.address)
 
     def _lost(self, child: Child) -> None:
         role = child.ref.role
-        del self._running[role]
+        self._running.pop(role, None)  # `take_all` may have taken it
         self._moved(role, None)
         self._starts[role].lost(self._runtime.monotonic_ms())
         if not self._ending:
@@ -213,22 +213,22 @@ class Coordinators:
     # ---- ending and describing -----------------------------------------------------------
 
     def take_all(self) -> list[Child]:
-        """Every running coordinator, which is no longer kept alive from here."""
+        """Stop watching all running coordinators and return them."""
         self._ending = True
         return taken_from(self._running)
 
     @property
     def starting(self) -> dict[str, str]:
-        """Names of those being started, to their roles."""
+        """Names of the coordinators being started, to their roles."""
         return {name: role for role, name in self._starting.items()}
 
     @property
     def refs(self) -> list[ActorRef]:
-        """Every coordinator that runs."""
+        """All running coordinators."""
         return [child.ref for child in self._running.values()]
 
     def describe(self) -> list[ChildStatus]:
-        """Every running coordinator."""
+        """Describe all running coordinators."""
         return [
             ChildStatus(ref.name, ref.role, ref.pid, ref.node_id, "running", child.restarts)
             for child in self._running.values()

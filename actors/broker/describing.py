@@ -1,20 +1,20 @@
-"""What a broker tells of its data directory."""
+"""Describes a broker's data directory."""
 
 from __future__ import annotations
 
 import logging
 
-from raylog.actors.ports import LogDirStatus, PartitionStatus
+from raylog.actors.common_messages import LogDirStatus, PartitionStatus
 from raylog.actors.runtime.base import Runtime
 
 log = logging.getLogger(__name__)
 
 
 async def log_dir(runtime: Runtime, path: str, partitions: list[PartitionStatus]) -> LogDirStatus:
-    """The directory with its volume's space; it is offline if that cannot be told."""
+    """Describe the directory and the space of its volume. If that is unknown, it is offline."""
     try:
         volume = await runtime.run_blocking(runtime.disk.space, path)
     except OSError as failure:
-        log.error("%s does not tell its space: %s", path, failure)
+        log.error("the free space of %s is unknown: %s", path, failure)
         return LogDirStatus(path, -1, -1, partitions, offline=True)
     return LogDirStatus(path, volume.total, volume.free, partitions)

@@ -1,4 +1,4 @@
-"""Giving leadership up before a shutdown, while a controller answers."""
+"""Hands leadership over before a shutdown, as long as a controller answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from raylog.actors.broker.succession import Succession
-from raylog.actors.controller.api import BrokerHeartbeatAnswer
+from raylog.actors.controller.messages import BrokerHeartbeatAnswer
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError, StaleBrokerEpoch
 
@@ -21,10 +21,10 @@ async def hand_over(
     succession: Succession,
     ensure_controller: Callable[[], Awaitable[None]],
 ) -> None:
-    """Have the controller move leadership away; returns when it has, or cannot within a time.
+    """Let the controller move leadership away; return when it has, or after HAND_OVER_MS.
 
-    `ask` is a heartbeat that says the broker wants to shut down. A controller that does not answer
-    is waited for (`ensure_controller`) where others may take over for it.
+    `ask` sends a heartbeat that requests the shutdown. If the controller does not answer and other
+    voters may start a successor, `ensure_controller` looks for that one.
     """
     deadline_ms = runtime.monotonic_ms() + HAND_OVER_MS
     while runtime.monotonic_ms() < deadline_ms:

@@ -1,12 +1,12 @@
-"""What a broker tells over HTTP (`health.listener`): whether it serves, and its metrics.
+"""HTTP server of a broker (`health.listener`): its health and its metrics.
 
 | path     | answer                                                                            |
 |----------|-----------------------------------------------------------------------------------|
-| /healthz | 200 while the broker's process runs and its event loop turns                      |
-| /readyz  | 200 while the broker serves; else 503, and `reasons` says what is missing         |
-| /metrics | what all its processes have counted, for Prometheus                               |
+| /healthz | 200 while the broker's process and event loop run                                 |
+| /readyz  | 200 while the broker serves; otherwise 503 with the `reasons`                     |
+| /metrics | the metrics of all its processes, for Prometheus                                  |
 
-The first two are made of what the broker knows already: nobody else is asked.
+The first two use what the broker already knows and call no other process.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from raylog.actors.broker.api import BrokerHealth
-from raylog.actors.broker.family import Family
-from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.child_processes import ChildProcesses
+from raylog.actors.broker.messages import BrokerHealth
+from raylog.actors.broker.rules.machine import BrokerMachine
 from raylog.actors.broker.succession import Succession
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import Endpoint
@@ -35,27 +35,31 @@ _RUNNING = "running"
 
 
 class Standing(NamedTuple):
-    """What a broker knows of itself."""
+    """The broker's view of its own state."""
 
     broker_id: int
     state: str
     """As in BrokerStatus."""
     refusal: str = ""
-    """Why the cluster does not take it; empty: it does."""
+    """Why the cluster refuses the broker; empty if it does not."""
     gateways: int = 0
-    """How many run."""
+    """Running gateways."""
     partitions: int = 0
     offline: int = 0
-    """Of the partitions: could not be opened, or their disk failed."""
+    """Partitions that could not be opened, or whose disk failed."""
     silent_ms: float = 0
-    """For how long no controller has answered."""
+    """How long no controller has answered, in ms."""
 
 
 def standing_of(
-    state: str, refusal: str, machine: BrokerMachine, family: Family, succession: Succession
+    state: str,
+    refusal: str,
+    machine: BrokerMachine,
+    children: ChildProcesses,
+    succession: Succession,
 ) -> Standing:
-    """A broker's standing, from its parts; nothing here grows with the partitions."""
-    gateways = [one for one in family.describe() if (one.role, one.state) == (GATEWAY, "running")]
+    """Collect a broker's standing, in time independent of the number of partitions."""
+    gateways = [one for one in children.describe() if (one.role, one.state) == (GATEWAY, "running")]
     return Standing(
         machine.broker_id,
         state,
@@ -68,13 +72,13 @@ def standing_of(
 
 
 def reasons(standing: Standing, session_ms: float) -> list[str]:
-    """Why a broker does not serve; none if it does.
+    """List why a broker does not serve; empty if it does.
 
-    A controller takes a broker for lost, and fences it, after `session_ms` of silence.
+    After `session_ms` of silence the controller considers a broker lost and fences it.
     """
     found = []
     if standing.refusal:
-        found.append(f"the cluster does not take the broker: {standing.refusal}")
+        found.append(f"the cluster refuses the broker: {standing.refusal}")
     if standing.state != _RUNNING:
         found.append(f"expected is a broker that is running, this one is {standing.state}")
     if not standing.gateways:
@@ -90,7 +94,7 @@ def reasons(standing: Standing, session_ms: float) -> list[str]:
 
 
 def address_of(settings: BrokerSettings) -> tuple[str, int] | None:
-    """Host and port of the setting; None if it is not set. Raises InvalidConfig."""
+    """Return host and port of the setting, or None if it is not set; raises InvalidConfig."""
     text = settings.raw(SETTING)
     if not text:
         return None
@@ -101,18 +105,18 @@ def address_of(settings: BrokerSettings) -> tuple[str, int] | None:
 
 
 class Ports(Protocol):
-    """The ports that a broker has had, as its directory remembers them (`DataDirectory`)."""
+    """The ports that a broker had before, from its directory (`DataDirectory`)."""
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """By listener."""
+        """Port by listener."""
 
     def remember_port(self, listener: str, port: int) -> None:
-        """Note where it listens now."""
+        """Record where it listens now."""
 
 
 class HealthListener:
-    """A broker's health, and the port where it is told."""
+    """Serves a broker's health and metrics over HTTP."""
 
     def __init__(
         self,
@@ -127,13 +131,13 @@ class HealthListener:
         self._session_ms = settings.number("broker.session.timeout.ms")
         self._standing = standing
         self._server: HttpServer | None = None
-        self._told = ""
-        """host:port where it is told."""
+        self._endpoint = ""
+        """The host:port on which it listens."""
 
     async def open(self, remembered: Ports) -> None:
-        """Listen, where that is wanted; raises InvalidConfig if the port is taken.
+        """Listen if the setting is set; raises InvalidConfig if the port is taken.
 
-        Where any port will do it is the one of last time, if that is free: Prometheus looks there.
+        For port 0 it prefers the previous port if that is free, because Prometheus scrapes it.
         """
         if self._address is None:
             return
@@ -149,7 +153,7 @@ class HealthListener:
             raise InvalidConfig(
                 f"cannot listen on {SETTING} {host}:{port}: {taken.strerror}"
             ) from taken
-        self._told = Endpoint("", host, bound).address
+        self._endpoint = Endpoint("", host, bound).address
         remembered.remember_port(SETTING, bound)
 
     async def _listen(self, server: HttpServer, host: str, port: int) -> int:
@@ -162,12 +166,12 @@ class HealthListener:
             return await server.listen(host, 0)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
     def now(self) -> BrokerHealth:
-        """How the broker stands."""
+        """Return the broker's health."""
         standing = self._standing()
         return BrokerHealth(
             broker_id=standing.broker_id,
@@ -175,7 +179,7 @@ class HealthListener:
             reasons=tuple(reasons(standing, self._session_ms)),
             partitions=standing.partitions,
             offline_partitions=standing.offline,
-            listener=self._told,
+            listener=self._endpoint,
         )
 
     def _healthz(self, _: str) -> HttpAnswer:
@@ -198,15 +202,15 @@ class HealthListener:
             samples = await self._scrape()
         except KafkaError as early:
             return refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(early))
-        told = await self._runtime.run_blocking(exposition, samples, accept)
-        return HttpAnswer(HTTPStatus.OK, told.body, told.content_type)
+        exposed = await self._runtime.run_blocking(exposition, samples, accept)
+        return HttpAnswer(HTTPStatus.OK, exposed.body, exposed.content_type)
 
     @property
     def bound(self) -> dict[str, str]:
-        """The setting with the port that is bound; empty where nothing listens."""
-        return {SETTING: self._told} if self._told else {}
+        """Return the setting with the bound port; empty if the server does not run."""
+        return {SETTING: self._endpoint} if self._endpoint else {}
 
     @property
     def address(self) -> str:
-        """host:port where it is told; "" where it is not."""
-        return self._told
+        """Return the server's host:port, or "" if it does not run."""
+        return self._endpoint

@@ -1,13 +1,13 @@
-"""A broker's data directory: whose it is, who has it open, what its last process left behind.
+"""A broker's data directory: its identity, its lock, and what the last process recorded.
 
 | path           | contents                                                                  |
 |----------------|---------------------------------------------------------------------------|
 | `meta.json`    | cluster id, broker id, directory id, metadata voters; synced               |
-| `meta.copy.json` | the same, for when that is lost                                          |
-| `state.json`   | the last process: broker epoch, kernel boot, children, how it ended, and   |
-|                | which ones asked for a broker epoch and have not noted any                |
-| `followed.json`| which metadata was followed here, and how far; synced                     |
-| `wanted.json`  | where the brokers of the cluster shall run, as the metadata says; synced  |
+| `meta.copy.json` | a copy of `meta.json`, in case that is lost                              |
+| `state.json`   | the last process: broker epoch, boot id, children, how it ended; and       |
+|                | which processes asked for a broker epoch without recording one             |
+| `followed.json`| which metadata was followed, and up to which offset; synced                |
+| `wanted.json`  | where the cluster's brokers should run, according to the metadata; synced  |
 | `.lock`        | locked by the process that has the directory open                          |
 | `metadata/`    | the metadata log, if this broker is a voter                                |
 | `topics/`      | one directory for each partition replica                                   |
@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from raylog.actors.broker.api import StrayStatus
-from raylog.actors.broker.directories import is_partition, is_stray
 from raylog.actors.broker.empty_logs import mark_empty_logs
 from raylog.actors.broker.lost_identity import advice
+from raylog.actors.broker.messages import StrayStatus
+from raylog.actors.broker.rules.directories import is_partition, is_stray
 from raylog.actors.broker.strays import strays_in
 from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
@@ -43,7 +43,7 @@ FORMAT_VERSION = 1
 FOLLOWED_VERSION = 2
 _FOLLOWED = "followed.json"
 WANTED_FILE = "wanted.json"
-"""Where the brokers of the cluster shall run (`supervisor.desired`)."""
+"""Where the cluster's brokers should run (`supervisor.rules.desired`)."""
 _META, _META_COPY = "meta.json", "meta.copy.json"
 _EXAMPLE = {
     "version": FORMAT_VERSION,
@@ -53,64 +53,65 @@ _EXAMPLE = {
     "voters": [[0, "vf0dZGnZQGi9Gk3uB7xP1g"]],
 }
 ASKING_MAX = 16
-"""Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
+"""Limit for processes recorded as having asked; beyond it, the oldest are forgotten."""
 _OS_DISK = OsDisk()
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What makes a directory this broker's for good."""
+    """The identity of a data directory, which binds it permanently to a broker."""
 
     cluster_id: str
     broker_id: int
     directory_id: str
     voters: tuple[tuple[int, str], ...] = ()
-    """(broker id, directory id) of who holds the metadata log, as last known to be committed."""
+    """(broker id, directory id) of the metadata voters, as last known to be committed."""
 
     @property
     def is_voter(self) -> bool:
-        """Whether this directory held a copy of the metadata log that counts, as last known."""
+        """Whether this directory held a voting copy of the metadata log, as last known."""
         return (self.broker_id, self.directory_id) in self.voters
 
 
 @dataclass(frozen=True, slots=True)
 class LastProcess:
-    """What is known of the last broker process on a directory."""
+    """What the last broker process left in a directory."""
 
     broker_epoch: int = -1
     boot_id: str = ""
-    """Of the kernel under which all was written that the broker epoch stands for."""
+    """The kernel's boot id when the broker epoch was assigned."""
     clean: bool = False
     """Whether it shut down cleanly."""
     starts: int = 0
     """Process starts since the last clean shutdown."""
     next_child: int = 0
-    """A number no child has had."""
+    """Lowest number not yet used for a child."""
     ports: dict[str, int] = field(default_factory=dict)
-    """Where it listened, by listener."""
+    """Listening ports, by listener."""
     children: dict[str, str] = field(default_factory=dict)
-    """Names of children to the build they run."""
+    """Builds that the children run, by child name. Empty for those that were told to stop: they may
+    live, but serve nobody."""
     asking: tuple[str, ...] = ()
-    """Incarnations of processes that lost nothing and have asked for a broker epoch since this one
-    was noted: whichever of them the controller knows, that was here."""
+    """Incarnations of processes that had lost nothing and asked for a broker epoch after this one
+    was recorded. If the controller knows one of them, it came from this directory."""
     marked: bool = False
-    """Whether the empty logs of older builds are marked. They drop this when they start."""
+    """Whether the empty logs of older builds are marked. An older build drops this at its start."""
 
 
 class Expected(NamedTuple):
-    """Which directory is this broker's, as far as the cluster says."""
+    """The data directory that the cluster expects of this broker."""
 
     directory_id: str = ""
-    """Empty: a new one may be made."""
+    """If empty, a new directory may be formatted."""
     replaced: tuple[str, ...] = ()
-    """Given up: never one of these."""
+    """Directories that were given up and are never accepted again."""
 
 
 ANY_DIRECTORY = Expected()
 
 
 class Past(NamedTuple):
-    """What a process says of those before it when it registers: fields of `RegisterBroker`."""
+    """Earlier processes as reported by a registration: fields of `RegisterBroker`."""
 
     previous_broker_epoch: int
     kept_running: bool
@@ -121,9 +122,9 @@ class Past(NamedTuple):
 def _require_expected(
     found: Identity | None, expected: Expected, path: Path, broker_id: int
 ) -> None:
-    """Raise KafkaStorageError for another directory than the cluster knows as this broker's.
+    """Raise KafkaStorageError if the directory is not the one that the cluster knows.
 
-    Where there is none it is LogDirNotFound.
+    Raises LogDirNotFound if there is none.
     """
     has = "an empty directory" if found is None else f"the directory {found.directory_id}"
     if found is not None and found.directory_id in expected.replaced:
@@ -144,14 +145,14 @@ class DirectoryInUse(KafkaStorageError):
 
 
 class IdentityDamaged(KafkaStorageError):
-    """The file is there and says nothing."""
+    """The identity file exists but cannot be read."""
 
 
 def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
-    """The identity of a formatted directory; None if it is not formatted.
+    """Read the identity of a directory; None if it is not formatted.
 
-    Where `meta.json` is lost or damaged, its copy says it. Raises IdentityDamaged if none does, and
-    KafkaStorageError for a format that only a newer build knows.
+    If `meta.json` is lost or damaged, its copy is read. Raises IdentityDamaged if the copy is
+    unusable too, and KafkaStorageError for the format of a newer build.
     """
     try:
         found = _identity_in(directory / _META, disk)
@@ -206,7 +207,7 @@ def _as(kind: type[T], value: object) -> T:
 
 
 class DataDirectory:
-    """A data directory held by this process until `close`."""
+    """A data directory, locked by this process until `close`."""
 
     def __init__(
         self,
@@ -219,8 +220,8 @@ class DataDirectory:
     ) -> None:
         """Lock the directory and format it as `wanted`, or check that it is the wanted broker's.
 
-        `wanted.directory_id` and `wanted.voters` count only when it is formatted. Where another is
-        `expected` nothing is changed. Blocking.
+        `wanted.directory_id` and `wanted.voters` only matter for formatting. Nothing is changed if
+        another directory is `expected`. Blocking.
         """
         self.path = path
         _require_expected(read_identity(path, disk), expected, path, wanted.broker_id)
@@ -235,7 +236,7 @@ class DataDirectory:
             self.identity = self._checked(wanted)
             self.last = self._read_last()
             self.followed = self._read_followed()
-            if fsync:  # who wrote them may have ended before they were durable
+            if fsync:  # the writer may have ended before they were durable
                 sync_names_anew(disk, str(path))
         except BaseException:
             disk.close(self._lock)
@@ -243,23 +244,23 @@ class DataDirectory:
 
     @property
     def topics(self) -> Path:
-        """Where the partitions' directories are."""
+        """Parent of the partitions' directories."""
         return self.path / "topics"
 
     @property
     def metadata(self) -> Path:
-        """Where the metadata log is."""
+        """The directory of the metadata log."""
         return self.path / "metadata"
 
     @property
     def has_metadata_log(self) -> bool:
-        """Whether there is a copy of the metadata log, be it one that does not count."""
+        """Whether there is a copy of the metadata log, whether it votes or not."""
         return self.metadata.name in self._disk.listdir(str(self.path))
 
     def history(self) -> DirectoryHistory:
-        """What this directory knows of its cluster. Blocking: it counts the partitions.
+        """Return what this directory knows of its cluster. Blocking: it counts the partitions.
 
-        Whatever else is in `topics/` says nothing, as `lost+found` where a volume is mounted.
+        Other entries of `topics/`, such as `lost+found` of a mounted volume, are ignored.
         """
         names = self._disk.listdir(str(self.topics))
         return DirectoryHistory(
@@ -270,68 +271,68 @@ class DataDirectory:
         )
 
     def strays(self) -> list[StrayStatus]:
-        """Directories that were of no partition when it was looked. Blocking."""
+        """List the directories that were set aside as strays. Blocking."""
         return strays_in(self._disk, str(self.topics))
 
     def note_wanted(self, contents: bytes) -> None:
-        """Note where the brokers of the cluster shall run. Blocking; OSError."""
+        """Record where the cluster's brokers should run. Blocking; raises OSError."""
         write_file(self._disk, str(self.path / WANTED_FILE), contents, durable=self._fsync)
 
     def note_followed(self, followed: Followed) -> None:
-        """Note how far which metadata was followed. Blocking; OSError."""
+        """Record which metadata was followed, and how far. Blocking; raises OSError."""
         values = {"version": FOLLOWED_VERSION, **followed._asdict()}
         self._write(_FOLLOWED, values, durable=self._fsync)
         self.followed = followed
 
     def past(self) -> Past:
-        """What is known of the last process, before anything of this one is noted."""
+        """What is known of the last process, before this one records anything."""
         last = self.last
         return Past(last.broker_epoch, self.kept_running, last.clean, last.asking)
 
     @property
     def kept_running(self) -> bool:
-        """Whether the kernel has run on since the last registration: its page cache is there."""
+        """Whether the kernel, with its page cache, has kept running since the last registration."""
         return bool(self.last.boot_id) and self.last.boot_id == self._disk.boot_id()
 
     def remember_voters(self, voters: tuple[tuple[int, str], ...]) -> None:
-        """Note who holds the metadata log now. Blocking."""
+        """Record the voters of the metadata log. Blocking."""
         self._identify(replace(self.identity, voters=voters))
 
     def rename(self, directory_id: str) -> None:
-        """Give the directory another id: it is not the one that had this. Blocking."""
+        """Give the directory a new id, because it replaces a lost one. Blocking."""
         self._identify(replace(self.identity, directory_id=directory_id))
 
     def remember(self, last: LastProcess, *, durable: bool = False) -> None:
-        """Note what the next process should know. OSError."""
+        """Record what the next process needs to know; raises OSError."""
         self.last = last
         self._write("state.json", asdict(last), durable=durable and self._fsync)
 
     @property
     def ports(self) -> dict[str, int]:
-        """Where the broker listened last, by listener."""
+        """Last listening ports, by listener."""
         return self.last.ports
 
     def remember_port(self, listener: str, port: int) -> None:
-        """Write down where one listener is, beside the others."""
+        """Record the port of one listener; the others stay."""
         self.remember_ports({**self.last.ports, listener: port})
 
     def remember_ports(self, ports: dict[str, int]) -> None:
-        """Note where this process listens."""
+        """Record this process's listening ports."""
         self._remember_if_possible(replace(self.last, ports=ports))
 
     def _remember_if_possible(self, last: LastProcess, *, durable: bool = False) -> None:
-        """Note what the next process can do without: it takes this one for one that crashed."""
+        """Record something optional: without it, the next process assumes a crash."""
         try:
             self.remember(last, durable=durable)
         except OSError as failure:
             log.error("%s cannot be written: %s", self.path / "state.json", failure)
 
     def note_start(self) -> None:
-        """Note that a process has started. OSError: nothing may be begun then.
+        """Record that a process has started. On OSError nothing else may be started.
 
-        The kernel it runs under is noted only if nothing was lost since the last registration: a
-        crash stays known, however many processes end before one has registered. Blocking: the first
-        process after one of an older build looks into every partition's directory.
+        The kernel is recorded only if nothing was lost since the last registration. So a crash
+        stays known, however many processes end before one has registered. Blocking: the first
+        process after an older build looks into every partition's directory.
         """
         if not self.last.marked:
             mark_empty_logs(self._disk, str(self.topics))
@@ -342,41 +343,40 @@ class DataDirectory:
         self.remember(noted)
 
     def note_end(self) -> None:
-        """Note that this process has shut down cleanly. Blocking.
+        """Record a clean shutdown of this process. Blocking.
 
-        A crash that no controller has heard of is still one.
+        An earlier crash that no controller was told of still counts as a crash.
         """
         clean = replace(self.last, clean=self.kept_running, starts=0, children={})
         self._remember_if_possible(clean, durable=True)
 
     def note_asking(self, incarnation: str) -> None:
-        """Note that this process is about to ask for a broker epoch: it may end before it has it.
+        """Record that this process is about to ask for a broker epoch; it may end meanwhile.
 
-        Not of a process that lost something. The controller heard so from it, and the next one has
-        to say so again.
+        A process that lost something records nothing: the next one must report that loss again.
         """
         if self.kept_running:
             asking = (*self.last.asking, incarnation)[-ASKING_MAX:]
             self._remember_if_possible(replace(self.last, asking=asking))
 
     def remember_epoch(self, broker_epoch: int) -> None:
-        """Note the broker epoch of this process: the controller knows now what was lost."""
+        """Record the broker epoch of this process. The controller now knows what was lost."""
         last = replace(
             self.last, broker_epoch=broker_epoch, boot_id=self._disk.boot_id(), asking=()
         )
         self._remember_if_possible(last)
 
     def remember_children(self, children: dict[str, str]) -> None:
-        """Note the children, so that the next process finds those that live.
+        """Record the children, so that the next process finds those that live.
 
-        OSError: none may be started then, or two could have one log open after a crash.
+        On OSError no child may be started, or two could have one log open after a crash.
         """
         numbers = [int(name.rpartition("/")[2]) + 1 for name in children]
         following = max([self.last.next_child, *numbers])
         self.remember(replace(self.last, next_child=following, children=children))
 
     def close(self) -> None:
-        """Let another process have the directory; once more is fine."""
+        """Unlock the directory. May be called twice."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             self._disk.close(lock)
@@ -401,17 +401,17 @@ class DataDirectory:
         return found
 
     def _complete(self, found: Identity) -> None:
-        """Have both files say so: one was lost, or an older build knew no copy."""
+        """Write an identity file that was lost, or that an older build did not write."""
         stated = {name: _undamaged(self.path / name, self._disk) for name in (_META, _META_COPY)}
         if stated[_META] != found:
             log.warning(
-                "%s is damaged or missing, and is made anew from %s", self.path / _META, _META_COPY
+                "%s is damaged or missing, and is restored from %s", self.path / _META, _META_COPY
             )
         if any(identity != found for identity in stated.values()):
             self._identify(found)
 
     def _require_blank(self, wanted: Identity) -> None:
-        """Data whose owner is not known is nobody's."""
+        """Refuse to format a directory that holds data of an unknown owner."""
         names = self._disk.listdir(str(self.path))
         holders = [one for one in (self.topics, self.metadata) if one.name in names]
         held = [one.name for one in holders if self._holds_data(one)]
@@ -427,12 +427,12 @@ class DataDirectory:
         return any(_is_replica(one) or directory == self.metadata for one in names)
 
     def _identify(self, identity: Identity) -> None:
-        for name in (_META_COPY, _META):  # the copy is never older
+        for name in (_META_COPY, _META):  # so the copy is never older
             self._write(name, _values_of(identity), durable=self._fsync)
         self.identity = identity
 
     def _read_last(self) -> LastProcess:
-        """What the last process noted; nothing if it could not finish noting it."""
+        """Read the last process's record; the default if it is incomplete."""
         path = self.path / "state.json"
         contents = read_file(self._disk, str(path))
         if contents is None:
@@ -444,7 +444,7 @@ class DataDirectory:
             return LastProcess()
 
     def _read_followed(self) -> Followed:
-        """How far which metadata was followed; nothing if that is not known any more."""
+        """Read which metadata was followed; the default if the file is lost."""
         path = self.path / _FOLLOWED
         contents = read_file(self._disk, str(path))
         if contents is None:
@@ -476,7 +476,7 @@ def _values_of(identity: Identity) -> dict[str, Any]:
 
 
 def _is_replica(name: str) -> bool:
-    """Whether a name in `topics/` is that of a partition's directory, a stray's among them."""
+    """Whether a name in `topics/` is that of a partition's directory or of a stray."""
     return is_partition(name) or is_stray(name)
 
 
@@ -495,7 +495,7 @@ def _last_process(values: Any) -> LastProcess:
 
 
 def _ports_of(values: Any) -> dict[str, int]:
-    """Builds that had one listener noted one port."""
+    """Read the ports; builds with a single listener recorded a single port."""
     if "ports" not in values:
         return {DEFAULT_LISTENER: _as(int, values["port"])}
     return {_as(str, name): _as(int, port) for name, port in values["ports"].items()}

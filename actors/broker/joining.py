@@ -1,8 +1,8 @@
-"""Joining the cluster, however often that is refused.
+"""Joins the cluster, retrying as long as the cluster refuses.
 
-As in Kafka, whose brokers repeat a registration: what stands in the way may pass, such as another
-process that carries this broker's id, or metadata from an older copy. A broker that gave up would
-live and serve nobody.
+As in Kafka, a broker repeats its registration, because the reason may pass: another process with
+this broker's id, or metadata from an older copy. A broker that gave up would keep running without
+serving.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ async def keep_joining(
     join: Callable[[], Awaitable[None]],
     refused: Callable[[KafkaError | None], None],
 ) -> None:
-    """Run `join` until it is not refused; `refused` is told each reason, and None in the end."""
+    """Repeat `join` until it succeeds; `refused` gets each reason, and None at the end."""
     delay_ms = RETRY_MS
-    told = ""
+    last_reported = ""
     while True:
         try:
             await join()
         except KafkaError as why:
-            if told != str(why):
-                told = str(why)
-                log.error("the cluster does not take this broker: %s", why)
+            if last_reported != str(why):
+                last_reported = str(why)
+                log.error("the cluster refuses this broker: %s", why)
             refused(why)
         else:
             refused(None)

@@ -1,4 +1,4 @@
-"""Reading what the settings say about links between brokers."""
+"""Reads the settings for links between brokers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORT_MAX = 65_535
 
 
 def read_links(settings: BrokerSettings) -> LinkSettings:
-    """Where the processes of a broker accept links; raises InvalidConfig."""
+    """Return where a broker's processes accept links; raises InvalidConfig."""
     return LinkSettings(
         bind_host=settings.raw("link.bind.host"),
         advertised_host=settings.raw("link.advertised.host"),

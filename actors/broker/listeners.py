@@ -1,8 +1,8 @@
-"""Where clients connect: reading `listeners`, and holding their ports for the gateways.
+"""Parses `listeners`, and holds the listeners' ports for the gateways.
 
-Names, addresses and what is refused are Apache Kafka's (KafkaConfig, CoreUtils), and so are the
-messages. Stricter than there: no spelling of an address that stands for all of a machine's is
-advertised, a port is between 0 and 65535, and only the protocol PLAINTEXT is served.
+Names, addresses, refusals and error messages are Apache Kafka's (KafkaConfig, CoreUtils). Three
+rules are stricter: no spelling of a wildcard address may be advertised, a port must be between 0
+and 65535, and only the protocol PLAINTEXT is served.
 """
 
 from __future__ import annotations
@@ -37,17 +37,16 @@ class Listeners:
     """The listeners of a broker."""
 
     listening: tuple[Endpoint, ...]
-    """An empty host is every interface, port 0 a free one."""
+    """An empty host means every interface, port 0 any free port."""
     advertised: tuple[Endpoint, ...]
-    """What clients are told, that of the inter-broker listener first; port 0 is the one that is
-    listened on."""
+    """Endpoints told to clients, the inter-broker one first. Port 0 means the listening port."""
 
     def __str__(self) -> str:
-        """What clients are told."""
+        """The advertised endpoints."""
         return ", ".join(map(str, self.advertised))
 
     def bound_to(self, held: Mapping[str, socket.socket]) -> Listeners:
-        """The same with the port that is held for each listener."""
+        """Return a copy with the port that is held for each listener."""
         ports = {listener: holder.getsockname()[1] for listener, holder in held.items()}
         listening = tuple(one._replace(port=ports[one.listener]) for one in self.listening)
         advertised = tuple(
@@ -60,9 +59,9 @@ class Listeners:
 
 
 def read_listeners(settings: BrokerSettings) -> Listeners:
-    """Where to listen, and what clients are told; raises InvalidConfig.
+    """Parse where to listen and what to advertise; raises InvalidConfig.
 
-    As in Kafka an empty host is advertised as this machine's name.
+    As in Kafka, an empty host is advertised as this machine's name.
     """
     protocols = _protocols(settings.raw(PROTOCOLS) or "")
     listening = _endpoints(settings, LISTENERS, protocols)
@@ -87,7 +86,7 @@ def read_listeners(settings: BrokerSettings) -> Listeners:
 async def on_this_node(
     runtime: Runtime, listeners: Listeners, settings: BrokerSettings
 ) -> Listeners:
-    """The same with the hosts of this node for their placeholders; raises InvalidConfig."""
+    """Return a copy with this node's hosts in place of placeholders; raises InvalidConfig."""
     hosts = {one.host for one in (*listeners.listening, *listeners.advertised)}
     hosts = {host for host in hosts if has_placeholder(host)}
     if not hosts:
@@ -112,7 +111,7 @@ def _check_routable(advertised: Sequence[Endpoint]) -> None:
 
 
 def _protocols(text: str) -> dict[str, str]:
-    """Listener name to security protocol, as `listener.security.protocol.map` says."""
+    """Parse `listener.security.protocol.map` into listener names to security protocols."""
     texts: dict[str, str] = {}
     text = text.rstrip(", ")
     for item in text.split(",") if text else ():
@@ -147,7 +146,7 @@ def _inter_broker(settings: BrokerSettings, protocols: Mapping[str, str]) -> str
 
 
 def _normalised(name: str) -> str:
-    """A listener's name in upper case, which is how Kafka compares and tells it."""
+    """Return a listener's name in upper case, as Kafka compares and reports it."""
     if not name.strip():
         raise InvalidConfig("The provided listener name is null or empty string")
     return name.upper()
@@ -156,7 +155,7 @@ def _normalised(name: str) -> str:
 def _endpoints(
     settings: BrokerSettings, key: str, protocols: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """The endpoints that a setting names, in its order; the same text twice counts once."""
+    """Parse the endpoints of a setting, in order; repeated texts count once."""
     items = _items(settings, key)
     try:
         found = tuple(_endpoint(item, protocols) for item in items)
@@ -202,7 +201,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 def _check_ports(settings: BrokerSettings, listening: Sequence[Endpoint]) -> None:
-    """Each listener has its own port; an IPv4 and an IPv6 address may share one."""
+    """Check that each listener has its own port. An IPv4 and an IPv6 address may share one."""
     items = _items(settings, LISTENERS)
     sharing: dict[int, list[Endpoint]] = defaultdict(list)
     for one in listening:
@@ -214,7 +213,7 @@ def _check_ports(settings: BrokerSettings, listening: Sequence[Endpoint]) -> Non
 
 
 def _why_not_shared(sharing: Sequence[Endpoint], listed: str) -> str | None:
-    """Why these listeners may not have the same port; None if they may."""
+    """Return why these listeners may not share a port; None if they may."""
     port = sharing[0].port
     versions = [address.version for one in sharing if (address := _ip_address(one.host))]
     named = len(sharing) - len(versions)
@@ -236,7 +235,7 @@ def _why_not_shared(sharing: Sequence[Endpoint], listed: str) -> str | None:
 def _check_names(
     inter_broker: str, listening: Sequence[Endpoint], advertised: Sequence[Endpoint]
 ) -> None:
-    """The inter-broker listener is advertised, and what is advertised is listened on."""
+    """Check that the inter-broker listener is advertised and every advertised one listens."""
     names = ",".join(one.listener for one in advertised)
     if endpoint_of(advertised, inter_broker) is None:
         raise InvalidConfig(
@@ -255,7 +254,7 @@ def _check_names(
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host is every address of a machine, in any spelling: 0.0.0.0, 0, ::, 0:0::0."""
+    """Whether a host is the wildcard address, in any spelling: 0.0.0.0, 0, ::, 0:0::0."""
     address = _address_of(host)
     return address is not None and int(address) == 0
 
@@ -268,7 +267,7 @@ def _ip_address(host: str) -> _Address | None:
 
 
 def _address_of(host: str) -> _Address | None:
-    """The address that a host is, rather than names; also in the short forms that sockets take."""
+    """Parse a host that is an address, not a name; also the short forms that sockets accept."""
     address = _ip_address(host)
     if address is None:
         try:
@@ -281,7 +280,7 @@ def _address_of(host: str) -> _Address | None:
 
 
 def is_beyond_loopback(host: str) -> bool:
-    """Whether other machines may reach what listens on a host; true of a name nobody knows."""
+    """Whether other machines may reach a listener on this host. True for an unknown name."""
     address = _address_of(host)
     if address is not None:
         return not address.is_loopback
@@ -293,9 +292,9 @@ def is_beyond_loopback(host: str) -> bool:
 
 
 def for_broker(settings: Mapping[str, str], at: int) -> dict[str, str]:
-    """The settings of the broker at a place among those of one machine: it has the next ports.
+    """Return the settings of the `at`-th broker on one machine, with ports higher by `at`.
 
-    Ports that are free ones (0) stay so.
+    Port 0 stays 0.
     """
     return {
         key: ",".join(_with_next_port(item, at) for item in text.split(","))
@@ -313,9 +312,9 @@ def _with_next_port(text: str, at: int) -> str:
 
 
 def check_reach(settings: BrokerSettings, *, insecure: bool) -> None:
-    """Raise InvalidConfig if other machines would reach a listener and that was not asked for.
+    """Raise InvalidConfig if other machines can reach a listener and `insecure` is false.
 
-    Whoever reaches one may do everything, and reads what others send.
+    Every client may do anything there and can read others' traffic.
     """
     for one in read_listeners(settings).listening:
         if not insecure and is_beyond_loopback(one.host):
@@ -344,15 +343,15 @@ def reserve_all(
 
 
 def release(held: Mapping[str, socket.socket]) -> None:
-    """Hold ports no longer."""
+    """Release ports."""
     for holder in held.values():
         holder.close()
 
 
 def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> socket.socket:
-    """Hold a port; where any will do, the one that a crashed process had, if it is free.
+    """Hold a port. For port 0, prefer the port of a crashed process, if it is free.
 
-    Its clients still look for it there, and its gateways (`adopting`) still listen there.
+    Clients still connect to that port, and surviving gateways (`adopting`) still listen on it.
     """
     if endpoint.port or not last_port:
         return reserve(endpoint, adopting=adopting)
@@ -365,10 +364,10 @@ def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> sock
 
 
 def reserve(endpoint: Endpoint, *, adopting: bool) -> socket.socket:
-    """Hold a port without serving it, so that only gateways of this user can listen on it.
+    """Hold a port without serving it, so that only this user's gateways can listen on it.
 
-    Gateways share the port by SO_REUSEPORT, which alone would also let a second cluster in
-    silently. So the port is first bound exclusively; sharing is switched on behind that. Where
+    Gateways share the port by SO_REUSEPORT, which alone would let a second cluster share it
+    unnoticed. So the port is first bound exclusively, and sharing is enabled afterwards. While
     gateways of the last broker process still listen (`adopting`) it is shared from the start.
     Raises InvalidConfig if the port is taken.
     """

@@ -1,4 +1,4 @@
-"""What to do where a data directory with data in it has lost its `meta.json`."""
+"""Advises what to do with a data directory that holds data but has lost its `meta.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.broker.metadata_log import MetadataLog
 from raylog.actors.metadata.records import (
     ClusterNamed,
     MetadataCorrupt,
@@ -18,9 +18,9 @@ from raylog.wire.errors import KafkaStorageError
 
 
 def advice(metadata: Path, values: dict[str, Any]) -> str:
-    """What to restore, or to write: `values`, where the directory's own metadata does not say more.
+    """Return which file to restore or write: `values`, or what the directory's metadata says.
 
-    `metadata` is where the metadata log is, if there is any. It is read, and not changed. Blocking.
+    `metadata` is the directory of the metadata log, if any. It is read and not changed. Blocking.
     """
     known = _known(metadata)
     if known is None:
@@ -42,14 +42,14 @@ def advice(metadata: Path, values: dict[str, Any]) -> str:
 
 
 def _known(metadata: Path) -> tuple[str, tuple[tuple[int, str], ...]] | None:
-    """The cluster's id and voters, as the metadata log names them last; None if it does not."""
+    """Read the cluster id and the last voters from the metadata log; None if it has none."""
     if not metadata.is_dir():
         return None
     cluster_id, voters = "", None
     try:
-        copy = MetadataLog(metadata, DryRunDisk())
-        copy.close()
-        encoded = [*copy.snapshot.records, *(one for at in copy.entries for one in at.records)]
+        log = MetadataLog(metadata, DryRunDisk())
+        log.close()
+        encoded = log.copy.records()
         for record in map(decode_record, encoded):
             match record:
                 case ClusterNamed():
@@ -59,5 +59,5 @@ def _known(metadata: Path) -> tuple[str, tuple[tuple[int, str], ...]] | None:
                 case _:
                     pass
     except (MetadataCorrupt, KafkaStorageError, OSError):
-        return None  # the broker says what is wrong with it when it has a meta.json
+        return None  # the broker reports the damage once it has a meta.json
     return (cluster_id, voters) if cluster_id and voters is not None else None

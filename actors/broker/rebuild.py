@@ -1,4 +1,4 @@
-"""Puts rebuilt metadata in place: a copy for each voter, and who they are in every `meta.json`."""
+"""Writes rebuilt metadata: a copy for each voter, and the voters into every `meta.json`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.broker.metadata_log import MetadataLog
+from raylog.actors.metadata.entries import LogSnapshot
 from raylog.actors.metadata.followed import Followed
-from raylog.actors.metadata.log import LogSnapshot, MetadataLog
+from raylog.actors.metadata.log_copy import Promise
 from raylog.actors.metadata.rebuilding import RebuildPlan, records_of
 from raylog.actors.metadata.records import encode_record
 from raylog.storage.disk import OsDisk
@@ -17,16 +19,16 @@ _DISK = OsDisk()
 
 
 def carry_out(plan: RebuildPlan, held: Sequence[DataDirectory]) -> list[Path]:
-    """Write the metadata of a plan without problems; returns where older copies were moved.
+    """Write the metadata of a plan without problems; return where older copies were moved.
 
-    `held` are the directories of all the plan's brokers. A crash leaves copies of this plan or
-    none, each of them whole: the command can be run again. Blocking; OSError.
+    `held` are the directories of all the plan's brokers. After a crash each directory has a whole
+    copy of this plan or none, so the command can be repeated. Blocking; raises OSError.
     """
     assert not plan.problems, "a plan with problems is not carried out"
     records = tuple(encode_record(record) for record in records_of(plan))
     snapshot = LogSnapshot(plan.offset, plan.epoch, records)
     moved = []
-    for data in held:  # before there is a copy: a repetition must go on above this plan
+    for data in held:  # first, so that a repetition continues above this plan
         data.note_followed(Followed(plan.metadata_id, plan.epoch, plan.offset))
     for data in held:
         draft = data.path / "metadata.rebuilt"
@@ -44,15 +46,15 @@ def carry_out(plan: RebuildPlan, held: Sequence[DataDirectory]) -> list[Path]:
 
 
 def _write(directory: Path, snapshot: LogSnapshot) -> None:
-    copy = MetadataLog(directory, _DISK)
-    copy.promise(snapshot.epoch)
-    copy.finish_install(snapshot, copy.prepare_install(snapshot))
-    copy.sync()
-    copy.close()
+    log = MetadataLog(directory, _DISK)
+    log.write([Promise(snapshot.epoch)])
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    log.sync()
+    log.close()
 
 
 def _put_aside(metadata: Path) -> Path:
-    """Keep an older copy under a name that no broker looks at."""
+    """Move an older copy to a name that no broker reads."""
     target = metadata.with_name(f"{metadata.name}.{time.time_ns()}-replaced")
     _DISK.rename(str(metadata), str(target))
     return target

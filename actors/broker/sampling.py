@@ -1,4 +1,4 @@
-"""What a broker tells of itself, and whom it asks for more, when somebody wants its metrics."""
+"""Samples a broker's metrics on request, and lists the other processes to ask."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.child_processes import ChildProcesses
+from raylog.actors.broker.controller_handle import ControllerHandle
 from raylog.actors.broker.describing import log_dir
-from raylog.actors.broker.family import Family
 from raylog.actors.broker.health import Standing
-from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.rules.machine import BrokerMachine
 from raylog.actors.broker.scraping import Asked, Scraper, who_is_asked
-from raylog.actors.broker.seat import Seat
+from raylog.actors.broker.voter_membership import VoterMembership
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.metadata.image import MetadataImage
@@ -28,14 +28,14 @@ STATES = ("starting", "running", "fenced", "shutting down", "shut down")
 
 
 class Parts(NamedTuple):
-    """What a broker consists of."""
+    """The parts of a broker."""
 
     machine: BrokerMachine
-    family: Family
-    controller: ControllerPort
-    seat: Seat
+    children: ChildProcesses
+    controller: ControllerHandle
+    membership: VoterMembership
     path: str
-    """Of its data directory."""
+    """The data directory."""
     starts: int
     """Process starts since the last clean shutdown."""
 
@@ -53,7 +53,7 @@ class BrokerMetrics:
         self._scraper = Scraper(runtime, parts.machine.broker_id, self._own, self._others)
 
     async def open(self, settings: BrokerSettings) -> None:
-        """Begin to report, where that is wanted; raises InvalidConfig if it is not possible."""
+        """Start the configured reporters; raises InvalidConfig if that fails."""
         names = settings.items(REPORTERS)
         if names:
             made = await self._runtime.run_blocking(reporters, names)
@@ -70,24 +70,24 @@ class BrokerMetrics:
                     await self._runtime.run_blocking(one.report, samples, self._runtime.now_ms())
                 except AssertionError:
                     raise
-                except Exception:  # of a library: metrics are not worth the broker
+                except Exception:  # from a library: must not end the broker
                     if one not in failing:
-                        log.exception("metrics are not reported, until this is over")
+                        log.exception("metrics are not reported; further failures are not logged")
                     failing.add(one)
                 else:
                     failing.discard(one)
 
     async def scrape(self) -> list[Sample]:
-        """Everything that all processes tell."""
+        """Collect the samples of all processes."""
         return await self._scraper.scrape()
 
     def _others(self) -> list[Asked]:
         parts, controller, supervisor = self._parts, None, None
         broker_id, image = parts.machine.broker_id, parts.machine.image
-        if tells_for_all(image, broker_id):
+        if reports_for_cluster(image, broker_id):
             controller = parts.controller.name
             supervisor = supervisor_name(self._cluster_id) if image.wanted else None
-        return who_is_asked(broker_id, parts.family.refs, controller, supervisor)
+        return who_is_asked(broker_id, parts.children.refs, controller, supervisor)
 
     async def _own(self, samples: Samples) -> None:
         parts, standing = self._parts, self._standing()
@@ -102,8 +102,8 @@ class BrokerMetrics:
             (families.CONTROLLER_SILENCE, standing.silent_ms / 1000),
             (families.REPLICAS, standing.partitions),
             (families.OFFLINE_LOGS, standing.offline),
-            (families.VOTES, parts.seat.votes),
-            (families.VOTE_TROUBLE, bool(parts.seat.trouble)),
+            (families.VOTES, parts.membership.votes),
+            (families.VOTE_TROUBLE, bool(parts.membership.trouble)),
         ):
             samples.add(family, figure)
         if not disk.offline:
@@ -113,7 +113,7 @@ class BrokerMetrics:
     def _add_children(self, samples: Samples) -> None:
         counts: Counter[tuple[str, str]] = Counter()
         restarts: Counter[str] = Counter()
-        for child in self._parts.family.describe():
+        for child in self._parts.children.describe():
             counts[child.role, child.state] += 1
             restarts[child.role] += child.restarts
         for (role, state), count in counts.items():
@@ -122,10 +122,10 @@ class BrokerMetrics:
             samples.add(families.RESTARTS, count, role)
 
 
-def tells_for_all(image: MetadataImage, broker_id: int) -> bool:
-    """Whether a broker tells of the whole cluster: of those that serve the one of the lowest id.
+def reports_for_cluster(image: MetadataImage, broker_id: int) -> bool:
+    """Whether this broker reports for the whole cluster, as the live broker with the lowest id.
 
-    While metadata is on its way two brokers may do so, or none.
+    While metadata is on its way, two brokers or none may do so.
     """
     serving = [one.broker_id for one in image.brokers.values() if one.is_live]
     return min(serving, default=broker_id) == broker_id

@@ -1,11 +1,11 @@
-"""Asks every process of a broker for its metrics, when somebody wants them.
+"""Collects the metrics of all processes of a broker, on request.
 
-Nobody is asked otherwise, and nothing is sent anywhere by itself: metrics that nobody reads cost
-nothing. All are asked at once, with a deadline; who does not answer is left out, and counted.
+Metrics that nobody reads cost nothing: no process is asked and none pushes. All processes are asked
+at once, with a deadline. One that does not answer is left out and counted.
 
-However many ask, the processes are asked once at a time, and then left alone for some time: a
-client that scrapes without a pause takes no more than a fifth of a core. What a scrape tells is
-always of after it was asked for.
+Parallel scrapes share one round of calls, and the next round waits for a while. So a client that
+scrapes without a pause takes at most a fifth of a core. A scrape never returns samples taken before
+it was requested.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from raylog.actors.metrics.families.table import FAMILIES
 from raylog.actors.metrics.family import Scope
 from raylog.actors.metrics.samples import ProcessMetrics, Sample, Samples, process_metrics
 from raylog.actors.names import BROKER, CONTROLLER, SUPERVISOR, host_of, process_label
+from raylog.actors.remote import Replica, call
 from raylog.actors.runtime.base import ActorGone, ActorRef, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 TIMEOUT_MS = 2_000
-"""Less than the time that an HTTP exchange may take."""
+"""Shorter than the limit of an HTTP exchange."""
 REST = 4
-"""Times as long as a scrape took the next one waits,"""
+"""Pause before the next scrape, as a multiple of the last one's duration."""
 REST_MS_MAX = 250.0
-"""and no longer: a process that hangs must not keep metrics of others away."""
+"""Limit for that pause: a process that hangs must not delay the metrics of others."""
 
 
 class Asked(NamedTuple):
-    """An actor that is asked for its metrics."""
+    """An actor whose metrics are collected."""
 
     role: str
     name: str
     peer: ActorRef | str
     broker: str
-    """Label of its series: whose it is; "" for who is no broker's."""
+    """The broker label of its series; "" if it belongs to no broker."""
 
 
 class Scraper:
-    """The processes of one broker, and what they answered last."""
+    """Scrapes the processes of one broker."""
 
     def __init__(
         self,
@@ -55,20 +56,20 @@ class Scraper:
         own: Callable[[Samples], Awaitable[None]],
         others: Callable[[], Iterable[Asked]],
     ) -> None:
-        """`own` tells what the broker itself knows, `others` who is asked beside it."""
+        """`own` samples the broker itself; `others` lists the actors to ask."""
         self._runtime = runtime
         self._broker = str(broker_id)
         self._own = own
         self._others = others
         self._next: asyncio.Future[list[Sample]] | None = None
-        """What those wait for who came after the last scrape had begun."""
+        """The result for requests that arrived after the current scrape had started."""
         self._works = False
         self._seconds = Histogram(families.SCRAPE_SECONDS)
         self._failures: Counter[str] = Counter()
         """Processes that did not answer, by role."""
 
     async def scrape(self) -> list[Sample]:
-        """Everything that all of them tell, with the values of all labels of each family."""
+        """Collect the samples of all processes, with all label values of each family."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         if not self._works:
@@ -91,11 +92,11 @@ class Scraper:
         answers = await asyncio.gather(*map(self._ask, others))
         itself = Asked(BROKER, f"/{BROKER}/{self._broker}/0", "", self._broker)
         own = await self._itself(others, answers)
-        told = [(itself, own)]
-        told += [(one, a) for one, a in zip(others, answers, strict=True) if a is not None]
+        scraped = [(itself, own)]
+        scraped += [(one, a) for one, a in zip(others, answers, strict=True) if a is not None]
         found: list[Sample] = []
         processes: set[tuple[int, object]] = set()
-        for one, answer in told:
+        for one, answer in scraped:
             samples = [*answer.samples]
             process = process_of(answer)
             if process not in processes:
@@ -121,26 +122,24 @@ class Scraper:
 
     async def _ask(self, one: Asked) -> ProcessMetrics | None:
         try:
-            answer: ProcessMetrics = await self._runtime.call(
-                one.peer, "metrics", timeout_ms=TIMEOUT_MS
-            )
+            return await call(self._runtime, one.peer, Replica.metrics, timeout_ms=TIMEOUT_MS)
         except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
-            log.info("%s does not tell its metrics: %s", one.name, failure)
+            log.info("no metrics of %s: %s", one.name, failure)
             self._failures[one.role] += 1
             return None
-        return answer
 
 
 def process_of(answer: ProcessMetrics) -> tuple[int, object]:
-    """Which process it is, of those on all machines: its id, and when it was started."""
+    """Identify a process across all machines: its id and its start time."""
     started = [value for name, _, value in answer.process if name == START_TIME.name]
     return answer.pid, started[0] if started else None
 
 
 def labelled(one: Asked, samples: Iterable[Sample]) -> list[Sample]:
-    """Samples with the labels that the scopes of their families add.
+    """Add the labels that the scopes of the families require.
 
-    Left out is what this build does not know, or not in this shape: a controller may be of another.
+    Samples that this build does not know, or not in this shape, are left out: the controller may
+    run another build.
     """
     scopes = {
         Scope.PROCESS: (one.broker, one.role, process_label(one.name)),
@@ -165,7 +164,7 @@ def who_is_asked(
     controller: str | None,
     supervisor: str | None,
 ) -> list[Asked]:
-    """A broker's children, owners of their process first; and who tells of the whole cluster."""
+    """List a broker's children, hosts first, and the actors that report for the whole cluster."""
     broker = str(broker_id)
     asked = [Asked(ref.role, ref.name, ref, broker) for ref in children]
     asked.sort(key=lambda one: host_of(one.name) != one.name)

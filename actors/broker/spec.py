@@ -1,4 +1,4 @@
-"""What a Broker actor is started with."""
+"""The spec of a Broker actor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from raylog.actors.broker.links import read_links
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import BROKER, broker_name
-from raylog.actors.runtime.base import ActorSpec, Place
+from raylog.actors.places import Place
+from raylog.actors.runtime.base import ActorSpec
 
 
 def broker_spec(
@@ -20,10 +21,10 @@ def broker_spec(
     initial_voters: list[tuple[int, str]],
     place: Place | None = None,
 ) -> ActorSpec:
-    """The Broker actor of a data directory.
+    """Build the spec of the Broker actor of a data directory.
 
-    `broker_ids` are those whose voters the controller may ask. `initial_voters`, (broker id,
-    directory id), hold the metadata log of a cluster that is new; later the directories know.
+    `broker_ids` are the brokers whose voters the controller may ask. `initial_voters`, as (broker
+    id, directory id), are the voters of a new cluster; later the directories know them.
     """
     read = BrokerSettings(settings)
     return ActorSpec(

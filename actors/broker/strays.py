@@ -1,16 +1,16 @@
-"""Strays on the disk: directories of no partition here, which are kept."""
+"""Strays: directories on disk that belong to no partition here, and are kept."""
 
 from __future__ import annotations
 
-from raylog.actors.broker.api import StrayStatus
-from raylog.actors.broker.directories import is_stray, stray_name
+from raylog.actors.broker.messages import StrayStatus
+from raylog.actors.broker.rules.directories import is_stray, stray_name
 from raylog.storage.disk import Volume
 
 
 def keep_stray(disk: Volume, directory: str, now_ms: int) -> str | None:
-    """Give a directory a stray's name; returns that, None if there is no directory. Blocking.
+    """Rename a directory to a stray's name and return that; None if there is no directory.
 
-    OSError leaves it where it is. One that has strayed before, and come again, gets another name.
+    Blocking. On OSError the directory keeps its name. A directory set aside again gets a new name.
     """
     while True:
         target = stray_name(directory, now_ms)
@@ -25,6 +25,6 @@ def keep_stray(disk: Volume, directory: str, now_ms: int) -> str | None:
 
 
 def strays_in(disk: Volume, topics: str) -> list[StrayStatus]:
-    """The strays of a broker, by name, and what they take. Blocking."""
+    """List the strays of a broker by name, with the space they take. Blocking."""
     names = sorted(filter(is_stray, disk.listdir(topics)))
     return [StrayStatus(f"{topics}/{name}", disk.used(f"{topics}/{name}")) for name in names]

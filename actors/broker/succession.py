@@ -1,12 +1,13 @@
-"""When a broker that holds the metadata log starts a controller, and under which name.
+"""Decides when a broker that holds the metadata log starts a controller, and under which name.
 
-With one voter: whenever no actor carries the controller's name, which the voter knows. The runtime
-restarts a controller that dies, so that is at the very beginning, and after its end for good.
+With one voter, it does so whenever no actor has the controller's name, which that voter knows.
+Since the runtime restarts a controller that dies, this happens at the first start and after the
+controller has ended for good.
 
-With several voters a controller may be silent while its name is still carried: it hangs, or is cut
-off, or its node is gone and the runtime does not know yet. A voter that has had no answer to its
-heartbeats for the lease, and then a random while so that not all start at once, starts another
-under a name never used before. Which of the two counts the voters decide.
+With several voters, a controller may be silent although an actor still has its name: it hangs, is
+cut off, or its node is gone and the runtime has not noticed. A voter whose heartbeats were not
+answered for the lease plus a random delay, so that not all voters act at once, starts another
+controller under a name never used before. The voters decide which of the two wins.
 """
 
 from __future__ import annotations
@@ -17,19 +18,14 @@ import math
 from collections.abc import Callable, Iterable
 
 from raylog.actors.backoff import Backoff
-from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.controller_handle import ControllerHandle
+from raylog.actors.controller.messages import BrokerHeartbeatAnswer
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import CONTROLLER, controller_name, rival_name
-from raylog.actors.runtime.base import (
-    ActorGone,
-    ActorSpec,
-    PeerLost,
-    PeerTimeout,
-    Place,
-    Runtime,
-)
+from raylog.actors.places import Place
+from raylog.actors.runtime.base import ActorGone, ActorSpec, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.ending import end_and_free
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import BrokerNotAvailable, KafkaError
 
 log = logging.getLogger(__name__)
 RIVAL_DELAY_MAX_MS = 1_000
@@ -38,12 +34,12 @@ HEARTBEAT_TIMEOUT_MS = 5_000
 
 
 class Succession:
-    """Sees to it that there is a controller."""
+    """Makes sure that there is a controller."""
 
     def __init__(
         self,
         runtime: Runtime,
-        port: ControllerPort,
+        controller: ControllerHandle,
         *,
         cluster_id: str,
         broker_id: int,
@@ -54,70 +50,84 @@ class Succession:
         place: Place | None = None,
     ) -> None:
         self._runtime = runtime
-        self._port = port
+        self._controller = controller
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._broker_ids = broker_ids
         self._settings = settings
         self._share = place if place is not None and place.share is not None else None
-        """Where a controller runs: in what is kept free for the broker that starts it. Without a
-        share it may run anywhere, for an actor held to a node is not started on another."""
+        """A controller runs in the resource share of the broker that starts it. Without a share it
+        may run anywhere, because an actor bound to a node is not started on another."""
         self._voters = voters
-        """Broker ids of the voters as they are known now."""
+        """Returns the broker ids of the voters known now."""
         self.lease_ms = lease_ms(heartbeat_interval_ms)
         self._asking = False
         self._starting = False
         self._started: set[str] = set()
-        """Rivals that this process has started."""
+        """Rivals started by this process."""
         self._starts = Backoff()
-        self._heard_ms = runtime.monotonic_ms()
-        """When a controller answered last; before that, when this one began to wait for one."""
+        self._answered_ms = runtime.monotonic_ms()
+        """When a controller last answered; initially, when this broker began to wait for one."""
+        self._last_heartbeat: tuple[float, BrokerHeartbeatAnswer] | None = None
+        """When the latest answered heartbeat was sent, and its answer."""
         self._due_ms = math.inf
-        """When a controller that has not been heard until then is replaced."""
+        """When a controller that stays silent will be replaced."""
 
-    def heard(self) -> None:
-        """The controller has answered a heartbeat."""
-        self._heard_ms = self._runtime.monotonic_ms()
+    def heartbeat_answered(self, sent_ms: float, answer: BrokerHeartbeatAnswer) -> None:
+        """Record that the controller has answered a heartbeat."""
+        self._answered_ms = self._runtime.monotonic_ms()
+        if self._last_heartbeat is None or sent_ms > self._last_heartbeat[0]:
+            self._last_heartbeat = sent_ms, answer
         self._give_time()
 
     @property
     def silent_ms(self) -> float:
-        """For how long no controller has answered."""
-        return self._runtime.monotonic_ms() - self._heard_ms
+        """How long no controller has answered."""
+        return self._runtime.monotonic_ms() - self._answered_ms
+
+    def last_heartbeat(self) -> tuple[float, int, int]:
+        """Return the latest answered heartbeat: its age, and `offset` and `lease_ms` of the answer.
+
+        The age is in ms, from when it was sent. Raises BrokerNotAvailable before the first.
+        """
+        if self._last_heartbeat is None:
+            raise BrokerNotAvailable("no controller has answered this broker yet")
+        sent_ms, answer = self._last_heartbeat
+        return self._runtime.monotonic_ms() - sent_ms, answer.offset, answer.lease_ms
 
     def _give_time(self) -> None:
-        """Whoever is the controller has this long to answer before it is replaced."""
+        """Give the current controller time to answer before it is replaced."""
         delay_ms = self._runtime.random.uniform(0, RIVAL_DELAY_MAX_MS) if self.is_shared else 0
         self._due_ms = self._runtime.monotonic_ms() + self.lease_ms + delay_ms
 
     @property
     def answer_within_ms(self) -> int:
-        """How long an answer to a heartbeat is waited for."""
+        """The timeout of a heartbeat."""
         return self.lease_ms if self.is_shared else HEARTBEAT_TIMEOUT_MS
 
     async def begin(self) -> None:
-        """This voter's broker starts: find the controller, or start it."""
-        await self._port.locate(self._voters())
+        """Find the controller when this voter's broker starts, or start one."""
+        await self._controller.locate(self._voters())
         self._give_time()
-        if await self._is_gone(self._port.name):
-            self._port.turn_to(controller_name(self._cluster_id))
-            if await self._is_gone(self._port.name):
-                await self._start(self._port.name)
+        if await self._is_gone(self._controller.name):
+            self._controller.turn_to(controller_name(self._cluster_id))
+            if await self._is_gone(self._controller.name):
+                await self._start(self._controller.name)
 
     async def missed(self, *, may_start: bool) -> None:
-        """The controller does not answer, or not as one that serves.
+        """Handle a heartbeat that was not answered, or only by a controller that does not serve.
 
-        A broker that is no voter, or is ending, only looks for it.
+        A broker that is not a voter, or is shutting down, only looks for the controller.
         """
         if self._asking:
             return
         self._asking = True
         try:
-            if await self._port.locate(self._voters()):
+            if await self._controller.locate(self._voters()):
                 self._give_time()
             elif not self.is_shared:
-                if may_start and self._may_start_now and await self._is_gone(self._port.name):
-                    await self._start(self._port.name)
+                if may_start and self._may_start_now and await self._is_gone(self._controller.name):
+                    await self._start(self._controller.name)
             elif may_start and self._may_start_now and self._is_due:
                 self._starting = True
                 self._runtime.start(self._start_rival(), "start a controller")
@@ -125,30 +135,30 @@ class Succession:
             self._asking = False
 
     async def replace(self) -> None:
-        """End the controller and start another process under its name, near this one.
+        """End the controller and start another process under its name, near this broker.
 
-        The name comes again, so voters take the new one without waiting for the lease. Raises
-        PeerLost, PeerTimeout.
+        Since the name is the same, voters accept it without waiting for the lease. Raises PeerLost
+        or PeerTimeout.
         """
-        await self._port.locate(self._voters())
-        name = self._port.name
+        await self._controller.locate(self._voters())
+        name = self._controller.name
         await end_and_free(self._runtime, name)
         await self._start(name)
         self._give_time()
 
     async def withdraw(self) -> None:
-        """This broker ends: so do controllers that it has started and that lead nothing."""
-        for name in sorted(self._started - {self._port.name}):
+        """End the controllers that this broker has started and that do not lead."""
+        for name in sorted(self._started - {self._controller.name}):
             await self._runtime.end_for_good(name)
 
     @property
     def _may_start_now(self) -> bool:
-        """Not while controllers keep failing to start."""
+        """False during the backoff after failed starts."""
         return not self._starts.wait_ms(self._runtime.monotonic_ms())
 
     @property
     def _is_due(self) -> bool:
-        """Whether it is time for a rival, none being on its way."""
+        """Whether a rival is due and none is starting."""
         return not self._starting and self._runtime.monotonic_ms() >= self._due_ms
 
     async def _start_rival(self) -> None:
@@ -165,14 +175,14 @@ class Succession:
         return len(list(self._voters())) > 1
 
     async def _is_gone(self, name: str) -> bool:
-        """Whether no actor carries a name; not if the runtime does not say."""
+        """Whether no actor has this name; False if the runtime does not answer."""
         try:
             async with asyncio.timeout(FIND_TIMEOUT_MS / 1000 if self.is_shared else None):
                 await self._runtime.find(name)
         except ActorGone:
             return True
         except TimeoutError:
-            log.info("nobody says whether %s lives", name)
+            log.info("it is unknown whether %s runs", name)
         return False
 
     async def _start(self, name: str) -> None:

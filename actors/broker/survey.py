@@ -1,4 +1,4 @@
-"""What a broker's data directory holds, read without the cluster and without changing anything."""
+"""Reads a broker's data directory offline, without changing anything."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from raylog.actors.broker.directories import is_partition, parse_directory_name
 from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.broker.metadata_log import MetadataLog
+from raylog.actors.broker.rules.directories import is_partition, parse_directory_name
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import ResourceType
-from raylog.actors.coordination import records
+from raylog.actors.coordination.rules import records
+from raylog.actors.coordinator_kinds import KIND_OF_TOPIC
 from raylog.actors.metadata.found import PRODUCER_ID_MAX, FoundBroker, FoundReplica
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.log import MetadataLog
-from raylog.actors.metadata.rebuilt_settings import COMPACTED, INTERNAL_TOPICS
+from raylog.actors.metadata.rebuilt_settings import COMPACTED
 from raylog.actors.metadata.records import decode_record
 from raylog.actors.names import TRANSACTIONS_TOPIC
-from raylog.actors.ports import TopicId
 from raylog.storage.checkpoint import StateFile
 from raylog.storage.config import LogConfig
 from raylog.storage.dry_run import DryRunDisk
@@ -28,7 +29,8 @@ from raylog.storage.partition_file import (
     TopicNote,
     read_partition_file,
 )
-from raylog.storage.recovery import Recovered, Recovery
+from raylog.storage.recovery import Recovery
+from raylog.storage.shared_state import SharedLogState
 from raylog.wire.bulk import bulk_records
 from raylog.wire.errors import KafkaError
 from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC as TRANSACTION_RECORDS
@@ -40,14 +42,15 @@ _DISK = DryRunDisk()
 
 
 def surviving_image(data: DataDirectory) -> MetadataImage | None:
-    """The metadata of the copy that lies in this directory; None if it holds nothing.
+    """Return the metadata of the copy in this directory; None if it is empty.
 
-    What was not committed is in it, too. Blocking. Raises MetadataCorrupt and KafkaStorageError.
+    It includes uncommitted records. Blocking. Raises MetadataCorrupt and KafkaStorageError.
     """
     if not data.has_metadata_log:
         return None
-    copy = MetadataLog(data.metadata, _DISK)
-    copy.close()
+    log = MetadataLog(data.metadata, _DISK)
+    log.close()
+    copy = log.copy
     image = MetadataImage()
     image.apply_update(-1, copy.snapshot.offset, map(decode_record, copy.snapshot.records))
     for entry in copy.entries:
@@ -56,18 +59,18 @@ def surviving_image(data: DataDirectory) -> MetadataImage | None:
 
 
 def partition_directories(data: DataDirectory) -> list[Path]:
-    """The directories of partitions; strays, and what else lies there, are passed over."""
+    """List the directories of partitions; strays and other entries are skipped."""
     if not data.topics.is_dir():
         return []
     return sorted(path for path in data.topics.iterdir() if is_partition(path.name))
 
 
 def survey(directories: list[Path], image: MetadataImage | None) -> Iterator[FoundReplica]:
-    """The partitions in these directories, one after the other, so that progress can be told.
+    """Yield the partitions in these directories one by one, so that progress can be shown.
 
-    Whether a log is compacted is looked up in `image`, if its own file does not say. Logs are
-    recovered as a broker's start would do it, which scans what a crash left. Blocking. Raises
-    KafkaStorageError for what only a newer build can read, and OSError.
+    If a log's own file does not say whether it is compacted, `image` does. Logs are recovered as at
+    a broker's start, which scans what a crash left. Blocking. Raises OSError, and KafkaStorageError
+    for files of a newer build.
     """
     for path in directories:
         yield _replica(path, image)
@@ -76,7 +79,7 @@ def survey(directories: list[Path], image: MetadataImage | None) -> Iterator[Fou
 def found_broker(
     data: DataDirectory, replicas: tuple[FoundReplica, ...], image: MetadataImage | None
 ) -> FoundBroker:
-    """A broker, with the partitions that `survey` has found."""
+    """Describe a broker with the partitions that `survey` has found."""
     known = [data.followed] if image is None else [data.followed, image.followed]
     return FoundBroker(
         broker_id=data.identity.broker_id,
@@ -113,11 +116,11 @@ def _replica(path: Path, image: MetadataImage | None) -> FoundReplica:
         partition=partition,
         topic=name,
         settings=None if said is None else said.settings,
-        log_start_offset=found.state.log_start_offset,
-        log_end_offset=found.log_end_offset,
+        log_start_offset=found.start_offset,
+        log_end_offset=found.end_offset,
         last_epoch=found.epochs.latest,
         highest_producer_id=max(producer_ids - strange, default=-1),
-        is_whole=found.state.held <= found.log_end_offset and not (said and said.begun_anew),
+        is_whole=found.is_whole and not (said and said.begun_anew),
         directory=path.name,
         partitions=noted.partitions,
         settings_at=(noted.metadata_epoch, noted.metadata_offset),
@@ -126,7 +129,7 @@ def _replica(path: Path, image: MetadataImage | None) -> FoundReplica:
 
 
 def _said(path: Path) -> PartitionFile | None:
-    """What the directory's own file says; None if it has none, as of an older build."""
+    """Read the directory's own file; None if it has none, as in older builds."""
     try:
         return read_partition_file(_DISK, str(path))
     except PartitionFileDamaged as damaged:
@@ -135,15 +138,15 @@ def _said(path: Path) -> PartitionFile | None:
 
 
 def _looked_up(topic_id: TopicId, name: str | None, image: MetadataImage | None) -> dict[str, str]:
-    """A topic's own settings, as far as a copy of the metadata has them."""
+    """Look up a topic's own settings in a copy of the metadata."""
     topic = image.topics.get(topic_id) if image is not None else None
     if image is not None and topic is not None:
         return image.configs_of(ResourceType.TOPIC, topic.name)
-    return COMPACTED if name in INTERNAL_TOPICS else {}
+    return COMPACTED if name in KIND_OF_TOPIC else {}
 
 
-def _in_transactions(files: SegmentFiles, found: Recovered) -> set[int]:
-    """The producer ids that transactional ids have; damaged batches are passed over."""
+def _in_transactions(files: SegmentFiles, found: SharedLogState) -> set[int]:
+    """Producer ids assigned to transactional ids; damaged batches are skipped."""
     producer_ids: set[int] = set()
     for segment in found.segments:
         for _, header, batch in files.batches(segment, 0, check=True):

@@ -1,18 +1,7 @@
-"""A voter: the copy of the metadata log that a broker holds, and the rules by which it takes part.
+"""A voter: a broker's copy of the metadata log, and the order of its writes.
 
-A controller epoch is promised once and for all: whoever comes with a lower one is refused, so that
-of two controllers only the later can write. Nothing is answered before it is synced.
-
-Where there are several voters, one that has heard its controller within the lease lets no rival of
-it come up: heard is an append, or an answer to the heartbeat of this voter's broker. A copy without
-any promise is blank: its directory is new. It takes no part until a controller has seen that all
-copies are empty and no broker's directory has known anything, which is how a cluster begins; a
-directory that was lost comes back blank too, and what it had promised and held must not be
-forgotten by a majority. Where more than the copy is left of a directory it lets nobody begin anew.
-
-Who votes is what the copy itself names last, committed or not, as in Raft. A copy that does not
-vote takes part in nothing but its own catching up: a controller has it join, and from then on it
-follows that controller as a voter does; the controller counts it once the voter set names it.
+`rules.voter` decides what it promises, accepts and refuses. No answer is sent before the data is
+synced.
 """
 
 from __future__ import annotations
@@ -21,9 +10,11 @@ import asyncio  # noqa: TID251 - part of the broker's shell: writes wait for one
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
+from raylog.actors.broker.metadata_log import MetadataLog
+from raylog.actors.broker.rules.voter import Ready, VoterRules
+from raylog.actors.controller.messages import BrokerHeartbeat, BrokerHeartbeatAnswer
+from raylog.actors.metadata.entries import LogSnapshot
 from raylog.actors.metadata.followed import DirectoryHistory
-from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
 from raylog.actors.metadata.records import Voters
 from raylog.actors.metadata.voting import (
     JoinVoters,
@@ -32,26 +23,15 @@ from raylog.actors.metadata.voting import (
     VoterAppended,
     VoterLog,
     VoterState,
-    lease_ms,
 )
-from raylog.wire.errors import (
-    FencedLeaderEpoch,
-    InvalidRequest,
-    InvalidVoterKey,
-    KafkaStorageError,
-    NotController,
-)
+from raylog.wire.errors import KafkaStorageError
 
 T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
-FETCH_BYTES = 8 * 1024 * 1024
-EPOCHS_AHEAD_MAX = 1 << 24
-"""By so much a controller's epoch may exceed the one that is promised: half a year of elections,
-one each second."""
 
 
 class Voter:
-    """Holds one copy of the log; a disk error ends its part for good."""
+    """Holds one copy of the log. After a disk error it takes part in nothing more."""
 
     def __init__(
         self,
@@ -66,178 +46,97 @@ class Voter:
         heartbeat_interval_ms: int,
         history: Callable[[], DirectoryHistory] | None = None,
     ) -> None:
-        self._broker_id = broker_id
-        self._history = history or (lambda: DirectoryHistory(broker_id))
-        """What the directory around the copy knows of the cluster."""
-        self._directory_id = directory_id
-        self._founders = founders
+        self.rules = VoterRules(
+            broker_id,
+            directory_id,
+            founders,
+            log.copy,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            now_ms=clock_ms(),
+        )
         self._log = log
         self._run_blocking = run_blocking
         self._fsync = fsync
         self._clock_ms = clock_ms
-        self._lease_ms = lease_ms(heartbeat_interval_ms)
-        self._heard_ms: float | None = None
-        """When the controller that was promised the epoch was heard last."""
-        self._any_heard_ms = clock_ms()
-        """When a controller was heard last, if that was not before this process."""
-        self._last_answer_ms = -1.0
-        """When it had sent its last answer, on its own clock."""
+        self._history = history or (lambda: DirectoryHistory(broker_id))
+        """Returns what the directory around the copy knows of the cluster."""
         self._failure: str | None = None
         self._writing = asyncio.Lock()
         self._installing = asyncio.Lock()
-        """Held around `_writing`, and while a snapshot is written beside the log."""
-
-    def state(self) -> VoterState:
-        """How far this copy goes."""
-        return VoterState(
-            broker_id=self._broker_id,
-            directory_id=self._directory_id,
-            voters=self.voters,
-            promised_epoch=self._log.promised_epoch,
-            last_epoch=self._log.last_epoch,
-            next_offset=self._log.next_offset,
-            start_offset=self._log.snapshot.offset,
-            controller=self._log.promised_controller,
-        )
-
-    @property
-    def voters(self) -> Voters:
-        """The voter set that this copy names last; until it names one, the cluster's first."""
-        return self._log.voters or self._founders
+        """Acquired before `_writing`, and held while a snapshot is written next to the log."""
 
     @property
     def trouble(self) -> str:
-        """Why it takes nothing more; empty: it does."""
+        """Why it accepts no more writes; empty if it does."""
         return self._failure or ""
 
     @property
-    def next_offset(self) -> int:
-        """Offset after the last record of this copy."""
-        return self._log.next_offset
+    def is_at_rest(self) -> bool:
+        """Whether everything that it reports is durable, that is, nothing is being written."""
+        return self._failure is None and not self._writing.locked()
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether it has never taken part."""
-        return self._log.promised_epoch == 0
+    def state(self) -> VoterState:
+        """Return how far this copy goes."""
+        return self.rules.state()
 
-    @property
-    def promised_epoch(self) -> int:
-        """The epoch below which controllers are refused."""
-        return self._log.promised_epoch
+    def signed(self, request: BrokerHeartbeat) -> BrokerHeartbeat:
+        """Add to a heartbeat which controller this voter follows, and since when."""
+        return self.rules.signed(request)
 
-    def signed(self, asked: BrokerHeartbeat) -> BrokerHeartbeat:
-        """A heartbeat of this voter's broker that tells whom it follows, and since when."""
-        return asked._replace(
-            promised_epoch=self._log.promised_epoch, heard_ms=self._last_answer_ms
-        )
+    def heartbeat_answered(self, answer: BrokerHeartbeatAnswer) -> None:
+        """Record a controller's answer to this voter's broker."""
+        self.rules.heartbeat_answered(answer, self._clock_ms())
 
-    def heard(self, answer: BrokerHeartbeatAnswer) -> None:
-        """A controller has answered this voter's broker: if it is the one promised, its lease runs.
-
-        The controller learns that from the next heartbeat, which returns when the answer was sent.
-        """
-        if answer.controller_epoch == self._log.promised_epoch:
-            self._hears()
-            self._last_answer_ms = answer.sent_ms
-
-    async def new_epoch(self, asked: NewEpoch) -> VoterState:
-        """Promise to refuse lower epochs; the answer says how long no controller was heard.
-
-        Raises FencedLeaderEpoch if a rival was promised a higher one, NotController while the
-        present controller's lease runs, InvalidRequest from a blank copy, and where a cluster is to
-        be founded on a directory that has known one.
-        """
+    async def new_epoch(self, request: NewEpoch) -> VoterState:
+        """Promise to refuse lower epochs; raises what the rules raise."""
         async with self._writing:
             self._require_sound()
-            self._require_possible(asked.epoch)
-            promised = self._log.promised_epoch
-            if asked.epoch <= promised:
-                raise FencedLeaderEpoch(
-                    f"controller epoch {promised} is promised, {asked.epoch} is too low"
-                )
-            self._check_lease(asked.controller)
-            if asked.founds:
-                self._require_new()
-            else:
-                self._require_history()
-            silent_ms = self._clock_ms() - self._any_heard_ms
-            await self._promise(asked.epoch, asked.controller)
-            return self.state()._replace(silent_ms=silent_ms)
+            history = self._history() if request.founds else None
+            answer = await self._carry_out(self.rules.new_epoch(request, self._clock_ms(), history))
+            assert isinstance(answer, VoterState)
+            return answer
 
-    async def join(self, asked: JoinVoters) -> VoterState:
-        """Begin to follow a controller that wants this copy for a voter.
-
-        Raises FencedLeaderEpoch if a later one was promised, InvalidVoterKey if another directory
-        is meant. Safe to repeat.
-        """
+    async def join(self, request: JoinVoters) -> VoterState:
+        """Start to follow a controller that wants this copy as a voter; raises as the rules do."""
         async with self._writing:
             self._require_sound()
-            self._require_own(asked.directory_id)
-            self._require_current(asked.epoch)
-            if asked.epoch > self._log.promised_epoch:
-                await self._promise(asked.epoch, asked.controller)
-            return self.state()
-
-    def _check_lease(self, controller: str) -> None:
-        """A name that comes again is a controller that the runtime has restarted."""
-        if self._heard_ms is None:
-            return
-        silent_ms = self._clock_ms() - self._heard_ms
-        if silent_ms < self._lease_ms and controller != self._log.promised_controller:
-            raise NotController(f"{self._log.promised_controller} was heard {silent_ms:.0f} ms ago")
-
-    async def _promise(self, epoch: int, controller: str) -> None:
-        self._log.promise(epoch, controller)
-        self._heard_ms, self._last_answer_ms = None, -1.0
-        await self._sync()
+            answer = await self._carry_out(self.rules.join(request))
+            assert isinstance(answer, VoterState)
+            return answer
 
     def fetch(self, epoch: int, offset: int) -> VoterLog:
-        """The log from an offset on; below the entries, the snapshot and what follows it."""
+        """Read the log from an offset on; or the snapshot and the rest if the log starts later."""
         self._require_sound()
-        self._require_current(epoch)
-        snapshot = self._log.snapshot
-        if offset < snapshot.offset:
-            return VoterLog(snapshot, self._log.read(snapshot.offset, FETCH_BYTES))
-        return VoterLog(None, self._log.read(offset, FETCH_BYTES))
+        return self.rules.fetch(epoch, offset)
 
-    async def append(self, asked: VoterAppend) -> VoterAppended:
-        """Write entries behind what the controller and this copy agree on, and sync them."""
+    async def append(self, request: VoterAppend) -> VoterAppended:
+        """Write entries after the point on which both sides agree, and sync them."""
         async with self._writing:
             self._require_sound()
-            self._require_own(asked.directory_id)
-            await self._follow(asked.epoch, asked.controller)
-            _require_sequence(asked)
-            before = self._log.epoch_before(asked.previous_offset)
-            if before is None or before != asked.previous_epoch:
-                return VoterAppended(False, self._agreed_at_most(asked))
-            fresh = self._unknown(asked.entries)
-            if fresh:
-                self._log.cut(fresh[0].offset)
-                self._log.append(fresh)
-            await self._sync()
-            end = asked.entries[-1].next_offset if asked.entries else asked.previous_offset
-            return VoterAppended(True, end)
+            answer = await self._carry_out(self.rules.append(request, self._clock_ms()))
+            assert isinstance(answer, VoterAppended)
+            return answer
 
     async def install(
         self, epoch: int, snapshot: LogSnapshot, controller: str = "", directory_id: str = ""
     ) -> None:
-        """Put a snapshot in place of the entries below it.
+        """Replace the entries below a snapshot's offset by the snapshot.
 
-        Entries and promises are taken while the snapshot is written, which may take long: a slow
-        disk must not keep the controller from its majority. One that has lost its epoch meanwhile
-        puts nothing in place.
+        Entries and promises are still accepted while the snapshot is written, which may take long,
+        so that a slow disk does not keep the controller from its majority. If the epoch ends
+        meanwhile, the snapshot is not put in place.
         """
         async with self._installing:
             async with self._writing:
                 self._require_sound()
-                self._require_own(directory_id)
-                await self._follow(epoch, controller)
-            if snapshot.offset <= self._log.snapshot.offset:
+                now_ms = self._clock_ms()
+                await self._carry_out(self.rules.install(epoch, controller, directory_id, now_ms))
+            if snapshot.offset <= self._log.copy.snapshot.offset:
                 return
             await self._durably(self._log.write_snapshot, snapshot)
             async with self._writing:
                 self._require_sound()
-                self._require_current(epoch)
+                self.rules.require_current(epoch)
                 fd = await self._durably(self._log.put_in_place, snapshot)
                 self._log.finish_install(snapshot, fd)
 
@@ -245,67 +144,11 @@ class Voter:
         """Close the log's file."""
         self._log.close()
 
-    def _unknown(self, entries: list[LogEntry]) -> list[LogEntry]:
-        """The entries from the first on that this copy has not, or has from another epoch."""
-        for at, entry in enumerate(entries):
-            if self._log.epoch_before(entry.next_offset) != entry.epoch:
-                return entries[at:]
-        return []
-
-    def _agreed_at_most(self, asked: VoterAppend) -> int:
-        """Where to try next: before the entry that differs, or at this copy's end."""
-        return min(asked.previous_offset - 1, self._log.next_offset)
-
-    async def _follow(self, epoch: int, controller: str) -> None:
-        """Take a controller's word, and nobody's any more whom it has replaced.
-
-        It may have won without this voter: then the promise is given now, or an older controller
-        could still come and take away what this one has written. Or this voter has promised its
-        epoch to another, which then has not won it: who looks for the controller must not be sent
-        there, nor must its return end the lease of the one that has.
-        """
-        self._require_current(epoch)
-        self._require_history()
-        known = self._log.promised_controller
-        if epoch > self._log.promised_epoch or controller not in ("", known):
-            await self._promise(epoch, controller)
-        self._hears()
-
-    def _hears(self) -> None:
-        self._heard_ms = self._any_heard_ms = self._clock_ms()
-
-    def _require_history(self) -> None:
-        if self.is_blank:
-            raise InvalidRequest(
-                f"the metadata log of broker {self._broker_id} is blank: its directory is new"
-            )
-
-    def _require_new(self) -> None:
-        history = self._history()
-        if not history.is_blank:
-            raise InvalidRequest(f"no cluster is founded here: {history}")
-
-    def _require_own(self, directory_id: str) -> None:
-        """What is meant for a directory that was lost is not for the one in its place."""
-        if directory_id not in ("", self._directory_id):
-            raise InvalidVoterKey(
-                f"broker {self._broker_id} has the directory {self._directory_id}, "
-                f"not {directory_id}"
-            )
-
-    def _require_possible(self, epoch: int) -> None:
-        """An epoch beyond all that can be there is not promised: no later one would be left."""
-        if type(epoch) is not int or epoch > self._log.promised_epoch + EPOCHS_AHEAD_MAX:
-            raise InvalidRequest(
-                f"controller epoch {epoch!r} cannot be: {self._log.promised_epoch} is promised"
-            )
-
-    def _require_current(self, epoch: int) -> None:
-        self._require_possible(epoch)
-        if epoch < self._log.promised_epoch:
-            raise FencedLeaderEpoch(
-                f"controller epoch {self._log.promised_epoch} is promised, {epoch} is over"
-            )
+    async def _carry_out(self, ready: Ready) -> VoterState | VoterAppended | None:
+        """Carry out a message's results in the order that `Ready` prescribes."""
+        self._log.write(ready.changes)
+        await self._sync()
+        return ready.answer
 
     def _require_sound(self) -> None:
         if self._failure is not None:
@@ -316,22 +159,10 @@ class Voter:
             await self._durably(self._log.sync)
 
     async def _durably(self, write: Callable[..., T], *args: object) -> T:
-        """What a blocking write returns; an error of the disk ends this copy's part."""
+        """Run a blocking write and return its result; a disk error stops this copy."""
         try:
             written: T = await self._run_blocking(write, *args)
         except OSError as broken:
-            raise self._broken(broken) from broken
+            self._failure = f"the metadata log cannot be written: {broken}"
+            raise KafkaStorageError(self._failure) from broken
         return written
-
-    def _broken(self, failure: OSError) -> KafkaStorageError:
-        self._failure = f"the metadata log cannot be written: {failure}"
-        return KafkaStorageError(self._failure)
-
-
-def _require_sequence(asked: VoterAppend) -> None:
-    """Entries follow on one another, and on what both sides are to agree on."""
-    end = asked.previous_offset
-    for entry in asked.entries:
-        if entry.offset != end:
-            raise InvalidRequest(f"an entry at offset {entry.offset} behind offset {end}")
-        end = entry.next_offset

@@ -1,1 +1,1 @@
-"""The one actor that decides about brokers, topics, partitions and configurations."""
+"""The actor that decides about a cluster's brokers, topics, partitions and settings."""

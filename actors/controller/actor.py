@@ -1,10 +1,10 @@
-"""Shell of the controller: wins an epoch, loads the metadata log, answers, writes what is decided.
+"""Shell of the controller: wins an epoch, loads the metadata log, decides and appends.
 
-A decision's records are replayed at once and answered once a majority of voters has synced them;
-decisions made meanwhile go into the next append together. If that fails nobody knows what counts:
-everything waiting is answered NotController, and the controller begins again with a new epoch and
-the log as the voters have it. Where there are several voters it answers only while a majority of
-them follows it; one that finds another in its place ends itself.
+The records of a decision are replayed at once, and the request is answered when a majority of the
+voters has synced them. Decisions made in the meantime share the next append. If an append fails, it
+is unknown what is committed: all waiting requests get NotController, and the controller starts
+again with a new epoch and the log that the voters have. With several voters it serves only while a
+majority follows it, and it ends for good when another controller has taken its place.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from raylog.actors.collecting import stay
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import (
+from raylog.actors.controller.counts import ControllerCounts, sample_term
+from raylog.actors.controller.messages import (
     HEARTBEAT,
     AddVoter,
     AllocateProducerIds,
@@ -48,21 +48,17 @@ from raylog.actors.controller.api import (
     UpdateFeatures,
     WantedBrokers,
 )
-from raylog.actors.controller.counts import ControllerCounts, sample_term
-from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.machine import ControllerMachine
-from raylog.actors.controller.quorum import (
-    MOMENT_MS,
-    STATE_TIMEOUT_MS,
-    QuorumLost,
-    RivalLeads,
-    VoterQuorum,
-)
-from raylog.actors.controller.telling import decisions_of
+from raylog.actors.controller.quorum import MOMENT_MS, STATE_TIMEOUT_MS, VoterQuorum
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.decision_lines import decisions_of
+from raylog.actors.controller.rules.machine import ControllerMachine
+from raylog.actors.controller.rules.quorum import QuorumLost, RivalLeads
 from raylog.actors.controller.term import RECENT_RECORDS_MAX, Term, finish
+from raylog.actors.gc_tuning import stay
 from raylog.actors.interceptors.learning import have_learned
+from raylog.actors.message import taken
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.metadata.followed import Followed, MetadataLost, require_agreement
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import (
     BrokerUnwanted,
     BrokerWanted,
@@ -71,11 +67,10 @@ from raylog.actors.metadata.records import (
     decode_record,
     encode_record,
 )
-from raylog.actors.metadata.snapshots import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import controller_name
-from raylog.actors.plain import taken
+from raylog.actors.peers.metadata_copies import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.wire.collecting import without_collector
 from raylog.wire.errors import InvalidRequest, KafkaError, NotController, RequestTimedOut
@@ -83,11 +78,11 @@ from raylog.wire.errors import InvalidRequest, KafkaError, NotController, Reques
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 RETRY_MS = (20, 1_000)
-"""First and longest wait before trying to take over again."""
+"""Shortest and longest delay before the next attempt to take over, in ms."""
 
 
 class ControllerActor:
-    """Serves the methods listed in `controller.api`."""
+    """Serves the methods listed in `controller.messages`."""
 
     def __init__(
         self,
@@ -107,26 +102,27 @@ class ControllerActor:
         self._counts = ControllerCounts()
         self._term: Term | None = None
         self._reason = "it has not won an epoch yet"
-        """Why it does not serve, while it does not."""
+        """Why it does not serve; valid while it does not."""
         self._lost: str | None = None
-        """Why it cannot, where there is no metadata any more: brokers that start are told so."""
+        """Why it can never serve, if the metadata is lost. Starting brokers are told this
+        reason."""
         self._above_epoch = 0
         """The highest controller epoch that a broker is known to have followed."""
         self._moment_ms = MOMENT_MS
-        """What a voter that hangs is given. Who has to try again waits longer: one that is late
-        may know a later epoch."""
+        """The timeout for a voter that hangs. It is longer after a failed attempt, because a slow
+        voter may know a later epoch."""
 
     async def start(self) -> None:
-        """Begin to try for an epoch; answers are NotController until one is won."""
+        """Start trying to win an epoch. Until then requests get NotController."""
         self._runtime.start(self._lead_forever(), "lead")
         self._runtime.start(self._expire_forever(), "sessions")
 
     async def stop(self) -> None:
-        """Stop serving; what waits is answered NotController."""
+        """Stop serving. Waiting requests get NotController."""
         self._resign("the controller stops")
 
     def link_received(self, request: LinkRequest) -> None:
-        """Heartbeats come over links; nothing else does."""
+        """Handle a heartbeat, the only request that comes over links."""
         if request.kind != HEARTBEAT:
             request.fail(InvalidRequest(f"the controller serves no {request.kind} over links"))
             return
@@ -141,15 +137,15 @@ class ControllerActor:
             request.reply(list(answer))
 
     def link_lost(self, peer: int) -> None:
-        """Nothing is kept for links."""
+        """Do nothing: a controller keeps no state for links."""
 
     async def ping(self) -> dict[str, object]:
-        """Who is here, and whether it serves."""
+        """Report the process id, the epoch, and whether this controller serves."""
         epoch = -1 if self._term is None else self._term.quorum.epoch
         return {"pid": os.getpid(), "serves": self._term is not None, "epoch": epoch}
 
     async def metrics(self) -> ProcessMetrics:
-        """What this controller has counted, and how the cluster stands if it serves."""
+        """Sample the counts of this process and, if it serves, the state of the cluster."""
         samples = Samples()
         self._counts.sample(samples)
         if (term := self._term) is not None:
@@ -177,17 +173,17 @@ class ControllerActor:
                 log.info("the controller of %s does not serve: %s", self._cluster_id, lost)
                 self._lost = None
                 self._resign(str(lost))
-            # Two that come up at once and take the epoch from one another soon differ in step.
+            # A random delay, so that two controllers do not take the epoch from each other forever.
             await self._runtime.sleep(self._runtime.random.uniform(0.5, 1) * wait_ms / 1000)
             wait_ms = min(wait_ms * 2, RETRY_MS[1])
 
     async def _retire(self) -> None:
-        """Another controller serves, and voters start the next one when it does not."""
+        """End for good, because another controller serves. Voters start a new one when needed."""
         log.info("%s ends: another controller serves", self._name)
         await self._runtime.end_for_good(self._name)
 
     async def _take_over(self) -> Term:
-        """Win an epoch, load the log, write the epoch's first records; then serve."""
+        """Win an epoch, load the log, append the epoch's first records; then start to serve."""
         quorum = VoterQuorum(
             self._runtime,
             self._cluster_id,
@@ -202,9 +198,8 @@ class ControllerActor:
         machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
         term = Term(machine, quorum, SnapshotEncoder(self._runtime, machine.image))
         await self._load(term)
-        first = machine.took_over(
-            quorum.epoch, quorum.voters, self._session_ms(), self._name, int(quorum.silent_ms)
-        )
+        now_ms, silent_ms = self._session_ms(), int(quorum.rules.silent_ms)
+        first = machine.took_over(quorum.epoch, quorum.voters, now_ms, self._name, silent_ms)
         self._append(term, first)
         for settled in machine.settle():
             self._append(term, settled)
@@ -215,10 +210,11 @@ class ControllerActor:
         return term
 
     async def _load(self, term: Term) -> None:
-        """Take in the adopted log, and keep what followers may still need of it.
+        """Replay the adopted log, and keep the records that followers may still need.
 
-        That may take longer than the lease: the voters are told meanwhile who leads, or their
-        brokers would start one rival after the other, of which none would ever serve.
+        Loading may take longer than the lease. In the meantime the voters are told who leads,
+        because otherwise their brokers would start one rival after another, and none would ever
+        serve.
         """
         snapshot, entries = term.quorum.adopted
         for number, slice_ in enumerate(sliced(snapshot.records), 1):
@@ -234,13 +230,13 @@ class ControllerActor:
             await self._keep_lease(term)
 
     async def _keep_lease(self, term: Term) -> None:
-        """Let others run for a moment, and have the voters hear of this controller in time."""
+        """Let other tasks run, and probe the voters before the lease expires."""
         if self._unsupported_ms(term) > self._lease_ms / 4:
             term.quorum.probe()
         await self._runtime.sleep(0)
 
     async def _write_forever(self, term: Term) -> None:
-        """Write what was decided, all that has gathered in one append."""
+        """Append what was decided. Everything that is queued goes into one append."""
         while True:
             await term.more.wait()
             term.more.clear()
@@ -264,14 +260,14 @@ class ControllerActor:
         return self._settings.number("metadata.log.max.record.bytes.between.snapshots")
 
     def _begin_snapshot(self, term: Term) -> None:
-        """Let the image stand for the log so far. Called when everything decided is committed."""
+        """Start a snapshot of the log so far. Called when everything decided is committed."""
         assert term.machine.image.offset == term.committed, "a snapshot holds what counts"
         term.bytes_since_snapshot, term.snapshotting = 0, True
         taken = term.snapshots.take()
         self._runtime.start(self._snapshot(term, taken), "snapshot")
 
     async def _snapshot(self, term: Term, taken: Awaitable[EncodedSnapshot]) -> None:
-        """Have the voters put it in place of the entries below; others are written meanwhile."""
+        """Install the snapshot on the voters, while more entries may be appended."""
         encoded = await taken
         if self._term is term:
             snapshot = LogSnapshot(encoded.offset, term.quorum.epoch, encoded.records)
@@ -299,13 +295,14 @@ class ControllerActor:
         return term
 
     def _unsupported_ms(self, term: Term) -> float:
-        """For how long no majority is known to follow."""
+        """Return the time since a majority was last known to follow this controller."""
         return self._runtime.monotonic_ms() - term.quorum.supported_ms
 
     def _append(self, term: Term, records: list[Record]) -> None:
-        """Replay records and have them written.
+        """Replay records and queue them for the log.
 
-        What cannot be replayed must not reach a voter: every later controller would fail on it.
+        Records that cannot be replayed must not reach a voter, because every later controller would
+        fail on them.
         """
         if not records:
             return
@@ -322,7 +319,7 @@ class ControllerActor:
         term.more.set()
 
     async def _decide(self, decide: Callable[[ControllerMachine], Decision[R]]) -> R:
-        """Carry a decision out; answered when it, and all it was based on, is committed."""
+        """Carry out a decision; return when it, and everything it is based on, is committed."""
         term = self._serving()
         decision = await self._last_step(term, decide)
         await term.until_committed(term.machine.image.offset)
@@ -331,7 +328,7 @@ class ControllerActor:
     async def _last_step(
         self, term: Term, decide: Callable[[ControllerMachine], Decision[R]]
     ) -> Decision[R]:
-        """Append what is decided, with others heard between the steps if there are several."""
+        """Append a decision step by step, with other requests handled between the steps."""
         decision = self._step(term, decide)
         while decision.more:
             await self._runtime.sleep(0)
@@ -341,14 +338,14 @@ class ControllerActor:
         return decision
 
     def _step(self, term: Term, decide: Callable[[ControllerMachine], Decision[R]]) -> Decision[R]:
-        """Decide and append. What that makes stays, up to 10,000 partitions at once."""
+        """Decide and append with the garbage collector off, for up to 10,000 new partitions."""
         with without_collector():
             decision = decide(term.machine)
             self._append(term, decision.records)
         return decision
 
     async def _expire_forever(self) -> None:
-        """Fence brokers whose session has run out; give leadership back to preferred replicas."""
+        """Fence brokers whose session has expired; return leadership to preferred replicas."""
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
         while True:
             await self._runtime.sleep(interval_ms / 1000)
@@ -364,133 +361,135 @@ class ControllerActor:
             self._grow()
 
     def _check_lease(self) -> None:
-        """Ask the voters before the lease ends, if their brokers' heartbeats do not come."""
+        """Probe the voters before the lease expires, if their brokers send no heartbeats."""
         term = self._term
         if term is None:
             return
         unsupported_ms = self._unsupported_ms(term)
-        if term.quorum.is_deposed or unsupported_ms > self._lease_ms:
+        if term.quorum.rules.is_deposed or unsupported_ms > self._lease_ms:
             self._resign("the voters follow another controller, or none")
         elif unsupported_ms > self._lease_ms / 2:
             term.quorum.probe()
 
     def _session_ms(self) -> int:
-        """The clock of sessions: a step of the wall clock must not end them."""
+        """Return the monotonic time for sessions, so that wall-clock jumps do not end them."""
         return int(self._runtime.monotonic_ms())
 
     # ---- brokers -------------------------------------------------------------------------
 
-    async def register_broker(self, asked: RegisterBroker) -> int:
-        """Give a broker its broker epoch."""
-        self._require_later(asked.followed)
+    async def register_broker(self, request: RegisterBroker) -> int:
+        """Register a broker's process and return its broker epoch."""
+        self._require_later(request.followed)
         now_ms = self._session_ms()
-        return await self._decide(lambda machine: machine.brokers.register(asked, now_ms))
+        return await self._decide(lambda machine: machine.brokers.register(request, now_ms))
 
-    async def heartbeat(self, asked: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
-        """Keep a broker's session."""
+    async def heartbeat(self, request: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
+        """Extend a broker's session."""
         term = self._serving()
         epoch = term.quorum.epoch
-        voter = term.voter_of(asked.broker_id)
-        if voter is not None and asked.promised_epoch > epoch:
-            self._resign(f"controller epoch {asked.promised_epoch} is promised")
+        voter = term.voter_of(request.broker_id)
+        if voter is not None and request.promised_epoch > epoch:
+            self._resign(f"controller epoch {request.promised_epoch} is promised")
             raise NotController(f"controller epoch {epoch} is over")
-        if voter is not None and asked.promised_epoch == epoch:
-            term.quorum.supported(*voter, asked.heard_ms)
-        if asked.offset >= 0:
-            term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
+        if voter is not None and request.promised_epoch == epoch:
+            term.quorum.rules.supported(*voter, request.heard_ms)
+        if request.offset >= 0:
+            term.saw(request.broker_id, request.offset, self._runtime.now_ms())
         before = term.machine.image.offset
         decision = await self._last_step(
-            term,
-            lambda machine: machine.brokers.heartbeat(asked, self._session_ms(), term.committed),
+            term, lambda machine: machine.brokers.heartbeat(request, self._session_ms())
         )
-        if term.machine.image.offset > before:
-            await term.until_committed(term.machine.image.offset)
-        return decision.response._replace(
-            controller_epoch=epoch, sent_ms=self._runtime.monotonic_ms()
-        )
+        end = term.machine.image.offset
+        if end > before:
+            await term.until_committed(end)
+        now_ms = self._runtime.monotonic_ms()
+        return decision.response._replace(offset=end, controller_epoch=epoch, sent_ms=now_ms)
 
-    async def partitions_opened(self, asked: PartitionsOpened) -> None:
-        """Count new openings of partition logs."""
-        await self._decide(lambda machine: machine.partitions_opened(asked))
+    async def partitions_opened(self, opened: PartitionsOpened) -> None:
+        """Record that a broker has opened partition logs."""
+        await self._decide(lambda machine: machine.partitions_opened(opened))
 
-    async def replicas_lost(self, asked: ReplicasLost) -> None:
-        """Move leadership off partitions whose process ended."""
-        await self._decide(lambda machine: machine.replicas_lost(asked))
+    async def replicas_lost(self, request: ReplicasLost) -> None:
+        """Move leadership away from partitions whose Replica process has ended."""
+        await self._decide(lambda machine: machine.replicas_lost(request))
 
-    async def alter_partitions(self, asked: AlterPartitions) -> list[IsrOutcome]:
-        """Change partitions' in-sync replicas."""
-        return await self._decide(lambda machine: machine.alter_partitions(asked))
+    async def alter_partitions(self, request: AlterPartitions) -> list[IsrOutcome]:
+        """Change the in-sync replicas of partitions."""
+        return await self._decide(lambda machine: machine.alter_partitions(request))
 
-    async def allocate_producer_ids(self, asked: AllocateProducerIds) -> ProducerIdBlock:
-        """Hand out a block of producer ids."""
-        return await self._decide(lambda machine: machine.allocate_producer_ids(asked))
+    async def allocate_producer_ids(self, request: AllocateProducerIds) -> ProducerIdBlock:
+        """Allocate a block of producer ids."""
+        return await self._decide(lambda machine: machine.allocate_producer_ids(request))
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Forget a broker."""
+        """Remove a broker's registration."""
         await self._decide(lambda machine: machine.brokers.unregister(broker_id))
 
-    async def want_brokers(self, changes: list[BrokerWanted | BrokerUnwanted]) -> None:
-        """Change which brokers shall run where."""
+    async def want_brokers(self, changes: Sequence[BrokerWanted | BrokerUnwanted]) -> None:
+        """Change which brokers should run where."""
         await self._decide(lambda machine: machine.brokers.wanted.want(changes))
 
     async def replace_broker(self, broker_id: int, directory_id: str) -> None:
-        """Have a broker begin with an empty directory."""
+        """Let a broker start with an empty directory in place of a lost one."""
         await self._decide(lambda m: m.brokers.wanted.replace(broker_id, directory_id))
 
     async def wanted_brokers(self) -> WantedBrokers:
-        """Which brokers shall run where; what is answered is committed."""
+        """Return which brokers should run, and where, according to committed metadata."""
         return await self._decide(lambda m: Decision([], m.brokers.wanted.answer()))
 
-    async def elect_leaders(self, asked: ElectLeaders) -> list[ElectOutcome]:
-        """Elect preferred leaders, or any."""
-        return await self._decide(lambda machine: machine.leaders.elect(asked))
+    async def elect_leaders(self, request: ElectLeaders) -> list[ElectOutcome]:
+        """Elect preferred leaders, or any live replica."""
+        return await self._decide(lambda machine: machine.leaders.elect(request))
 
-    async def alter_reassignments(self, asked: AlterReassignments) -> list[ReassignOutcome]:
-        """Begin or end reassignments."""
-        return await self._decide(lambda machine: machine.alter_reassignments(asked))
+    async def alter_reassignments(self, request: AlterReassignments) -> list[ReassignOutcome]:
+        """Start or cancel reassignments."""
+        return await self._decide(lambda machine: machine.alter_reassignments(request))
 
-    async def create_topics(self, asked: CreateTopics) -> list[TopicOutcome]:
+    async def create_topics(self, request: CreateTopics) -> list[TopicOutcome]:
         """Create topics."""
-        await have_learned(self._runtime, chain.from_iterable(one.configs for one in asked.topics))
-        return await self._decide(lambda machine: machine.topics.create(asked))
+        names = chain.from_iterable(one.configs for one in request.topics)
+        await have_learned(self._runtime, names)
+        return await self._decide(lambda machine: machine.topics.create(request))
 
-    async def delete_topics(self, asked: DeleteTopics) -> list[TopicOutcome]:
+    async def delete_topics(self, request: DeleteTopics) -> list[TopicOutcome]:
         """Delete topics."""
-        return await self._decide(lambda machine: machine.topics.delete(asked))
+        return await self._decide(lambda machine: machine.topics.delete(request))
 
-    async def create_partitions(self, asked: CreatePartitions) -> list[TopicOutcome]:
-        """Give topics more partitions."""
-        return await self._decide(lambda machine: machine.topics.create_partitions(asked))
+    async def create_partitions(self, request: CreatePartitions) -> list[TopicOutcome]:
+        """Add partitions to topics."""
+        return await self._decide(lambda machine: machine.topics.create_partitions(request))
 
-    async def alter_configs(self, asked: AlterConfigs) -> list[ConfigOutcome]:
+    async def alter_configs(self, request: AlterConfigs) -> list[ConfigOutcome]:
         """Change settings."""
-        await have_learned(self._runtime, (op.name for one in asked.alterations for op in one.ops))
-        return await self._decide(lambda machine: machine.alter_configs(asked))
+        names = (op.name for one in request.alterations for op in one.ops)
+        await have_learned(self._runtime, names)
+        return await self._decide(lambda machine: machine.alter_configs(request))
 
-    async def update_features(self, asked: UpdateFeatures) -> list[FeatureOutcome]:
+    async def update_features(self, request: UpdateFeatures) -> list[FeatureOutcome]:
         """Change feature levels."""
-        return await self._decide(lambda machine: machine.update_features(asked))
+        return await self._decide(lambda machine: machine.update_features(request))
 
     # ---- following -----------------------------------------------------------------------
 
-    async def follow(self, asked: Follow) -> MetadataUpdate:
-        """Committed metadata from an offset on; waits for some if there is none."""
-        followed = Followed(asked.metadata_id, asked.controller_epoch, asked.offset, asked.nonce)
+    async def follow(self, request: Follow) -> MetadataUpdate:
+        """Return committed metadata from an offset on; wait if there is none yet."""
+        epoch = request.controller_epoch
+        followed = Followed(request.metadata_id, epoch, request.offset, request.nonce)
         term = self._require_later(followed)
-        if asked.offset and asked.controller_epoch >= 0:
-            require_agreement(asked.broker_id, followed, term.machine.image)
-        term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
-        term.machine.brokers.followed(asked.broker_id, asked.offset)
-        if asked.offset == term.committed:
-            await self._news(term, asked.max_wait_ms)
+        if request.offset and epoch >= 0:
+            require_agreement(request.broker_id, followed, term.machine.image)
+        term.saw(request.broker_id, request.offset, self._runtime.now_ms())
+        term.machine.brokers.followed(request.broker_id, request.offset)
+        if request.offset == term.committed:
+            await self._news(term, request.max_wait_ms)
             self._serving()
-        if term.first_recent <= asked.offset <= term.committed:
-            end, records = term.told_at_once(asked.offset)
-            return MetadataUpdate(asked.offset, end, records)
-        # An older one does as well if not much has come since, all of which can be told, and if the
-        # broker has not followed more of it before.
+        if term.first_recent <= request.offset <= term.committed:
+            end, records = term.records_for_one_response(request.offset)
+            return MetadataUpdate(request.offset, end, records)
+        # An older snapshot suffices if the records since then are few and still kept, and if the
+        # broker has not followed the metadata beyond it.
         newest = term.machine.image.offset
-        far = max(term.first_recent, newest - RECENT_RECORDS_MAX // 2, asked.followed_offset)
+        far = max(term.first_recent, newest - RECENT_RECORDS_MAX // 2, request.followed_offset)
         least = min(far, newest)
         encoded = await term.snapshots.take(least)
         await term.until_committed(encoded.offset)
@@ -499,10 +498,11 @@ class ControllerActor:
         return MetadataUpdate(-1, encoded.offset, [], encoded.parts)
 
     def _require_later(self, followed: Followed) -> Term:
-        """The term, unless somebody has followed this metadata in a later controller epoch.
+        """Return the term, unless the caller has followed this metadata in a later epoch.
 
-        Then another controller serves. Or that epoch was lost with a directory: the next one is
-        above it, so that what brokers have noted is compared with a log and not with an epoch.
+        In that case either another controller serves, or that epoch was lost with a directory. The
+        next epoch will be higher, so that brokers' records are compared with a log and not with an
+        epoch.
         """
         if self._term is None and self._lost is not None:
             raise MetadataLost(self._lost)
@@ -515,7 +515,7 @@ class ControllerActor:
         return term
 
     async def _news(self, term: Term, max_wait_ms: int) -> None:
-        """Wait until something is committed, but not for long."""
+        """Wait until something is committed, or until the timeout."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         term.followers[news] = None
         timer = self._runtime.call_later(max_wait_ms, lambda: finish(news))
@@ -529,46 +529,46 @@ class ControllerActor:
 
     # ---- the voters ----------------------------------------------------------------------
 
-    async def add_voter(self, asked: AddVoter) -> None:
-        """Let a copy of the metadata log vote, once it is level."""
+    async def add_voter(self, request: AddVoter) -> None:
+        """Make a copy of the metadata log a voter, once it has caught up."""
         term = self._serving()
-        term.machine.voters.begin_joining(asked, term.committed)
+        term.machine.voters.begin_joining(request, term.committed)
         is_level = False
         try:
-            is_level = await self._bring_level(term, asked)
+            is_level = await self._bring_level(term, request)
         finally:
             if not is_level:
                 term.machine.voters.gave_up()
         if self._term is not term:
             raise NotController("the controller's term is over")
         self._append(term, term.machine.voters.joined(self._following(term)).records)
-        self._broker_ids = sorted({*self._broker_ids, asked.broker_id})
-        if asked.ack_when_committed:
+        self._broker_ids = sorted({*self._broker_ids, request.broker_id})
+        if request.ack_when_committed:
             await term.until_committed(term.machine.image.offset)
 
-    async def _bring_level(self, term: Term, asked: AddVoter) -> bool:
-        voter = (asked.broker_id, asked.directory_id)
+    async def _bring_level(self, term: Term, request: AddVoter) -> bool:
+        voter = (request.broker_id, request.directory_id)
         try:
-            async with asyncio.timeout(asked.timeout_ms / 1000):
+            async with asyncio.timeout(request.timeout_ms / 1000):
                 if await term.quorum.bring_level(*voter):
                     return True
         except (TimeoutError, QuorumLost) as lost:
             raise RequestTimedOut(
-                f"Aborted add voter operation for ReplicaKey(id={asked.broker_id}, "
-                f"directoryId={asked.directory_id}) since it is lagging behind: {lost}"
+                f"Aborted add voter operation for ReplicaKey(id={request.broker_id}, "
+                f"directoryId={request.directory_id}) since it is lagging behind: {lost}"
             ) from lost
-        self._resign(f"broker {asked.broker_id} has promised a later epoch")
+        self._resign(f"broker {request.broker_id} has promised a later epoch")
         raise NotController("the next epoch is one that the new voter can follow")
 
-    async def remove_voter(self, asked: RemoveVoter) -> None:
-        """Let a copy of the metadata log vote no more."""
+    async def remove_voter(self, request: RemoveVoter) -> None:
+        """Remove a copy of the metadata log from the voters."""
         term = self._serving()
-        decision = term.machine.voters.remove(asked, term.committed, self._following(term))
+        decision = term.machine.voters.remove(request, term.committed, self._following(term))
         self._append(term, decision.records)
         await term.until_committed(term.machine.image.offset)
 
     def _grow(self) -> None:
-        """Use brokers that have come to stay: for the internal topics, and as voters (KIP-853)."""
+        """Use settled brokers: for replicas of internal topics, and as voters (KIP-853)."""
         term, now_ms = self._term, self._session_ms()
         if term is None:
             return
@@ -581,20 +581,20 @@ class ControllerActor:
             self._runtime.start(self._change_voters(term, wanted), "change the voters")
 
     async def _change_voters(self, term: Term, wanted: AddVoter | RemoveVoter) -> None:
-        log.info("the voters change by themselves: %s", wanted)
+        log.info("changing the voters without a request: %s", wanted)
         try:
             if isinstance(wanted, AddVoter):
                 await self.add_voter(wanted)
             else:
                 await self.remove_voter(wanted)
         except KafkaError as refused:
-            log.info("the voters stay as they are: %s", refused)
+            log.info("the voters were not changed: %s", refused)
             term.machine.voters.postpone(self._session_ms())
 
     def _following(self, term: Term) -> Voters:
-        """The voters that were heard within the lease."""
-        return term.quorum.heard_since(self._runtime.monotonic_ms() - self._lease_ms)
+        """Return the voters that have been heard within the lease."""
+        return term.quorum.rules.in_contact_since(self._runtime.monotonic_ms() - self._lease_ms)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The voters and observers of the metadata log, and how far each is."""
+        """Describe the voters and observers of the metadata log, and how far each has got."""
         return self._serving().description()

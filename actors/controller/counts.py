@@ -1,4 +1,4 @@
-"""What a controller counts of its decisions, and how it tells of the cluster."""
+"""Counts a controller's decisions, and samples the state of the cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from raylog.actors.journal import UNCLEAN, Decided
-from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.decisions import UNCLEAN, Decided
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import NO_LEADER, BrokerFenced, PartitionChanged, Record
 from raylog.actors.metrics.counts import Histogram
 from raylog.actors.metrics.families import controller as families
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from raylog.actors.runtime.base import Runtime
 
 TURN = 2_000
-"""Partitions that are looked at in one turn of the event loop."""
+"""Partitions sampled in one turn of the event loop."""
 
 
 class ControllerCounts:
-    """Counts of one controller process, over all its epochs."""
+    """Counts of one controller process, across its epochs."""
 
     __slots__ = (
         "appends",
@@ -37,7 +37,7 @@ class ControllerCounts:
         self.elections = 0
         self.unclean_elections = 0
         self.unclean_at_ms = 0
-        """When the last of them was, since the Unix epoch; 0: there was none."""
+        """Time of the last unclean election, in ms since the Unix epoch; 0 if there was none."""
         self.fencings = 0
         self.records = 0
         self.appends = Histogram(families.APPEND_SECONDS)
@@ -49,7 +49,7 @@ class ControllerCounts:
         decisions: Iterable[Decided],
         now_ms: int,
     ) -> None:
-        """Count records that the image is about to take in."""
+        """Count records that are about to be applied to the image."""
         self.records += len(records)
         unclean = sum(one.kind == UNCLEAN for one in decisions)
         self.unclean_elections += unclean
@@ -64,7 +64,7 @@ class ControllerCounts:
                 self.fencings += 1
 
     def sample(self, samples: Samples) -> None:
-        """Tell all of it."""
+        """Sample all counts."""
         samples.add(families.ELECTIONS, self.elections)
         samples.add(families.UNCLEAN_ELECTIONS, self.unclean_elections)
         samples.add(families.UNCLEAN_AT, self.unclean_at_ms / 1000)
@@ -74,7 +74,7 @@ class ControllerCounts:
 
 
 async def sample_term(runtime: Runtime, term: Term, lease_age_ms: float, samples: Samples) -> None:
-    """Tell how the cluster stands, by the metadata of the controller that serves."""
+    """Sample the state of the cluster from the metadata of a controller that serves."""
     image = term.machine.image
     brokers = Counter(
         "fenced" if one.fenced else "shutting down" if one.shutting_down else "active"
@@ -105,7 +105,7 @@ async def _sample_partitions(runtime: Runtime, image: MetadataImage, samples: Sa
             offline += state.leader == NO_LEADER
             out_of_sync += len(state.isr) < len(state.replicas)
             reassigning += bool(state.adding_replicas or state.removing_replicas)
-            displaced += _is_displaced(state)
+            displaced += state.leader not in (NO_LEADER, state.replicas[0])
             if count % TURN == 0:
                 await runtime.sleep(0)
     for family, figure in (
@@ -116,7 +116,3 @@ async def _sample_partitions(runtime: Runtime, image: MetadataImage, samples: Sa
         (families.DISPLACED, displaced),
     ):
         samples.add(family, figure)
-
-
-def _is_displaced(state: PartitionState) -> bool:
-    return state.leader not in (NO_LEADER, state.replicas[0])

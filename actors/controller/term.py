@@ -1,4 +1,4 @@
-"""One epoch of a controller: what it has decided, what of it counts, and who waits for more."""
+"""One epoch of a controller: what it has decided, what is committed, and waiting requests."""
 
 from __future__ import annotations
 
@@ -10,54 +10,57 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from raylog.actors.controller.api import QuorumDescription, QuorumReplica
-from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.controller.messages import QuorumDescription, QuorumReplica
 from raylog.actors.controller.quorum import VoterQuorum
-from raylog.actors.journal import UNCLEAN, Decided, decided
-from raylog.actors.metadata.log import LogEntry
+from raylog.actors.controller.rules.machine import ControllerMachine
+from raylog.actors.decisions import UNCLEAN, Decided
+from raylog.actors.journal import decided
+from raylog.actors.metadata.entries import LogEntry
 from raylog.actors.metadata.records import ConfigChanged, PartitionCreated, Record
-from raylog.actors.metadata.snapshots import SnapshotEncoder
+from raylog.actors.peers.metadata_copies import SnapshotEncoder
 from raylog.wire.errors import NotController
 
 log = logging.getLogger(__name__)
 RECENT_RECORDS_MAX = 20_000
-"""Records kept for followers; who lags further gets a snapshot."""
+"""Number of records kept for followers. A follower that lacks more gets a snapshot."""
 FOLLOW_RECORDS_MAX = 500
-"""Told at once, for a few ms of each process that they pass; those of one new topic together."""
+"""Maximum records in one response; each process on their way needs a few ms for them. The records
+of one new topic stay together."""
 
 
 @dataclass(slots=True)
 class Term:
-    """From winning an epoch to losing it."""
+    """One controller epoch, from winning to losing it."""
 
     machine: ControllerMachine
     quorum: VoterQuorum
     snapshots: SnapshotEncoder
     committed: int = 0
-    """Everything below counts (exclusive end)."""
+    """The committed end of the log (exclusive)."""
     recent: list[Record] = field(default_factory=list)
-    """The last records, up to the image's offset; at first those of the log that was adopted."""
+    """The last records below the image's offset, which may include some of the adopted log."""
     unwritten: list[LogEntry] = field(default_factory=list)
     bytes_since_snapshot: int = 0
     snapshotting: bool = False
-    """Whether one for the voters is being made."""
+    """Whether a snapshot for the voters is in progress."""
     commit_waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
-    """(offset, done when it is committed), by offset."""
+    """(offset, future that completes when the offset is committed), sorted by offset."""
     more: asyncio.Event = field(default_factory=asyncio.Event)
     followers: dict[asyncio.Future[None], None] = field(default_factory=dict)
-    """Done when anything is committed."""
-    untold: deque[tuple[int, Decided]] = field(default_factory=deque)
-    """(offset behind it, decision): told when it is committed."""
+    """Futures that complete when anything is committed."""
+    unreported: deque[tuple[int, Decided]] = field(default_factory=deque)
+    """(offset after the decision, decision): logged when it is committed."""
     seen: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Broker id to (metadata applied, when it said so, when that was all), in ms, -1 never."""
+    """Broker id to (applied metadata offset, time of the report, time of last being caught up); ms,
+    -1 if never."""
 
     # ---- commits -------------------------------------------------------------------------
 
     def wrote(self, offset: int) -> None:
-        """Everything below an offset is committed."""
+        """Record that everything below an offset is committed."""
         self.committed = offset
-        while self.untold and self.untold[0][0] <= offset:
-            one = self.untold.popleft()[1]
+        while self.unreported and self.unreported[0][0] <= offset:
+            one = self.unreported.popleft()[1]
             decided(log, one, warn=one.kind == UNCLEAN)
         while self.commit_waiters and self.commit_waiters[0][0] <= offset:
             finish(self.commit_waiters.pop(0)[1])
@@ -66,19 +69,22 @@ class Term:
         self.followers.clear()
 
     def tell_when_committed(self, decisions: Iterable[Decided]) -> None:
-        """Have what the image's last records decide told once they count."""
+        """Log what the last records of the image decide, once they are committed."""
         offset = self.machine.image.offset
-        self.untold.extend((offset, one) for one in decisions)
+        self.unreported.extend((offset, one) for one in decisions)
 
     async def until_committed(self, offset: int) -> None:
-        """Wait until everything below an offset counts; raises NotController if it ends first."""
+        """Wait until everything below an offset is committed.
+
+        Raises NotController if the term ends first.
+        """
         if offset > self.committed:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             insort(self.commit_waiters, (offset, waiter), key=itemgetter(0))
             await waiter
 
     def end(self, reason: str) -> None:
-        """Nothing more counts: tell who waits."""
+        """Fail all waiting requests: nothing more will be committed."""
         for _, waiter in self.commit_waiters:
             if not waiter.done():
                 waiter.set_exception(NotController(reason))
@@ -91,21 +97,21 @@ class Term:
     # ---- for followers -------------------------------------------------------------------
 
     def keep(self, records: Sequence[Record]) -> None:
-        """Keep records, which the image has taken in, for followers."""
+        """Keep records that the image has applied, for followers."""
         self.recent.extend(records)
         if len(self.recent) > 2 * RECENT_RECORDS_MAX:
             del self.recent[:-RECENT_RECORDS_MAX]
 
     @property
     def first_recent(self) -> int:
-        """Offset of the first record that is kept."""
+        """Offset of the first record kept."""
         return self.machine.image.offset - len(self.recent)
 
-    def told_at_once(self, offset: int) -> tuple[int, list[Record]]:
-        """Where the committed records from an offset on are cut for one answer, and they.
+    def records_for_one_response(self, offset: int) -> tuple[int, list[Record]]:
+        """Return the committed records from an offset on for one response, and where they end.
 
-        Those of a new topic, or of its new partitions, stay together: a client must not see part
-        of the partitions and spread its keys over these.
+        The records of a new topic, or of its new partitions, stay together. Otherwise a client
+        could see only some of the partitions and distribute its keys over them.
         """
         first = self.first_recent
         end = min(self.committed, offset + FOLLOW_RECORDS_MAX)
@@ -116,16 +122,16 @@ class Term:
         return end, self.recent[offset - first : end - first]
 
     def saw(self, broker_id: int, offset: int, now_ms: int) -> None:
-        """A broker says how much metadata it has applied."""
+        """Record how much metadata a broker has applied."""
         caught_up_ms = now_ms if offset >= self.committed else self.seen_of(broker_id)[2]
         self.seen[broker_id] = (offset, now_ms, caught_up_ms)
 
     def seen_of(self, broker_id: int) -> tuple[int, int, int]:
-        """What `seen` has of a broker."""
+        """Return the entry of `seen` for a broker."""
         return self.seen.get(broker_id, (-1, -1, -1))
 
     def description(self) -> QuorumDescription:
-        """The voters and observers of the metadata log, and how far each is."""
+        """Describe the voters and observers of the metadata log, and how far each has got."""
         voters = [QuorumReplica(*one) for one in self.quorum.progress()]
         observers = [
             QuorumReplica(broker.broker_id, broker.directory_id, *self.seen_of(broker.broker_id))
@@ -141,9 +147,9 @@ class Term:
         )
 
     def voter_of(self, broker_id: int) -> tuple[int, str] | None:
-        """The broker's copy of the metadata log, if it votes.
+        """Return the broker's copy of the metadata log if it is a voter, otherwise None.
 
-        What one that does not vote has promised is nobody's concern: it is not asked for it.
+        Promises of a copy that is not a voter are ignored.
         """
         broker = self.machine.image.brokers.get(broker_id)
         voter = None if broker is None else (broker_id, broker.directory_id)
@@ -151,6 +157,6 @@ class Term:
 
 
 def finish(future: asyncio.Future[None]) -> None:
-    """Let who waits go on, if he still waits."""
+    """Complete a future that may already be done."""
     if not future.done():
         future.set_result(None)

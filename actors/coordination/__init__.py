@@ -1,1 +1,1 @@
-"""What coordinators of groups and of transactions share: a shard's steps, its log, its timers."""
+"""Code shared by group and transaction coordinators: steps, appends, hosting of shards, timers."""

@@ -1,19 +1,18 @@
-"""The appends of one shard to its partition: one at a time, what comes meanwhile is the next.
+"""Appends of one shard to its partition: one at a time; those added meanwhile are sent next.
 
-Each append waits until it is below the high watermark, however long that takes, so what follows
-is known of all of them at any time:
+An append waits until it is below the high watermark, however long that takes. So at any time:
 
 - What was acknowledged is committed, in the order of the log.
-- The one in flight is in the log, or is refused: then nothing of it is there, and never will be.
-- What is queued behind it is nowhere but here.
+- The append in flight is in the log, or it is refused: then no part of it is there or ever will be.
+- What is queued behind it exists only here.
 
-A refused append of records takes back what it changed in the shard, and what is queued behind it
-goes with it, for that was decided on its state. A producer's batch or a marker that is refused for
-itself takes nothing along: nothing is decided on what it would have changed. In both cases the
-shard goes on. Who waits for longer than the time limit is told that the outcome is open; the append
-itself, and its changes, stay as they are until the log has decided.
+If an append of records is refused, its changes in the shard are reverted, and so is everything
+queued behind it, which was decided on that state. A refused producer's batch or marker affects
+nothing else, because nothing is decided on its outcome. In both cases the shard continues. A
+request that exceeds the time limit gets REQUEST_TIMED_OUT; the append and its changes stay until
+the log has decided.
 
-Where the log cannot say what became of an append, because the link broke or leadership ended, this
+If the link breaks or the leadership ends, the outcome of the append cannot be known, and this
 object ends.
 """
 
@@ -25,11 +24,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from raylog.actors.coordination import records
-from raylog.actors.coordination.records import Blobs
-from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
-from raylog.actors.ports import Route
-from raylog.actors.replica.api import PRODUCE, UNTIL_COMMITTED, ProducePart, produced
+from raylog.actors.common_messages import Route
+from raylog.actors.coordination.rules import records
+from raylog.actors.coordination.rules.records import Blobs
+from raylog.actors.coordination.rules.step import Answer, Change, LogRecord, Step
+from raylog.actors.replica.messages import PRODUCE, UNTIL_COMMITTED, ProducePart, produced
 from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.wire.errors import (
     InvalidProducerEpoch,
@@ -50,13 +49,13 @@ from raylog.wire.errors import (
 
 log = logging.getLogger(__name__)
 APPEND_RECORDS_MAX = 1_000
-"""An append that has so many takes no more: the event loop is not to wait for its bytes."""
+"""An append with this many records takes no more, so that encoding does not block the loop."""
 APPEND_BYTES_MAX = 1 << 20
-"""The same of its bytes: a record may have tens of thousands."""
+"""The same limit in bytes: one record may have tens of thousands."""
 QUEUED_BYTES_MAX = 32 << 20
-"""Where so much is queued who asks for more is told to come again."""
+"""While this much is queued, new requests are refused with a retriable error."""
 Outcome = Callable[[KafkaError | None], None]
-"""Told why a batch is not in the log; None: it is, below the high watermark."""
+"""Called with the reason why a batch is not in the log, or None once it is committed."""
 REFUSALS = (
     InvalidProducerEpoch,
     InvalidRecord,
@@ -70,15 +69,15 @@ REFUSALS = (
     TransactionAbortable,
     TransactionCoordinatorFenced,
 )
-"""What a log says of a batch of which it has written nothing.
+"""Errors that mean that the log has written nothing of a batch.
 
-KAFKA_STORAGE_ERROR is among them: either the disk is full for the moment, or the log is offline
-and takes nothing more under this leader epoch, so that nobody will act on the state here.
+KAFKA_STORAGE_ERROR is among them: either the disk is full for now, or the log is offline and
+accepts nothing more under this leader epoch, so that nobody will act on the state here.
 """
 
 
 class Waiting(NamedTuple):
-    """What is done when an append and all before it are in the log, or are refused."""
+    """Callbacks for when an append and all before it are in the log, or are refused."""
 
     committed: Callable[[], None] | None
     refused: Callable[[KafkaError], None] | None
@@ -86,19 +85,19 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class _Append:
-    """Records that go into one batch, or a batch as it is, and who waits for it."""
+    """Records for one batch, or a finished batch, and what waits for it."""
 
     records: list[LogRecord] = field(default_factory=list)
     blobs: list[Blobs] = field(default_factory=list)
-    """The records as they are written."""
+    """The encoded records."""
     size: int = 0
-    """Bytes of the records, or of the batch."""
+    """Size of the records, or of the batch, in bytes."""
     changes: list[Change] = field(default_factory=list)
     batch: bytearray | None = None
     outcome: Outcome | None = None
-    """Of a batch as it is."""
+    """Callback for the outcome of a finished batch."""
     expired: Callable[[KafkaError], None] | None = None
-    """Told when the time limit has passed."""
+    """Called when the time limit has passed."""
     waiting: list[Waiting | Answer] = field(default_factory=list)
     deadline: Timer | None = None
     is_late: bool = False
@@ -106,7 +105,7 @@ class _Append:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records are to be added."""
+        """Whether no more records can be added."""
         return (
             self.batch is not None
             or len(self.records) >= APPEND_RECORDS_MAX
@@ -125,23 +124,23 @@ class Owner(Protocol):
     """The shard that appends."""
 
     def append_committed(self) -> None:
-        """An append of records is in the log; its answers follow."""
+        """Called when an append of records is committed, before its answers."""
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """What these answers waited for is in the log."""
+        """Send answers: everything that they waited for is committed."""
 
     def refuse(self, answer: Answer, failure: KafkaError) -> None:
-        """What an answer waited for is refused, or takes too long."""
+        """Fail an answer: what it waited for was refused, or took too long."""
 
     def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
-        """These records were refused; their changes are taken back, and who waited is told."""
+        """Called when records were refused, their changes reverted and their requests failed."""
 
     def append_lost(self, failure: Exception) -> None:
-        """What the log holds is not known; nothing more is called after this."""
+        """Called last, when the contents of the log are unknown."""
 
 
 class Appender:
-    """Appends under the leader epoch of `route`. After `close` nothing is called any more."""
+    """Appends under the leader epoch of `route`. After `close` no callback is called."""
 
     def __init__(
         self, runtime: Runtime, link: Link, route: Route, timeout_ms: int, owner: Owner
@@ -153,30 +152,30 @@ class Appender:
         self._owner = owner
         self._in_flight: _Append | None = None
         self._queue: deque[_Append] = deque()
-        """What comes behind it."""
+        """Appends behind the one in flight."""
         self._queued_bytes = 0
         self._flush_is_due = False
         self._refusals = 0
-        """Appends refused in a row."""
+        """Consecutive refused appends."""
 
     def __str__(self) -> str:
         return f"partition {self._route.partition} of {self._route.topic_id.hex()}"
 
     @property
     def is_overdue(self) -> bool:
-        """Whether an append is in flight for longer than the time limit: others are to wait."""
+        """Whether the append in flight exceeds the time limit, so that new writes must wait."""
         return self._in_flight is not None and self._in_flight.is_late
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is queued that others are to wait: a small request may write a MiB."""
+        """Whether too much is queued for new writes: even a small request may write a MiB."""
         return self._queued_bytes >= QUEUED_BYTES_MAX
 
     def add(self, step: Step, stands_alone: Callable[[LogRecord], bool] | None = None) -> None:
         """Append a step's records together.
 
-        A full batch may part them before one that stands alone. Raises EncodeError, and has done
-        nothing then, if one of them cannot be written.
+        If the batch becomes full, they may be split before a record that stands alone. Raises
+        EncodeError, without having added anything, if a record cannot be encoded.
         """
         found, changes = step.records, step.changes
         blobs = [records.encode(record) for record in found]
@@ -202,10 +201,10 @@ class Appender:
         outcome: Outcome,
         expired: Callable[[KafkaError], None] | None = None,
     ) -> None:
-        """Append one batch as it is: a producer's, or a marker.
+        """Append a finished batch: a producer's, or a marker.
 
-        `outcome` is called before those that wait for it, and after those of earlier appends;
-        `expired` before it, if that takes longer than the time limit.
+        `outcome` is called before the callbacks that wait for this batch and after those of earlier
+        appends. If that takes longer than the time limit, `expired` is called before.
         """
         size = len(batch)
         self._queued_bytes += size
@@ -216,9 +215,9 @@ class Appender:
         committed: Callable[[], None] | None,
         refused: Callable[[KafkaError], None] | None = None,
     ) -> None:
-        """Call `committed` once all that was added is below the high watermark: now, if it is.
+        """Call `committed` once everything added so far is committed, which may be now.
 
-        If the append that this waits for is taken back, `refused` is called instead.
+        If the append that this waits for is reverted, `refused` is called instead.
         """
         last = self._queue[-1] if self._queue else self._in_flight
         if last is not None:
@@ -226,18 +225,22 @@ class Appender:
         elif committed is not None:
             committed()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything added so far is committed."""
+        return self._in_flight is None and not self._queue
+
     def answer_durably(self, answer: Answer) -> None:
-        """Have the owner answer once all that was added is below the high watermark."""
+        """Let the owner answer once everything added so far is committed; there is something."""
         last = self._queue[-1] if self._queue else self._in_flight
-        if last is None:
-            self._owner.answer((answer,))
-        elif last.is_late:
+        assert last is not None, "the owner answers by itself"
+        if last.is_late:
             self._owner.refuse(answer, self._overdue())
         else:
             last.waiting.append(answer)
 
     def close(self) -> None:
-        """Nothing more is appended, and who waits is not told: the owner knows them."""
+        """Stop appending. Nothing is called back: the owner knows what waits."""
         for append in self._all():
             _settle_deadline(append)
         self._in_flight = None
@@ -248,12 +251,12 @@ class Appender:
         self._queued_bytes = 0
 
     def _all(self) -> list[_Append]:
-        """Every append that is not settled, in order."""
+        """Return all appends that are not settled, in order."""
         first = [] if self._in_flight is None else [self._in_flight]
         return [*first, *self._queue]
 
     def _queue_append(self, append: _Append) -> None:
-        """Append when this turn of the event loop is over, with all that it brings."""
+        """Queue an append. It is sent after this turn of the event loop, with all that joins it."""
         self._queue.append(append)
         self._limit(append)
         if self._in_flight is None:
@@ -265,7 +268,7 @@ class Appender:
             self._runtime.call_later(0, self._flush)
 
     def _limit(self, append: _Append) -> None:
-        """Let the time limit of an append begin."""
+        """Start the time limit of an append."""
         append.is_late = False
         append.deadline = self._runtime.call_later(
             self._timeout_ms, lambda: self._time_is_up(append)
@@ -278,7 +281,7 @@ class Appender:
         append = self._in_flight = self._queue.popleft()
         self._queued_bytes -= append.size
         if append.is_late:
-            self._limit(append)  # what kept it is over
+            self._limit(append)  # the wait for the previous append does not count
         try:
             self._send(append)
         except AssertionError:
@@ -324,7 +327,7 @@ class Appender:
             self._settle(append, None)
 
     def _settle(self, append: _Append, refusal: KafkaError | None) -> None:
-        """The append is done with, though itself perhaps not in the log; all before it is."""
+        """Finish an append whose predecessors are all committed, itself perhaps refused."""
         _settle_deadline(append)
         if append.outcome is not None:
             append.outcome(refusal)
@@ -371,7 +374,7 @@ class Appender:
             self._owner.append_lost(failure)
 
     def _time_is_up(self, append: _Append) -> None:
-        """Tell who has waited for long enough; what else waits goes on."""
+        """Fail the requests that have waited too long. The append and the other waiters stay."""
         append.deadline, append.is_late = None, True
         late = [one for one in append.waiting if isinstance(one, Answer)]
         append.waiting = [one for one in append.waiting if not isinstance(one, Answer)]

@@ -1,10 +1,10 @@
-"""What a coordinator counts of its shards and its answers."""
+"""Counts a coordinator's shards and answers."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from raylog.actors.coordination.step import Counted, Step
+from raylog.actors.coordination.rules.step import Counted, Step
 from raylog.actors.metrics.counts import Histogram
 from raylog.actors.metrics.errors import ErrorCounts
 from raylog.actors.metrics.families import coordinators as families
@@ -12,7 +12,7 @@ from raylog.actors.metrics.samples import Samples
 
 
 class CoordinatorCounts:
-    """Counts of one coordinator, whichever shards it has had."""
+    """Counts of one coordinator, across all shards it has had."""
 
     __slots__ = ("counted", "errors", "leavings", "load_failures", "loads", "records", "refusals")
 
@@ -22,19 +22,19 @@ class CoordinatorCounts:
         self.records = 0
         self.refusals = 0
         self.leavings = 0
-        """Decisions for the journal: of coordinators, only members that leave."""
+        """Members that left: the only decisions that coordinators journal."""
         self.counted: Counter[Counted] = Counter()
         self.errors = ErrorCounts()
 
     def stepped(self, step: Step) -> None:
-        """Count a step whose records are on their way."""
+        """Count a step whose records are being appended."""
         self.records += len(step.records)
         self.leavings += len(step.decided)
         if step.counted:
             self.counted.update(step.counted)
 
     def sample(self, samples: Samples) -> None:
-        """Tell what coordinators of both kinds have."""
+        """Sample the counts that both kinds of coordinators have."""
         samples.histogram(families.LOADS, self.loads)
         samples.add(families.LOAD_FAILURES, self.load_failures)
         samples.add(families.RECORDS, self.records)

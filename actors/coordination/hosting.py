@@ -1,14 +1,13 @@
-"""Shell of one shard: loads it from its partition's log, appends to it, answers.
+"""Shell of one shard: loads it from its partition's log, appends its records, answers.
 
-An answer that waits for records leaves when the append that holds the newest of them is below the
-high watermark. If the log refuses that append, or its records cannot be written at all, its
-requests fail, the shard goes back to the state before it, and everybody else goes on
-(`appending.py`). Who waits for longer than the time limit is told so, and the state stays: the
-append is in the log and may yet count. Only where it cannot be known whether it is there, everyone
-who waits fails, and the shard is read from the log again.
+An answer that depends on records is sent once the newest of them is committed. If the log refuses
+that append, or a record cannot be encoded, the requests of that append fail, the shard reverts to
+the state before it, and everything else continues (`appending.py`). A request that exceeds the time
+limit times out and the state stays: the append may still be committed. Only if the outcome of an
+append cannot be known do all waiting requests fail, and the shard is loaded again.
 
-Events that nobody will bring again, such as a session that ended, are repeated after a while if
-the log refuses what they wrote.
+Events that no client retries, such as an expired session, are retried after a delay if the log
+refuses their records.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from raylog.actors.common_messages import Route
 from raylog.actors.coordination.appending import Appender
 from raylog.actors.coordination.counts import CoordinatorCounts
-from raylog.actors.coordination.requests import coordinator_error
-from raylog.actors.coordination.step import Answer, Asked, Change, LogRecord, Step
-from raylog.actors.journal import LOAD, Decided, Few, decided
+from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.requests import Reply, coordinator_error
+from raylog.actors.coordination.rules.step import Answer, Change, ClientCall, LogRecord, Step
+from raylog.actors.decisions import LOAD, Decided
+from raylog.actors.journal import Few, decided
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.ports import Route
 from raylog.actors.runtime.base import BackgroundTask, Link, PeerLost, Runtime
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
@@ -39,43 +40,43 @@ from raylog.wire.errors import (
 
 log = logging.getLogger(__name__)
 RETRY_S = (0.1, 5.0)
-"""First and longest wait before a load is tried again."""
+"""Shortest and longest delay before a load is retried."""
 REPEAT_MS = (500, 5_000)
-"""First and longest wait before an event is repeated whose records were refused."""
+"""Shortest and longest delay before an event whose records were refused is repeated."""
+NO_LEASE = "no controller has confirmed lately that this broker still leads"
 ANSWERED_AT_ONCE = 500
-"""Answers of one step or append that are given in one turn: a group may have thousands of members
-that wait for the same."""
-Reply = Callable[[Any], None]
+"""Answers sent in one turn: thousands of members of a group may wait for the same append."""
 StepT = TypeVar("StepT", bound=Step)
 StepT_contra = TypeVar("StepT_contra", bound=Step, contravariant=True)
 
 
 class Shard(Protocol[StepT_contra]):
-    """The machine of one partition."""
+    """State machine of one partition."""
 
     def replay(self, record: LogRecord) -> Change:
-        """Take in a record."""
+        """Apply a record to the state."""
 
     def reverted(
         self, step: StepT_contra, records: Sequence[LogRecord], failure: KafkaError
     ) -> None:
-        """The log has refused these records, and their changes are taken back.
+        """Repair the state after the log has refused these records, whose changes are reverted.
 
-        What handlers did beside them is put right, and who waits for what will not come is told.
+        This concerns whatever handlers changed besides records. It answers requests that wait for
+        something that will not happen now.
         """
 
-    def handle(self, step: StepT_contra, asked: Asked[Any]) -> None:
+    def handle(self, step: StepT_contra, call: ClientCall[Any]) -> None:
         """Answer a request, now or later."""
 
     def loaded(self, step: StepT_contra) -> None:
-        """Everything in the log was replayed."""
+        """Act once everything in the log was replayed."""
 
 
 ShardT = TypeVar("ShardT", bound=Shard[Any])
 
 
 class Host(ABC, Generic[ShardT, StepT]):
-    """One led partition: loading, then active, in the end closed."""
+    """One led partition: loading, then active, finally closed."""
 
     def __init__(
         self,
@@ -83,107 +84,112 @@ class Host(ABC, Generic[ShardT, StepT]):
         link: Link,
         route: Route,
         image: MetadataImage,
+        lease: Lease,
         append_timeout_ms: int,
     ) -> None:
         self.route = route
         self.link = link
         self.counts = CoordinatorCounts()
-        """Its own until it is one of a coordinator's."""
+        """Counters of this shard, replaced by the coordinator's when it hosts the shard."""
         self._runtime = runtime
         self._image = image
+        self._lease = lease
         self._append_timeout_ms = append_timeout_ms
         self._shard = self._new_shard()
         self._state = "loading"
         self._failures = 0
-        """Appends that failed, or were refused, in a row."""
+        """Consecutive appends that failed or were refused."""
         self._few = Few()
-        """Of the decisions that clients cause."""
+        """Limits the logged decisions that clients cause."""
         self._is_undoing = False
-        """Whether a step that cannot be written is being taken back."""
+        """Whether a step that cannot be encoded is being reverted."""
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
+        self._waiting: dict[int, tuple[ClientCall[Any], Reply]] = {}
         self._appends = self._appender()
         self._loading: BackgroundTask = runtime.start(self._load(), f"load {self}")
 
     @property
     def is_active(self) -> bool:
-        """Whether it answers."""
+        """Whether it answers requests."""
         return self._state == "active"
 
     @property
     def shard(self) -> ShardT:
-        """The machine, for looking at."""
+        """The state machine, for inspection."""
         return self._shard
 
-    # ---- what kinds of shards differ in --------------------------------------------------
+    # ---- overridden by each kind of shard ------------------------------------------------
 
     @abstractmethod
     def __str__(self) -> str: ...
 
     @abstractmethod
     def _new_shard(self) -> ShardT:
-        """A machine that knows nothing yet."""
+        """Create an empty state machine."""
 
     @abstractmethod
     def _new_step(self, shard: ShardT) -> StepT:
-        """The circumstances of an event."""
+        """Create the step of an event."""
 
     @abstractmethod
     async def _read(self, shard: ShardT) -> int:
-        """Bring a new shard to the end of the log; returns that offset."""
+        """Bring a new shard to the end of the log; return that offset."""
 
     @abstractmethod
-    def _failed(self, asked: Asked[Any], failure: KafkaError) -> Any:
-        """The response that says that a request failed."""
+    def _failed(self, call: ClientCall[Any], failure: KafkaError) -> Any:
+        """Build the response to a request that failed."""
 
     def _append(self, step: StepT) -> None:
-        """Have a step's records appended."""
+        """Append a step's records."""
         self._appends.add(step)
 
-    def _needs_log(self, asked: Asked[Any]) -> bool:
+    def _needs_log(self, call: ClientCall[Any]) -> bool:
         """Whether the answer may have to wait for the log."""
-        del asked
         return True
 
+    def _needs_lease(self, request: Any) -> bool:
+        """Whether an old answer from memory, without a write, would do harm."""
+        return False
+
     def _stepped(self, step: StepT) -> None:
-        """What a step asks for beside records and answers; comes behind them."""
+        """Carry out what a step requests besides records and answers, after these."""
 
     def _activated(self) -> None:
-        """The shard is loaded and answers from now on."""
+        """Called when the shard is loaded and starts to answer."""
 
     def _begin(self, shard: ShardT) -> None:
-        """Have a shard that was loaded handle its first event."""
+        """Let a loaded shard handle its first event."""
         self._insist(shard.loaded)
 
     def _deactivated(self) -> None:
-        """It does not any more."""
+        """Called when the shard stops answering."""
 
     # ---- requests and steps --------------------------------------------------------------
 
-    def ask(self, asked: Asked[Any], reply: Reply) -> None:
-        """Hand a request to the shard; `reply` gets the response. The token is given here."""
+    def ask(self, call: ClientCall[Any], reply: Reply) -> None:
+        """Hand a request to the shard; `reply` gets the response. Assigns the token."""
         if self._state != "active":
             loading = self._state == "loading"
             reason = CoordinatorLoadInProgress if loading else NotCoordinator
-            reply(self._failed(asked, reason(f"{self} is {self._state}")))
+            reply(self._failed(call, reason(f"{self} is {self._state}")))
             return
         appends = self._appends
-        if (appends.is_overdue or appends.is_full) and self._needs_log(asked):
-            reply(self._failed(asked, CoordinatorNotAvailable(f"{self} waits for its log")))
+        if (appends.is_overdue or appends.is_full) and self._needs_log(call):
+            reply(self._failed(call, CoordinatorNotAvailable(f"{self} waits for its log")))
             return
         token = next(self._tokens)
-        placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
+        placed = ClientCall(token, call.request, call.version, call.client_id, call.client_host)
         self._waiting[token] = (placed, reply)
         self._take(placed)
 
-    def _take(self, asked: Asked[Any]) -> None:
-        """Have the shard handle a request that waits for its answer."""
-        self._run(lambda step: self._shard.handle(step, asked))
+    def _take(self, call: ClientCall[Any]) -> None:
+        """Let the shard handle a request."""
+        self._run(lambda step: self._shard.handle(step, call))
 
     def _run(self, event: Callable[[StepT], None]) -> StepT | None:
-        """Let the shard handle an event and carry out what comes of it.
+        """Let the shard handle an event, and carry out its step.
 
-        None if that broke: nothing of it is left, or the shard is loaded again.
+        Returns None if that failed; then the step was reverted, or the shard is being loaded again.
         """
         step = self._new_step(self._shard)
         if not self._handled(step, event):
@@ -193,9 +199,9 @@ class Host(ABC, Generic[ShardT, StepT]):
     def _insist(
         self, event: Callable[[StepT], None], done: Callable[[], None] | None = None
     ) -> None:
-        """Let the shard handle an event that nobody brings again.
+        """Let the shard handle an event that no client would retry.
 
-        It is repeated after a while if the log refuses it; `done` is called when the log has it.
+        It is repeated after a delay if the log refuses it. `done` is called when it is committed.
         """
         shard = self._shard
 
@@ -213,14 +219,15 @@ class Host(ABC, Generic[ShardT, StepT]):
             self._appends.when_durable(done, refused)
 
     def _repeat_delay_ms(self) -> float:
-        """The longer, the more appends were refused in a row."""
+        """Delay that grows with the number of consecutive refused appends."""
         first_ms, longest_ms = REPEAT_MS
         return min(first_ms << min(self._failures, 16), longest_ms)
 
     def _handled(self, step: StepT, event: Callable[[StepT], None]) -> bool:
         """Let the shard handle an event.
 
-        What nobody foresaw may leave the shard with half a step replayed: it is loaded again.
+        After an unexpected exception the shard may have replayed half a step, so it is loaded
+        again.
         """
         try:
             event(step)
@@ -233,26 +240,30 @@ class Host(ABC, Generic[ShardT, StepT]):
         return True
 
     def _carry_out(self, step: StepT) -> bool:
-        """Append a step's records and answer; False if the records cannot be written."""
+        """Append a step's records and answer; return False if the records cannot be encoded."""
         if step.records and not self._appended(step):
             return False
         self.counts.stepped(step)
-        now = []
+        now, leased = [], []
         for answer in step.answers:
-            if answer.durable:
+            if answer.durable and not self._appends.is_idle:
                 self._appends.answer_durably(answer)
+            elif self._needs_lease(self._waiting[answer.token][0].request):
+                leased.append(answer)
             else:
                 now.append(answer)
         self.answer(now)
+        if leased:
+            self._lease.check(lambda is_valid: self._answer_leased(leased, is_valid=is_valid))
         for one in self._few.passed(step.decided, step.monotonic_ms):
             decided(log, one)
         self._stepped(step)
         return True
 
     def _appended(self, step: StepT) -> bool:
-        """Whether a step's records wait for the log; if one cannot be written, the step is undone.
+        """Queue a step's records; if one cannot be encoded, revert the step and return False.
 
-        Nothing behind it has been decided yet, so it goes as an append that the log refuses.
+        Nothing has been decided on the step yet, so it is reverted as if the log had refused it.
         """
         try:
             self._append(step)
@@ -262,7 +273,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         else:
             return True
         if self._is_undoing:
-            self._fail(refusal)  # what puts the shard right cannot be written either
+            self._fail(refusal)  # the repair cannot be encoded either
             return False
         for change in reversed(step.changes):
             change.revert()
@@ -279,14 +290,14 @@ class Host(ABC, Generic[ShardT, StepT]):
         asked, reply = self._waiting.pop(token)
         reply(self._failed(asked, failure))
 
-    # ---- what becomes of appends ---------------------------------------------------------
+    # ---- outcomes of appends -------------------------------------------------------------
 
     def append_committed(self) -> None:
-        """The log takes records."""
+        """Note that the log accepts records."""
         self._failures = 0
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Answer requests; where they are many, in later turns of the event loop."""
+        """Answer requests; if there are many, in later turns of the event loop."""
         if len(answers) > ANSWERED_AT_ONCE:
             self._runtime.call_later(0, lambda: self._answer_some(answers))
             return
@@ -294,26 +305,35 @@ class Host(ABC, Generic[ShardT, StepT]):
             _, reply = self._waiting.pop(answer.token)
             reply(answer.response)
 
+    def _answer_leased(self, answers: Sequence[Answer], *, is_valid: bool) -> None:
+        """Answer under a lease, except requests that have failed meanwhile; fail without one."""
+        there = [one for one in answers if one.token in self._waiting]
+        if is_valid:
+            self.answer(there)
+            return
+        for answer in there:
+            self._fail_one(answer.token, NotCoordinator(NO_LEASE))
+
     def _answer_some(self, answers: Sequence[Answer]) -> None:
-        """Answer those of the next ones who have not failed meanwhile, with all that waited."""
+        """Send the next answers, except to requests that have failed meanwhile."""
         now, later = answers[:ANSWERED_AT_ONCE], answers[ANSWERED_AT_ONCE:]
         if later:
             self._runtime.call_later(0, lambda: self._answer_some(later))
         self.answer([one for one in now if one.token in self._waiting])
 
     def refuse(self, answer: Answer, failure: KafkaError) -> None:
-        """Tell a client that the log has refused what it asked for, or is too slow."""
+        """Fail a client's request: the log has refused its change, or is too slow."""
         self._fail_one(answer.token, coordinator_error(failure))
 
     def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
-        """The shard is back at the state before these records."""
+        """Let the shard repair its state after these records were reverted."""
         self._failures += 1
         self.counts.refusals += 1
         shown = coordinator_error(failure)
         self._run(lambda step: self._shard.reverted(step, records, shown))
 
     def append_lost(self, failure: Exception) -> None:
-        """The log alone knows what it holds: begin again from it."""
+        """Load the shard again: only the log knows what it holds."""
         self.counts.refusals += 1
         self._fail(coordinator_error(failure))
 
@@ -323,14 +343,14 @@ class Host(ABC, Generic[ShardT, StepT]):
         return Appender(self._runtime, self.link, self.route, self._append_timeout_ms, self)
 
     def _fail(self, failure: KafkaError) -> None:
-        """Fail everyone who waits, then begin again from the log."""
+        """Fail all waiting requests, then load the shard again."""
         self._state = "loading"
         self._failures += 1
         self._end_waits(failure)
         self._loading = self._runtime.start(self._load(), f"load {self}")
 
     def close(self, why: str) -> None:
-        """This broker leads the partition no longer, or another process has its log."""
+        """Close the shard: this broker no longer leads it, or another process has its log."""
         self._state = "closed"
         self._loading.cancel()
         self._end_waits(NotCoordinator(why))
@@ -344,7 +364,7 @@ class Host(ABC, Generic[ShardT, StepT]):
 
     async def _load(self) -> None:
         wait_s, longest_s = RETRY_S
-        if self._failures > 1:  # what a load appends fails too, as on a full disk
+        if self._failures > 1:  # a load's own appends may fail too, as on a full disk
             await self._runtime.sleep(min(wait_s * 2 ** min(self._failures, 16), longest_s))
         started_ms = self._runtime.monotonic_ms()
         while True:
@@ -355,7 +375,7 @@ class Host(ABC, Generic[ShardT, StepT]):
                 log.warning("%s is not loaded: %s", self, failure)
                 self.counts.load_failures += 1
                 if not self.link.is_open:
-                    return  # the Broker brings a route to the successor
+                    return  # the Broker sends a route to the successor
                 await self._runtime.sleep(wait_s)
                 wait_s = min(wait_s * 2, longest_s)
             else:

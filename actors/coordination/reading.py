@@ -1,13 +1,13 @@
-"""Reading a shard's partition from its log, up to where it ends when the shard has claimed it."""
+"""Reads a shard's partition, up to the end that the log had when the shard claimed it."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 
-from raylog.actors.plain import taken
-from raylog.actors.ports import Route
-from raylog.actors.replica.api import (
+from raylog.actors.common_messages import Route
+from raylog.actors.message import taken
+from raylog.actors.replica.messages import (
     CLAIM,
     EARLIEST_TIMESTAMP,
     FETCH,
@@ -23,18 +23,18 @@ from raylog.wire.errors import CorruptMessage, error_of
 
 CHUNK_BYTES = 4 << 20
 WAIT_S = (0.01, 0.5)
-"""First and longest wait before it is asked again for what is not below the high watermark yet."""
+"""Shortest and longest delay before asking again for records that are not yet committed."""
 _session_ids = itertools.count(1)
-"""Shards share links, and a replica holds a session for as long as a thread reads for it."""
+"""Shards share links, and a replica keeps one session per id while a thread reads for it."""
 Take = Callable[[memoryview, int], int]
-"""Takes in whole batches, of which those before an offset are known; returns the next offset."""
+"""Takes whole batches, some below the offset and already known; returns the next offset."""
 
 
 async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -> int:
-    """Give all of the log to `take`, which runs in a thread; returns the offset behind it.
+    """Pass the whole log to `take`, which runs in a thread; return the end offset.
 
-    What was appended before is waited for: once it is below the high watermark it counts. Raises
-    what the replica answers, PeerLost, and OSError.
+    It waits until everything that was appended before is below the high watermark. Raises the
+    replica's errors, PeerLost, and OSError.
     """
     key = (route.topic_id, route.partition)
     epoch = route.leader_epoch
@@ -57,7 +57,7 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
 
 
 async def _fetch(link: Link, route: Route, offset: int) -> FetchedPartition:
-    """Where the next records are."""
+    """Fetch the position of the next records."""
     interest = Interest(
         route.topic_id, route.partition, offset, CHUNK_BYTES, route.leader_epoch, -1
     )
@@ -83,7 +83,7 @@ def _take_slice(disk: Disk, path: str, position: int, length: int, offset: int, 
     try:
         data = _read(disk, path, position, length)
     except FileNotFoundError:
-        return offset  # compacted meanwhile: the replica is asked again
+        return offset  # compacted meanwhile: ask the replica again
     with without_collector():
         return take(data, offset)
 

@@ -1,4 +1,10 @@
-"""What gateways send coordinators, and what clients are told of a coordinator's own failures."""
+"""Requests that gateways forward to coordinators, and errors for clients if a coordinator fails.
+
+A gateway forwards a request over a link, under the coordinator's role. The header is a RequestHead,
+the payload the unchanged body. The answer's payload is the whole response frame. A request about
+something that this broker does not coordinate is answered with NOT_COORDINATOR, as in Kafka; it
+does not fail over the link.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from raylog.actors.coordination.step import Asked
+from raylog.actors.coordination.rules.step import ClientCall
+from raylog.actors.message import message, taken
 from raylog.actors.metrics.errors import ErrorCounts
-from raylog.actors.plain import message, taken
 from raylog.actors.runtime.base import (
     ActorGone,
     Buffer,
@@ -18,7 +24,7 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Runtime,
 )
-from raylog.wire.api import ApiKey
+from raylog.wire.api import LIGHT_ELEMENTS_MAX, ApiKey, limit_of
 from raylog.wire.codec import decode_counted
 from raylog.wire.counting import has_more_elements
 from raylog.wire.errors import (
@@ -43,38 +49,38 @@ from raylog.wire.errors import (
     UnknownTopicOrPartition,
 )
 from raylog.wire.frame import encode_response
-from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
 from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
 Reply = Callable[[Any], None]
-"""Answers a client's request with a response."""
+"""Sends the response to a client's request."""
 
 
 @message
 class RequestHead(NamedTuple):
-    """What a gateway tells of a client's request beside its body."""
+    """A client's request without its body."""
 
     api_key: int
     version: int
     correlation_id: int
     client_id: str | None
     client_host: str
-    """As Kafka tells it: `/127.0.0.1`."""
+    """In Kafka's format: `/127.0.0.1`."""
 
 
 def take_request(
     runtime: Runtime,
     request: LinkRequest,
-    take: Callable[[Asked[Any], Reply], None],
-    take_large: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
+    take: Callable[[ClientCall[Any], Reply], None],
+    take_large: Callable[[ClientCall[Any], Reply], Coroutine[Any, Any, None]],
     errors: ErrorCounts,
 ) -> None:
-    """Decode a client's request that a gateway has forwarded; `take` gets it and what answers it.
+    """Decode a request that a gateway has forwarded and call `take` with it and a reply function.
 
-    One that cannot be read fails. A large one is decoded beside the event loop, and `take_large`
-    lets others have their turn. The gateway lets no later request of the same connection overtake
-    it. Large answers are encoded beside the event loop, too. Errors in answers are counted.
+    A request that cannot be decoded fails. A large one is decoded in a thread and goes to
+    `take_large`, which lets other tasks run in between; the gateway lets no later request of the
+    same connection overtake it. Large answers are encoded in a thread too. Errors in answers are
+    counted.
     """
     head = taken(RequestHead, request.header)
     try:
@@ -88,16 +94,16 @@ def take_request(
         take(asked, partial(_reply, runtime, request, head, errors))
 
 
-def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> Asked[Any]:
+def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> ClientCall[Any]:
     message: Any
     message, _, _ = decode_counted(
         request_class(ApiKey(head.api_key)), head.version, request.payload, 0, elements_max
     )
-    return Asked(0, message, head.version, head.client_id or "", head.client_host)
+    return ClientCall(0, message, head.version, head.client_id or "", head.client_host)
 
 
 def _frame(head: RequestHead, response: Any) -> Sequence[Buffer] | UnknownServerError:
-    """The answer's frame; the error to answer instead where it cannot be written."""
+    """Encode the answer's frame; return the error to send if it cannot be encoded."""
     api_key = ApiKey(head.api_key)
     try:
         return encode_response(api_key, head.version, head.correlation_id, response)
@@ -117,7 +123,7 @@ async def _take_large(
     runtime: Runtime,
     request: LinkRequest,
     head: RequestHead,
-    take: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
+    take: Callable[[ClientCall[Any], Reply], Coroutine[Any, Any, None]],
     reply: Reply,
 ) -> None:
     try:
@@ -127,14 +133,14 @@ async def _take_large(
         request.fail(CorruptMessage(str(failure)))
         return
     taking = take(taken, reply)
-    del taken  # `take` may let go of it bit by bit
+    del taken  # `take` may release it piece by piece
     await taking
 
 
 def _reply(
     runtime: Runtime, request: LinkRequest, head: RequestHead, errors: ErrorCounts, response: Any
 ) -> None:
-    """Answer; what takes long to encode is encoded by a thread."""
+    """Answer; large responses are encoded in a thread."""
     errors.answered(head.api_key, response)
     if has_more_elements(response, LIGHT_ELEMENTS_MAX):
         runtime.start(_reply_aside(runtime, request, head, response), "a large answer")
@@ -149,9 +155,9 @@ async def _reply_aside(
 
 
 def coordinator_error(failure: Exception) -> KafkaError:
-    """What clients of a coordinator are told of a failure of its partition's log.
+    """The error that a coordinator's client gets when the log of its partition fails.
 
-    Its errors mean something else to them: they would take them for their own partitions'.
+    The log's own errors would mislead clients, who would apply them to the partitions they use.
     """
     match failure:
         case (

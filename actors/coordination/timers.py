@@ -1,4 +1,4 @@
-"""Many timers behind one of the runtime's: members renew theirs with every heartbeat."""
+"""Many timers on top of one runtime timer: members reset theirs with every heartbeat."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 
-from raylog.actors.coordination.step import TimerChange, TimerKey
+from raylog.actors.coordination.rules.step import TimerChange, TimerKey
 from raylog.actors.runtime.base import Runtime, Timer
 
 Name = tuple[str, TimerKey]
 """(group id, key)."""
 _NEVER = float("inf")
 FIRED_AT_ONCE = 250
-"""Timers that fire in one turn: after a load all sessions end in the same moment."""
+"""Timers fired in one turn: after a load all sessions expire at the same moment."""
 _STALE = 64
-"""Places in the heap that nobody needs, beside as many as there are timers."""
+"""Number of stale heap entries allowed beyond the number of timers."""
 
 
 class Timers:
-    """The timers of one shard. `fire(group id, key)` is called when one is due.
+    """The timers of one shard; `fire(group id, key)` is called when one is due.
 
-    A timer that is put off only changes its time; its place in the heap is looked at when the
-    earlier time comes. So a heartbeat costs no place of its own. Places of timers that were
-    cancelled, or set to an earlier time, go when they are more than the others: their time may be
-    weeks away.
+    Postponing a timer changes only its time. Its heap entry is checked when the earlier time comes,
+    so a heartbeat adds no entry. Entries of timers that were cancelled or moved to an earlier time
+    are dropped when they outnumber the others, because their time may be weeks away.
     """
 
     def __init__(self, runtime: Runtime, fire: Callable[[str, TimerKey], None]) -> None:
@@ -33,7 +32,7 @@ class Timers:
         self._due: dict[Name, float] = {}
         self._heap: list[tuple[float, int, Name]] = []
         self._queued: dict[Name, float] = {}
-        """The earliest place of each name in the heap."""
+        """The earliest heap entry of each name."""
         self._numbers = itertools.count()
         self._timer: Timer | None = None
         self._timer_at = _NEVER
@@ -42,22 +41,22 @@ class Timers:
         return len(self._due)
 
     def set(self, name: Name, at_ms: float) -> None:
-        """Fire at a monotonic time; replaces the timer of that name."""
+        """Fire at a monotonic time; replaces a timer with that name."""
         self._put(name, at_ms)
         self._arm()
 
     def ensure(self, name: Name, at_ms: float) -> None:
-        """Fire at a monotonic time, unless there is a timer of that name."""
+        """Fire at a monotonic time, unless there is a timer with that name."""
         if name not in self._due:
             self.set(name, at_ms)
 
     def cancel(self, name: Name) -> None:
-        """No longer; harmless when there is none."""
+        """Cancel a timer, if there is one."""
         if self._due.pop(name, None) is not None:
             self._drop_stale()
 
     def apply(self, changes: Sequence[TimerChange]) -> None:
-        """Do what a step wants done, in its order."""
+        """Carry out a step's changes, in order."""
         for group_id, key, at_ms, replaces in changes:
             if at_ms is None:
                 self.cancel((group_id, key))
@@ -66,7 +65,7 @@ class Timers:
         self._arm()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Cancel all timers."""
         self._due.clear()
         self._heap.clear()
         self._queued.clear()
@@ -92,7 +91,7 @@ class Timers:
             heapq.heapify(self._heap)
 
     def _arm(self) -> None:
-        """Have the runtime call when the first place in the heap comes."""
+        """Set the runtime's timer to the first heap entry."""
         if not self._heap or self._heap[0][0] >= self._timer_at:
             return
         if self._timer is not None:
@@ -108,7 +107,7 @@ class Timers:
         while self._heap and self._heap[0][0] <= now_ms and len(firing) < FIRED_AT_ONCE:
             at_ms, _, name = heapq.heappop(self._heap)
             if self._queued.get(name) != at_ms:
-                continue  # an earlier place was taken since
+                continue  # superseded by an earlier entry
             del self._queued[name]
             due = self._due.get(name)
             if due is None:
@@ -119,6 +118,6 @@ class Timers:
                 firing.append(name)
         self._arm()
         for name in firing:
-            if self._due.get(name, _NEVER) <= now_ms:  # the one before may have put it off
+            if self._due.get(name, _NEVER) <= now_ms:  # an earlier timer may have postponed it
                 del self._due[name]
                 self._fire(*name)

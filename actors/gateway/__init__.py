@@ -1,1 +1,1 @@
-"""The Kafka port: client connections, request routing, read-only maps of local segments."""
+"""The Kafka port: client connections, request routing, and read-only maps of local segments."""

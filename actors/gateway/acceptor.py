@@ -1,7 +1,7 @@
-"""Accepting connections: as many, and as fast, as there may be.
+"""Accepts connections, within limits on their number and rate.
 
-What may not be accepted yet waits in the kernel's queue, as in Apache Kafka, where the accepting
-thread waits.
+Connections beyond a limit wait in the kernel's queue, as with Apache Kafka, whose acceptor thread
+blocks.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from raylog.actors.runtime.base import Runtime, Timer
 log = logging.getLogger(__name__)
 LISTEN_BACKLOG = 1024
 AT_ONCE = 64
-"""Connections accepted before others have their turn."""
+"""Connections accepted before other tasks run."""
 PAUSE_MS = 1_000
-"""After there was no room for a connection, or the system had no descriptor or memory for it."""
+"""Delay after a connection limit was reached, or descriptors or memory ran out."""
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Serves one port on the running event loop until it is closed."""
+    """Accepts connections to one port on the running event loop until it is closed."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Acceptor:
         name: str,
         protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        """`listener` is bound, and from now on this object's; `name` is what settings call it."""
+        """`listener` is bound and is now owned by this object; `name` is its configured name."""
         self._runtime = runtime
         self._listener = listener
         self._connections = connections
@@ -49,7 +49,7 @@ class Acceptor:
         self._loop.add_reader(listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Serve the port no longer."""
+        """Stop serving the port."""
         if self._timer is not None:
             self._timer.cancel()
         if self._listener.fileno() >= 0:
@@ -75,14 +75,14 @@ class Acceptor:
 
     async def _open(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
-        with contextlib.suppress(OSError):  # reset already
+        with contextlib.suppress(OSError):  # already reset
             await self._loop.connect_accepted_socket(self._protocol, accepted)
         self._connections.has_come(self._name)
 
     def _may_accept(self) -> bool:
-        """Whether there may be one more now; if not the listener rests until there may."""
+        """Whether one more connection may be accepted now; if not, pause until it may be."""
         if not self._connections.has_room(self._name, self._resume):
-            self._pause(PAUSE_MS)  # the limit may also be raised
+            self._pause(PAUSE_MS)  # the limit may be raised in the meantime
             return False
         wait_ms = self._connections.wait_ms(self._name)
         if wait_ms:

@@ -1,4 +1,4 @@
-"""Shell of the Kafka port: accepts connections, decodes requests, hands them to the handlers."""
+"""Shell of the Kafka port: accepts connections, decodes requests, calls the handlers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
+from raylog.actors.common_messages import RouteUpdate
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.gateway.acceptor import Acceptor
@@ -30,23 +31,21 @@ from raylog.actors.gateway.large_requests import LargeRequests
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.gateway.producer_ids import ProducerIds
-from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
-from raylog.actors.gateway.rules import TopicRulesCache
+from raylog.actors.gateway.rules.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.sampling import sample_gateway
 from raylog.actors.gateway.telemetry.intake import TelemetryIntake
 from raylog.actors.gateway.topic_changes import MissingTopics
 from raylog.actors.gateway.topic_metadata import TopicMetadata
+from raylog.actors.gateway.topic_rules import TopicRulesCache
 from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
 from raylog.actors.names import host_of
-from raylog.actors.ports import RouteUpdate
-from raylog.actors.replica.api import FETCH_END
+from raylog.actors.replica.messages import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
-from raylog.wire.api import ApiKey
+from raylog.wire.api import LIGHT_ELEMENTS_MAX, ApiKey
 from raylog.wire.codec import decode_counted
 from raylog.wire.errors import DecodeError, ErrorCode, TooManyElements, UnsupportedVersion
 from raylog.wire.frame import decode_request_header
-from raylog.wire.limits import LIGHT_ELEMENTS_MAX
 from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class GatewayActor:
         self.maps = SegmentMaps(budget.maps)
         self.memory = RequestMemory(self.settings.number("queued.max.request.bytes"))
         self.fetch_sessions = FetchSessionCache(
-            # As Kafka's cache, which consists of eight, each with its share of the slots.
+            # As in Kafka, whose cache has eight parts, each with its share of the slots.
             self.settings.number("max.incremental.fetch.session.cache.slots")
             // self.settings.number("gateway.actors"),
             lambda: runtime.random.randint(1, SESSION_ID_MAX),
@@ -97,7 +96,7 @@ class GatewayActor:
         self.backlog = Backlog(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self.turn = asyncio.Lock()
-        """Held by the large request that has its turn."""
+        """Held by the large request that is being handled in turns."""
         self.large_requests = LargeRequests(runtime)
         self.telemetry = TelemetryIntake(self.cluster)
         self.telemetry_turn = asyncio.Lock()
@@ -106,21 +105,23 @@ class GatewayActor:
         self._listening = tuple(listening)
         self._routed = False
         self._held: dict[str, socket.socket] = {}
-        """By listener: the ports, until they are served."""
+        """Bound sockets by listener, until they are served."""
         self._acceptors: list[Acceptor] = []
         self.connections = Connections(runtime, self.rules.layers, budget.connections, self.memory)
 
     async def start(self) -> None:
-        """Hold the ports. They are served once the metadata has this broker, unfenced, and routes.
+        """Bind the ports. They are served once there are routes and this broker is unfenced.
 
-        As in Kafka: librdkafka that is answered without any broker may not ask again for minutes.
+        Kafka does the same. After a response without brokers, librdkafka may not ask again for
+        minutes.
         """
         try:
             for name, host, port in self._listening:
-                listener = self._held[name] = socket.socket(_family(host), socket.SOCK_STREAM)
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                listener = self._held[name] = socket.socket(family, socket.SOCK_STREAM)
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as in Kafka
                 self._size_buffers(listener)
                 listener.bind((host, port))
         except OSError:
@@ -129,7 +130,7 @@ class GatewayActor:
             raise
 
     def _size_buffers(self, listener: socket.socket) -> None:
-        """Give the listener its buffers, which every accepted connection inherits."""
+        """Set the listener's buffer sizes, which every accepted connection inherits."""
         for option, key in (
             (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
             (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
@@ -156,7 +157,7 @@ class GatewayActor:
         ]
 
     async def stop(self) -> None:
-        """Stop listening, close every connection and link."""
+        """Stop listening, and close every connection and link."""
         for listener in self._held.values():
             listener.close()
         for acceptor in self._acceptors:
@@ -167,28 +168,28 @@ class GatewayActor:
         self.cluster.close()
 
     async def ping(self) -> dict[str, Any]:
-        """Who is here: for adoption by a restarted Broker."""
+        """Return the identity of this process, so that a restarted Broker can adopt it."""
         return {"name": self._name, "pid": os.getpid(), "connections": len(self.connections)}
 
     async def apply_metadata(
         self, from_offset: int, to_offset: int, records: list[Any], parts: Sequence[bytes] = ()
     ) -> None:
-        """Take in metadata that the Broker pushes."""
+        """Apply metadata from the Broker."""
         await self.cluster.apply_metadata(from_offset, to_offset, records, parts)
         self._serve_when_known()
 
     async def apply_routes(self, update: RouteUpdate) -> None:
-        """Take in routes that the Broker pushes."""
+        """Apply routes from the Broker."""
         self.maps.forget(await self.cluster.apply_routes(update))
         self._routed = True
         self._serve_when_known()
 
     async def apply_coordinator(self, role: str, address: str | None) -> None:
-        """Take in where a coordinator of this broker is now; None: nowhere."""
+        """Set the address of this broker's coordinator in a role; None if it is not running."""
         await self.coordinators.apply(role, address)
 
     async def metrics(self) -> ProcessMetrics:
-        """What this gateway has counted."""
+        """Sample this gateway's metrics."""
         samples = Samples()
         self.counts.sample(samples)
         self.telemetry.sample(samples, self.runtime.monotonic_ms())
@@ -196,32 +197,32 @@ class GatewayActor:
         return process_metrics(self.runtime, samples)
 
     def end_fetch_session(self, session: ClientFetchSession) -> None:
-        """Have the replicas forget a fetch session."""
+        """Make the replicas forget a fetch session."""
         for link in session.links:
             link.request(FETCH_END, (session.link_session_id, True), (), _ignore, _ignore)
 
     def link_received(self, request: LinkRequest) -> None:
-        """Nobody sends requests to a gateway over links; the Broker only watches it."""
+        """Refuse the request: the Broker uses the link only to watch this gateway."""
         request.fail(UnsupportedVersion(f"a gateway does not answer {request.kind}"))
 
     def link_lost(self, peer: int) -> None:
-        """The Broker restarted: it will find this gateway again by name."""
+        """Do nothing: the restarted Broker finds this gateway by name."""
 
     # ---- connections ---------------------------------------------------------------------
 
     def connected(self, connection: ClientConnection) -> bool:
-        """Whether a new connection may stay."""
+        """Add a new connection; return whether it may stay."""
         is_admitted = self.connections.admit(connection)
         self.counts.accepted += 1
         self.counts.closed["limit"] += not is_admitted
         return is_admitted
 
     def disconnected(self, connection: ClientConnection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self.connections.remove(connection)
 
     def requested(self, connection: ClientConnection, slot: Slot, request: memoryview) -> None:
-        """Decode one request and start its handler; raises DecodeError to close the connection."""
+        """Decode a request and start its handler; raises DecodeError to close the connection."""
         header, body = decode_request_header(request)
         context = RequestContext(self, connection, slot, header)
         api_key = header.api_key
@@ -233,7 +234,7 @@ class GatewayActor:
         if api_key in FORWARDED:
             self._begin(context, request[body:])
             return
-        # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
+        # Trailing bytes are ignored, as in Kafka: librdkafka's Metadata requests have some.
         message_class: type[Any] = request_class(api_key)
         try:
             message, _, _ = decode_counted(
@@ -248,7 +249,7 @@ class GatewayActor:
     async def _take_large(
         self, context: RequestContext, message_class: type[Any], body: memoryview
     ) -> None:
-        """Decode a large request beside the event loop and start its handler when there is room."""
+        """Decode a large request in a thread, and start its handler when there is room."""
         try:
             message = await self.large_requests.decode(context, message_class, body)
         except DecodeError as failure:
@@ -285,11 +286,11 @@ class GatewayActor:
 
 
 def _ignore(*_: object) -> None:
-    """An ended session needs no answer; a lost link has forgotten it anyway."""
+    """Ignore the response to the end of a session: after a lost link the session is gone anyway."""
 
 
 async def _finish(context: RequestContext, answer: Awaitable[Any]) -> None:
-    """Answer when the handler is done. What it did not foresee costs its client the connection."""
+    """Answer when the handler is done. An unexpected exception closes the connection."""
     try:
         response = await answer
     except AssertionError:
@@ -302,12 +303,12 @@ async def _finish(context: RequestContext, answer: Awaitable[Any]) -> None:
 
 
 async def _end_on(broken: AssertionError) -> None:
-    """End the actor: an exception that leaves a background task does that."""
+    """End the actor, which happens when an exception leaves a background task."""
     raise broken
 
 
 def _unsupported(context: RequestContext) -> None:
-    """Answer an unknown ApiVersions version in version 0 (KIP-511), close on anything else."""
+    """Answer unknown ApiVersions versions in version 0 (KIP-511); close on anything else."""
     header = context.header
     if header.api_key != ApiKey.API_VERSIONS:
         context.refuse(f"request {header.api_key} version {header.api_version} is not served")
@@ -317,7 +318,3 @@ def _unsupported(context: RequestContext) -> None:
     counts = context.slot.api_counts = context.gateway.counts.apis[header.api_key]
     counts.requests += 1
     context.reply(response, version=0)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

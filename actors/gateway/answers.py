@@ -1,6 +1,6 @@
-"""Answers item by item: each partition, topic or resource succeeds or fails on its own.
+"""Builds responses item by item: each partition, topic or resource succeeds or fails independently.
 
-This is where a handler's failures become error codes, by way of `actors.failures`.
+Failures of handlers are mapped to error codes here, by `actors.failures`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ R = TypeVar("R")
 
 
 class NamedOutcome(Protocol):
-    """What became of one partition of a topic."""
+    """The outcome for one partition of a topic."""
 
     @property
     def name(self) -> str:
-        """The topic's."""
+        """The topic's name."""
 
 
 Outcome = TypeVar("Outcome", bound=NamedOutcome)
 Failed = Callable[[int, str | None], R]
-"""Makes the answer of an item that failed from (error code, message)."""
+"""Builds the result for a failed item from (error code, message)."""
 Found = Callable[[Any], Iterator[int] | None]
-"""Takes in what a partition's Replica actor says: at once, or in steps."""
+"""Handles the response of a partition's Replica actor, at once or in steps."""
 REPLICA_TIMEOUT_MS = 30_000
-"""For requests that carry no deadline of their own."""
+"""For requests without their own deadline."""
 REPLICA_TIMEOUT_MIN_MS = 100
 LEADER_START_MS = 1_000
-"""A partition of which this broker's replica has not started by then is NOT_LEADER_OR_FOLLOWER."""
+"""If this broker's replica has not started by then, the result is NOT_LEADER_OR_FOLLOWER."""
 STARTING_PAUSE_MS = 0.01
-"""For each partition that has not, before all of them are looked at again."""
+"""Pause per partition that has not started, before all of them are checked again."""
 
 
 def attempt(work: Callable[[], R], failed: Failed[R]) -> R:
-    """The answer that `work` gives, or the one for its failure."""
+    """Return the result of `work`, or the result for its failure."""
     try:
         return work()
     except KafkaError as failure:
@@ -50,7 +50,7 @@ def attempt(work: Callable[[], R], failed: Failed[R]) -> R:
 
 
 async def attempt_async(work: Awaitable[R], failed: Failed[R]) -> R:
-    """The answer that `work` comes to, or the one for its failure."""
+    """Await `work` and return its result, or the result for its failure."""
     try:
         return await work
     except (KafkaError, PeerLost, PeerTimeout) as failure:
@@ -58,7 +58,7 @@ async def attempt_async(work: Awaitable[R], failed: Failed[R]) -> R:
 
 
 def by_topic(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
-    """Outcomes of partitions by topic, in the order in which they come."""
+    """Group outcomes of partitions by topic, in order."""
     found: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         found.setdefault(outcome.name, []).append(outcome)
@@ -66,13 +66,13 @@ def by_topic(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
 
 
 class PartitionAnswer(Protocol):
-    """The part of an answer that concerns one partition."""
+    """The part of a response that is about one partition."""
 
     error_code: int
 
 
 class Question(NamedTuple):
-    """What a partition's Replica actor is asked (`actors.replica.api`)."""
+    """A request to a partition's Replica actor (`actors.replica.messages`)."""
 
     link: Link
     kind: str
@@ -80,18 +80,18 @@ class Question(NamedTuple):
 
 
 class PartitionAnswers:
-    """The partitions of one request whose answers Replica actors fill in.
+    """Collects the responses of Replica actors for the partitions of one request.
 
-    The request is answered when `done` was called and every partition is settled, or when the
-    time is up: what is unsettled then is REQUEST_TIMED_OUT. What takes in an answer may do so in
-    steps, which yield how many items they were about: they are taken in turns.
+    The request is answered once `done` has been called and every partition is settled, or at the
+    timeout; unsettled partitions then get REQUEST_TIMED_OUT. The handler of a response may work in
+    steps, each of which yields how many items it handled. Steps run in turns.
     """
 
     __slots__ = (
         "_asked",
         "_context",
         "_done",
-        "_in_old_words",
+        "_older_codes",
         "_open",
         "_response",
         "_starting",
@@ -105,17 +105,18 @@ class PartitionAnswers:
         context: RequestContext,
         response: object,
         timeout_ms: int,
-        in_old_words: Mapping[ErrorCode, ErrorCode] | None = None,
+        older_codes: Mapping[ErrorCode, ErrorCode] | None = None,
     ) -> None:
-        """`in_old_words` has codes that the request's version does not know, and what it knows."""
+        """`older_codes` maps codes that the request's version does not know to older ones."""
         self._context = context
         self._response = response
-        self._in_old_words = in_old_words or {}
+        self._older_codes = older_codes or {}
         self._open: dict[int, PartitionAnswer] = {}
         self._starting: dict[int, tuple[Callable[[], Question], Found]] = {}
-        """Partitions whose leaders start, with the question and what takes in the answer."""
+        """Partitions whose leaders are starting, with the question and the handler of the
+        response."""
         self._taking: deque[tuple[int, Iterator[int]]] | None = None
-        """Answers that are taken in in turns; None: there are none."""
+        """Responses that are being handled in turns; None if there are none."""
         self._asked = 0
         self._done = False
         self._timeout_ms = max(timeout_ms, REPLICA_TIMEOUT_MIN_MS)
@@ -127,9 +128,9 @@ class PartitionAnswers:
         question: Callable[[], Question],
         found: Found,
     ) -> None:
-        """Ask one partition's leader; `found` takes in what it says.
+        """Ask a partition's leader; `found` handles the response.
 
-        `question` may raise KafkaError: nobody is asked then.
+        If `question` raises KafkaError, nothing is sent.
         """
         number = self._asked = self._asked + 1
         self._open[number] = answer
@@ -144,13 +145,13 @@ class PartitionAnswers:
             self._fail(self._open.pop(number), failure)
 
     async def _ask_when_led(self) -> None:
-        """Ask leaders once they have started: clients that just saw them made do not all ask again.
+        """Ask leaders once they have started, so that clients of new topics need not retry.
 
-        One task looks at all of them after changes: in turns, and not too often if they are many.
+        One task checks all of them after changes, in turns and, if there are many, at intervals.
         """
         runtime, cluster = self._context.gateway.runtime, self._context.gateway.cluster
         deadline_ms = runtime.monotonic_ms() + LEADER_START_MS
-        changes, seen = 0, -1  # something may have happened since they were asked
+        changes, seen = 0, -1  # there may have been changes since the request arrived
 
         def changed() -> None:
             nonlocal changes
@@ -173,11 +174,11 @@ class PartitionAnswers:
             forget()
 
     def _ask_started(self, *, is_late: bool) -> Iterator[int]:
-        """Ask those that have started; if it is late, the others have failed."""
+        """Ask the leaders that have started; if it is late, fail the others."""
         for number, (question, found) in tuple(self._starting.items()):
             yield 1
             if number not in self._open:
-                del self._starting[number]  # the request's time is up
+                del self._starting[number]  # the request has timed out
                 continue
             try:
                 asking = question()
@@ -232,11 +233,11 @@ class PartitionAnswers:
         await self._context.turns(each())
         self._taking = None
         left = [self._open.pop(number, None) for number in taken]
-        if any(left):  # otherwise the request's time is up
+        if any(left):  # otherwise the request has timed out
             self._settle()
 
     def done(self) -> None:
-        """Everything is asked: the time begins."""
+        """Note that all partitions have been asked, and start the timeout."""
         self._done = True
         if self._open:
             runtime = self._context.gateway.runtime
@@ -259,6 +260,6 @@ class PartitionAnswers:
 
     def _fail(self, answer: PartitionAnswer, failure: Exception) -> None:
         code = error_code_of(failure)
-        answer.error_code = int(self._in_old_words.get(code, code))
+        answer.error_code = int(self._older_codes.get(code, code))
         if hasattr(answer, "error_message"):
             answer.error_message = message_of(failure)

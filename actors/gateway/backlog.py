@@ -1,8 +1,8 @@
-"""Requests for a peer that does not take them as fast as they come: they wait, and nobody fails.
+"""Holds requests back while a peer cannot accept them as fast as they arrive.
 
-While much is unsent each connection has one request waiting here, which keeps it from sending more.
-The peer may be a coordinator that handles the large requests of one client, or a replica whose disk
-is slow; others' requests go on behind them, in order.
+While a lot is unsent, each connection has one request waiting here and sends no more. The peer may
+be a coordinator that is handling large requests of one client, or a replica with a slow disk.
+Requests of other clients follow in order.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from raylog.actors.gateway.context import RequestContext
 from raylog.actors.runtime.base import Link, Runtime
 
 UNSENT_BYTES_MAX = 8 << 20
-"""Bytes that one link has not handed to the system, from which on requests wait."""
+"""Unsent bytes of a link at which requests start to wait."""
 LOOK_MS = 10
-"""How often that is looked at again while some do."""
+"""How often the links are checked while requests wait."""
 
 
 class Backlog:
-    """Requests that wait for links to be sent, in order."""
+    """Requests that wait to be sent over links, in order."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting: dict[Link, deque[tuple[RequestContext, Callable[[], None]]]] = {}
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting requests."""
         return sum(map(len, self._waiting.values()))
 
     def send(self, link: Link, context: RequestContext, send: Callable[[], None]) -> None:
-        """Have `send` called, now or when there is room; the connection is held until then."""
+        """Call `send` now or when there is room; the connection is held until then."""
         waiting = self._waiting.get(link)
         if waiting is None:
             if link.unsent_bytes <= UNSENT_BYTES_MAX:

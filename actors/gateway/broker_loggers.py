@@ -1,7 +1,7 @@
-"""The loggers of a broker as the resources that Apache Kafka makes of them (KIP-412).
+"""A broker's loggers as configuration resources, as in Apache Kafka (KIP-412).
 
-Levels can be seen, as they are in the process that answers. They are the same in all processes of a
-broker, and cannot be changed while it runs.
+Levels can only be read, as they are in the process that answers. All processes of a broker have the
+same levels, which cannot be changed while the broker is running.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LEVELS = {
     logging.DEBUG: "DEBUG",
     0: "TRACE",
 }
-"""Kafka's names; of the highest that a level reaches."""
+"""Kafka's name for the highest threshold that a level reaches."""
 
 
 def levels() -> Iterator[tuple[str, str]]:
-    """Loggers and their levels in force, by Kafka's names."""
+    """Yield loggers and their effective levels, by Kafka's names."""
     yield ROOT, _level_name(logging.getLogger())
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == _OURS:
@@ -52,7 +52,7 @@ def check_described(name: str, broker_id: int) -> None:
 
 
 def refuse(name: str, broker_id: int, changes: Sequence[tuple[str, int, str | None]]) -> None:
-    """Raise what is wrong with changes: (logger, operation, level). Something always is."""
+    """Raise the error for changes, given as (logger, operation, level); there is always one."""
     node_id = node_id_of(name)
     if node_id is None:
         raise InvalidRequest(f"Node id must be an integer, but it is: {name}")

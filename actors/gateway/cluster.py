@@ -1,21 +1,22 @@
-"""A gateway's view of the cluster: the metadata image, the routes to its broker's replicas.
+"""A gateway's view of the cluster: the metadata image and the routes to local replicas.
 
-The Broker pushes both. A partition is served here when this broker leads it and a route to its
-Replica actor is there; consumers may also read from a follower (KIP-392).
+The Broker pushes both. A partition is served here if this broker leads it and there is a route to
+its Replica actor. Consumers may also read from a follower (KIP-392).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from raylog.actors.common_messages import PartitionKey, Route, RouteUpdate, TopicId
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import ConfigChanged, Record
-from raylog.actors.metadata.snapshots import MetadataCopy
-from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
+from raylog.actors.peers.metadata_copies import MetadataCopy
 from raylog.actors.reopening import Reopening
-from raylog.actors.replica.links import ReplicaLinks
-from raylog.actors.runtime.base import Link, Runtime
+from raylog.actors.runtime.base import Link, PeerLost, Runtime
+from raylog.actors.runtime.link_table import Links
 from raylog.wire.errors import (
     KafkaError,
     NotLeaderOrFollower,
@@ -23,10 +24,12 @@ from raylog.wire.errors import (
     UnknownTopicOrPartition,
 )
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenRoute:
-    """The way to the Replica actor of one partition."""
+    """The open route to the Replica actor of one partition."""
 
     link: Link
     leader_epoch: int
@@ -35,29 +38,29 @@ class OpenRoute:
 
 
 class LeaderStarting(NotLeaderOrFollower):
-    """This broker is to lead, and its replica is just being (re)started."""
+    """This broker should lead, but its replica is still starting."""
 
 
 class ClusterView:
-    """What the gateway knows; changed only by the Broker's pushes and by links.
+    """The metadata and the routes. Only the Broker's pushes and the links change them.
 
-    A link that broke, or that a hanging process did not accept, is opened again for as long as
-    the Broker's routes name that process.
+    A link that broke, or that a hanging process did not accept, is reopened as long as the Broker's
+    routes name that process.
     """
 
     def __init__(self, runtime: Runtime, broker_id: int) -> None:
         self.image = MetadataImage()
         self.broker_id = broker_id
         self.configs_version = 0
-        """Moves on with every change of a configuration."""
+        """Incremented with every change of a setting."""
         self._runtime = runtime
         self._copy = MetadataCopy(runtime, self.image)
-        self._told: dict[PartitionKey, Route] = {}
-        """The Broker's routes, open or not."""
+        self._known_routes: dict[PartitionKey, Route] = {}
+        """All routes that the Broker has pushed, open or not."""
         self._routes: dict[PartitionKey, OpenRoute] = {}
-        self._links = ReplicaLinks(runtime, self._lost)
+        self._links = Links(runtime, self._lost)
         self._reopening = Reopening(runtime, self._open, self._tell)
-        """By address of the process."""
+        """By the address of the process."""
         self._changed: list[Callable[[], None]] = []
 
     async def apply_metadata(
@@ -67,7 +70,7 @@ class ClusterView:
         records: Sequence[Record],
         parts: Sequence[bytes] = (),
     ) -> None:
-        """Apply records of the metadata log; from_offset -1 brings a whole snapshot in parts."""
+        """Apply metadata records; a from_offset of -1 means a whole snapshot, sent in parts."""
         if not await self._copy.take_in(from_offset, to_offset, records, parts):
             return
         if from_offset < 0 or any(isinstance(record, ConfigChanged) for record in records):
@@ -75,16 +78,18 @@ class ClusterView:
         self._tell()
 
     async def apply_routes(self, update: RouteUpdate) -> list[str]:
-        """Take in routes, opening links to Replica actors not met before.
+        """Apply routes, and open links to new Replica actors.
 
-        Returns the directories of partitions that are no longer served.
+        Return the directories of partitions that are no longer served.
         """
-        gone = [told.directory for key in update.removed if (told := self._told.pop(key, None))]
+        gone = [
+            old.directory for key in update.removed if (old := self._known_routes.pop(key, None))
+        ]
         for key in update.removed:
             self._routes.pop(key, None)
         for one in update.added:
             key = (one.topic_id, one.partition)
-            self._told[key] = one
+            self._known_routes[key] = one
             self._routes.pop(key, None)
         for address in dict.fromkeys(one.replica_address for one in update.added):
             if not await self._open(address):
@@ -93,31 +98,34 @@ class ClusterView:
         return gone
 
     async def _open(self, address: str) -> bool:
-        """Open what leads to a process; whether that is possible, or not wanted any more."""
-        route = next(iter(self._told_at(address)), None)
-        if route is None:
+        """Open the routes to a process; return whether this succeeded or is no longer needed."""
+        if not self._known_routes_at(address):
             return True
-        link = await self._links.to(route)
-        if link is None or not link.is_open:
+        try:
+            link = await self._links.to(address)
+        except PeerLost as lost:
+            log.warning("no link to the replicas at %s: %s", address, lost)
             return False
-        for one in self._told_at(address):
+        if not link.is_open:
+            return False
+        for one in self._known_routes_at(address):
             key = (one.topic_id, one.partition)
             if key not in self._routes:
                 self._routes[key] = OpenRoute(link, one.leader_epoch, one.directory, one.leads)
         return True
 
-    def _told_at(self, address: str) -> list[Route]:
-        return [one for one in self._told.values() if one.replica_address == address]
+    def _known_routes_at(self, address: str) -> list[Route]:
+        return [one for one in self._known_routes.values() if one.replica_address == address]
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, address: str, link: Link) -> None:
         lost = [key for key, route in self._routes.items() if route.link is link]
         for key in lost:
             del self._routes[key]
-        for address in {self._told[key].replica_address for key in lost if key in self._told}:
+        if self._known_routes_at(address):
             self._reopening.again(address)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Run `callback` after each change; returns what takes it off again."""
+        """Call `callback` after each change; return a function that removes it."""
         self._changed.append(callback)
         return lambda: self._changed.remove(callback)
 
@@ -126,23 +134,28 @@ class ClusterView:
             callback()
 
     def topic(self, topic_id: TopicId) -> Topic:
-        """A topic by id; raises UnknownTopicId."""
+        """Return a topic by id; raises UnknownTopicId."""
         topic = self.image.topics.get(topic_id)
         if topic is None:
             raise UnknownTopicId(f"no topic has the id {topic_id.hex()}")
         return topic
 
     def topic_named(self, name: str) -> Topic:
-        """A topic by name; raises UnknownTopicOrPartition."""
+        """Return a topic by name; raises UnknownTopicOrPartition."""
         topic_id = self.image.topic_ids.get(name)
         if topic_id is None:
             raise UnknownTopicOrPartition(f"there is no topic {name}")
         return self.image.topics[topic_id]
 
-    def route(self, topic: Topic, partition: int) -> OpenRoute:
-        """The way to a partition that this broker leads.
+    def led(self, name: str, partition: int) -> tuple[Topic, Link]:
+        """Return a topic by name, and the link to a partition; raises as `topic_named`, `route`."""
+        topic = self.topic_named(name)
+        return topic, self.route(topic, partition).link
 
-        Raises UnknownTopicOrPartition, NotLeaderOrFollower when another broker leads, or
+    def route(self, topic: Topic, partition: int) -> OpenRoute:
+        """Return the route to a partition that this broker leads.
+
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower if another broker leads, or
         LeaderStarting.
         """
         route = self._routes.get((topic.topic_id, partition))
@@ -151,14 +164,14 @@ class ClusterView:
         raise self._not_served(topic, partition)
 
     def any_route(self, topic: Topic, partition: int) -> OpenRoute:
-        """The way to a partition that this broker leads or follows; raises as `route` does."""
+        """Return the route to a partition that this broker leads or follows; raises as `route`."""
         route = self._routes.get((topic.topic_id, partition))
         if route is not None:
             return route
         raise self._not_served(topic, partition)
 
     def check_held(self, topic: Topic, partition: int) -> None:
-        """Raise UnknownTopicOrPartition where this broker has no replica of it, or nobody has."""
+        """Raise UnknownTopicOrPartition if this broker has no replica of the partition."""
         if not 0 <= partition < len(topic.partitions):
             raise _no_partition(topic, partition)
         if self.broker_id not in topic.partitions[partition].replicas:
@@ -178,7 +191,7 @@ class ClusterView:
     def serves(self, topic: Topic) -> bool:
         """Whether every partition is served, as far as this gateway knows.
 
-        Those led here have a route; leaders elsewhere have opened their logs.
+        That means that partitions led here have a route, and those led elsewhere have an open log.
         """
         return all(
             self._leads(topic.topic_id, index)

@@ -1,4 +1,4 @@
-"""One client connection: frames in, handlers called, answers out in the order of the requests."""
+"""A client connection: receives requests, calls handlers, sends responses in request order."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from raylog.actors.gateway.counts import NOT_COUNTED
 from raylog.actors.gateway.memory import owned_bytes
-from raylog.actors.gateway.refused_sequences import RefusedSequences
+from raylog.actors.gateway.rules.refused_sequences import RefusedSequences
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
+from raylog.wire.api import USUAL_BYTES_MAX, limit_of
 from raylog.wire.errors import DecodeError
-from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
@@ -24,26 +24,26 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
 PIPELINED_MAX = 1000
 BEGUN_MAX = 5
-"""Requests of a connection that are handled at once, beside Produce and those that wait."""
+"""Maximum requests of a connection handled at once, not counting Produce and those that wait."""
 TURN_MS = 5
-"""For so long requests of one connection are handled before others have their turn."""
+"""How long requests of one connection are handled before other connections get a turn."""
 PIPELINED_BYTES_MAX = 64 << 20
 SMALL_UNSENT_BYTES = 64 << 10
-"""So much of its answers a client may leave unread without being noticed."""
+"""Unread response bytes below which a client is not considered slow."""
 UNSENT_BYTES_MAX = 4 << 20
-"""So much of its answers a client may leave unread before no more requests of it are taken."""
+"""Unread response bytes above which no more requests of the client are handled."""
 READ_BYTES_WHEN_FULL = 4 << 10
-"""What a connection reads at once while there is no memory: it learns of that afterwards."""
+"""Maximum bytes that a connection reads at once while there is no memory."""
 API_KEY_BYTES = 2
 UNKNOWN_SOFTWARE = ("unknown", "unknown")
 WAITING_MAX = 8
-"""Requests of a connection that wait for something to come; Apache Kafka takes one at a time."""
+"""Maximum requests of a connection that may wait for something; Apache Kafka allows one."""
 
 
 class Slot:
-    """The place of one answer in the order of a connection's answers.
+    """The place of one response in the order of a connection's responses.
 
-    It ends by `fill`, or by `drop` where there will be no answer.
+    It ends with `fill`, or with `drop` if there will be no response.
     """
 
     __slots__ = (
@@ -64,44 +64,46 @@ class Slot:
     def __init__(self, connection: ClientConnection, size: int, taken_s: float) -> None:
         self._connection = connection
         self.taken_s = self.begun_s = taken_s
-        """When it was taken from the connection, and its handler began, by `Runtime.clock`.
+        """The times at which the request was taken from the connection and its handler began, by
+        `Runtime.clock`.
 
-        The handler of a small request begins as soon as that is decoded, which counts as its work.
+        The handler of a small request begins right after decoding, which counts as its work.
         """
         self.left_s = 0.0
-        """When the handler was left without an answer, which comes later; 0: it was not."""
+        """The time at which the handler returned without a response; 0 if it did not."""
         self.filled_s: float
-        """When the answer was there, if it waits for earlier ones."""
+        """The time at which the response was ready, if it waits for earlier ones."""
         self.api_counts = NOT_COUNTED
-        """Where its times are counted, from the moment when its handler begins."""
+        """The counts for its times, set when its handler begins."""
         self.size = size
-        """Bytes of memory that are held for it: the request, then the answer while it waits."""
+        """Bytes of memory that it holds: those of the request, then those of the waiting
+        response."""
         self.counts = True
-        """Whether that counts for the process; for the connection it always does."""
+        """Whether these bytes count for the process; for the connection they always do."""
         self.is_begun = False
-        """Whether it counts for `BEGUN_MAX`."""
+        """Whether the request counts towards `BEGUN_MAX`."""
         self.answer: Sequence[Buffer] | None = None
         self.on_settled: Callable[[], None] | None = None
-        """Called when the request is answered, dropped, or waits until something comes."""
+        """Called when the request is answered, dropped, or starts to wait."""
         self._left: Callable[[], None] | None = None
 
     def wait(self, left: Callable[[], None]) -> None:
-        """The request waits until something comes, for as long as its client has asked for.
+        """Start to wait, for as long as the client has asked for.
 
-        Others need not wait for that, so the memory of the process is free meanwhile, as in Apache
-        Kafka. `left` is called if the client is gone before the answer.
+        No other request depends on it, so it does not count towards the memory of the process, as
+        in Apache Kafka. `left` is called if the client disconnects before the response.
         """
         self._left = left
         self._connection.waits(self)
         self._settle()
 
     def leave(self) -> None:
-        """The client is gone: nobody waits any more."""
+        """Tell a waiting request that its client has disconnected."""
         if self._left is not None:
             self._left()
 
     def fill(self, answer: Sequence[Buffer]) -> None:
-        """Give the answer; empty for a request that gets none (acks=0)."""
+        """Set the response; empty for a request that gets none (acks=0)."""
         assert self.answer is None
         self.answer = answer
         self._left = None
@@ -110,7 +112,7 @@ class Slot:
             self._settle()
 
     def drop(self) -> None:
-        """Nobody will answer: the connection is to be closed, or closed already."""
+        """Give up the response: the connection is closed, or will be."""
         self._connection.resize(self, 0)
         self._settle()
 
@@ -120,21 +122,21 @@ class Slot:
             settled()
 
     def grow(self, count: int) -> None:
-        """Note that the request takes so many bytes more than it came with."""
+        """Record that the request holds this many more bytes."""
         self._connection.resize(self, self.size + count)
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted socket.
 
-    Reading pauses while the client leaves answers unread or has too much unanswered, while a
-    large request of it is being begun, and while the process has no memory for requests.
+    Reading pauses while the client leaves responses unread or has too many unanswered requests,
+    while a large request of the client starts, and while the process has no memory for requests.
     """
 
     def __init__(self, gateway: GatewayActor, request_bytes_max: int, listener: str) -> None:
         self._gateway = gateway
         self.listener = listener
-        """The name of the listener that the client came on."""
+        """The name of the listener that the client uses."""
         self._memory = gateway.memory
         self._counts = gateway.counts
         self._clock = gateway.runtime.clock
@@ -143,15 +145,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(CHUNK_BYTES)
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
-        """Of all slots."""
+        """Bytes of all slots."""
         self._begun = 0
-        """Slots that count for `BEGUN_MAX`."""
+        """The number of slots that count towards `BEGUN_MAX`."""
         self._waiting = 0
-        """Slots of requests that wait until something comes."""
+        """The number of slots of requests that wait for something."""
         self._unsent = False
-        """Whether the system has not taken all answers."""
+        """Whether the operating system has not accepted all responses."""
         self._unsent_owned = 0
-        """Bytes of memory held for answers since it did."""
+        """Bytes of memory held for responses since then."""
         self._too_much_unsent = False
         self._held = 0
         self._taking = False
@@ -160,20 +162,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reads = 0
         self.requests = 0
-        """Taken so far."""
+        """The number of requests taken so far."""
         self.refused_sequences = RefusedSequences()
         self.peer = ""
         self.host = ""
-        """The client's address alone."""
+        """The client's address without the port."""
         self.port = 0
         self.software = UNKNOWN_SOFTWARE
-        """Name and version of the client's software, once it has told them (KIP-511)."""
+        """Name and version of the client's software, once known (KIP-511)."""
         self.telemetry: ClientInstance | None = None
-        """State of the client instance that pushes metrics on this connection."""
+        """The client instance that pushes metrics on this connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection unless there are too many."""
-        stream = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
+        """Accept the connection unless there are too many."""
+        stream = cast(asyncio.Transport, transport)  # uvloop's transports have no base class
         self._transport = stream
         name = stream.get_extra_info("peername")
         self.peer = str(name)
@@ -186,10 +188,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             stream.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; answers that come later go nowhere.
+        """Remove the connection; later responses are dropped.
 
-        Requests that are still being handled hold their memory until they are done; those that
-        only wait end.
+        Requests that are being handled hold their memory until they are done. Requests that wait
+        end now.
         """
         slots, self._slots = self._slots, deque()
         for slot in slots:
@@ -197,7 +199,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self.resize(slot, 0)
         self._memory.free(self._buffer.unread)
         self._sent()
-        self._buffer = ReceiveBuffer(0)  # collected late where answers are still on their way
+        self._buffer = ReceiveBuffer(0)  # responses in progress keep it alive
         self._memory.forget(self)
         self._gateway.disconnected(self)
         for slot in slots:
@@ -205,51 +207,51 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether answers can no longer be sent."""
+        """Whether responses can no longer be sent."""
         return self._transport is None or self._transport.is_closing()
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that the client has not taken."""
+        """Response bytes that the client has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def activity(self) -> tuple[int, int]:
-        """Another value after anything was received, or taken by the client, since the last."""
+        """A value that changes whenever anything is received, or read by the client."""
         return self._reads, self.unsent_bytes
 
     @property
     def is_ending(self) -> bool:
-        """Whether no more requests come: the client has said so, or the connection closes."""
+        """Whether no more requests will come: the client has finished, or the connection closes."""
         return self._finished or self.is_closing
 
     @property
     def waits_for_answer(self) -> bool:
-        """Whether a request is not answered yet, of a client that may still speak."""
+        """Whether a request is unanswered and its client may still send."""
         return bool(self._slots) and not self.is_ending
 
     @property
     def has_part(self) -> bool:
-        """Whether the beginning of a request is here."""
+        """Whether the beginning of a request has arrived."""
         return self._buffer.unread > 0
 
     @property
     def part_bytes(self) -> int:
-        """How much of a request is here that is not whole."""
+        """How many bytes of an unfinished request have arrived."""
         return self._buffer.unread
 
     @property
     def in_flight(self) -> tuple[int, int]:
-        """Requests that are not answered, and how many of them wait until something comes."""
+        """The number of unanswered requests, and how many of these wait for something."""
         return len(self._slots), self._waiting
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read from the client, whatever it sends."""
+        """Whether reading from the client is paused."""
         return self._paused
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what comes in."""
+        """Return a buffer for incoming data."""
         room = self._buffer.writable(4 + max(0, self._buffer.peek_length()))
         memory = self._memory
         if memory.held >= memory.bytes_max and not memory.is_finishing(self):
@@ -257,7 +259,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle every request that is whole."""
+        """Handle every complete request."""
         self._buffer.received(nbytes)
         self._memory.held += nbytes
         self._counts.bytes_in += nbytes
@@ -265,7 +267,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._take_whole()
 
     def _take_whole(self) -> None:
-        """Take the requests that are whole, unless they must wait for those before them."""
+        """Take the complete requests, unless they must wait for earlier ones."""
         buffer = self._buffer
         now_s = self._clock()
         turn_ends_s = now_s + TURN_MS / 1000
@@ -289,7 +291,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._regulate()
 
     def _go_on_later(self) -> None:
-        """Let others have their turn. As with large requests one connection goes on at a time."""
+        """Yield to others. Only one such connection, or large request, continues at a time."""
         self.hold()
         self._gateway.runtime.start(self._next_turn(), "the next turn of a connection")
 
@@ -300,7 +302,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.release()
 
     def _is_too_large(self, length: int) -> bool:
-        """Whether a request of that length is refused, which its first bytes tell."""
+        """Close the connection if the size field says that its next request is too large."""
         if length > self._request_bytes_max:
             self.give_up(
                 f"a request of {length} bytes: at most {self._request_bytes_max} are allowed "
@@ -320,7 +322,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _take(self, frame: memoryview, now_s: float) -> None:
         size = len(frame)
         slot = Slot(self, size, now_s)
-        if size < 4 + API_KEY_BYTES or frame[4] or frame[5]:  # another API than Produce, which is 0
+        if size < 4 + API_KEY_BYTES or frame[4] or frame[5]:  # not Produce, whose key is 0
             slot.is_begun = True
             self._begun += 1
         self._slots.append(slot)
@@ -333,7 +335,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise
 
     def resize(self, slot: Slot, size: int) -> None:
-        """Note how much memory is held for a slot from now on."""
+        """Update how much memory is held for a slot."""
         less = slot.size - size
         slot.size = size
         self._pending_bytes -= less
@@ -345,7 +347,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._begun -= 1
 
     def waits(self, slot: Slot) -> None:
-        """Note that a request waits until something comes."""
+        """Note that a request starts to wait."""
         if slot.is_begun:
             self._settled(slot)
         self._waiting += 1
@@ -353,7 +355,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._memory.free(slot.size)
 
     def filled(self, slot: Slot) -> None:
-        """Send this answer and those behind it, as far as they are whole."""
+        """Send this response and the complete ones after it."""
         slots = self._slots
         now_s = self._clock()
         if slot.is_begun:
@@ -389,7 +391,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._regulate()
 
     def _take_filled(self, out: list[Buffer]) -> int:
-        """Take the next answers, which waited for the one before; the memory that they held."""
+        """Take the next responses, which waited for this one; return the memory that they held."""
         slots = self._slots
         now_s = self._clock()
         freed = 0
@@ -404,13 +406,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- what the client does not read ----------------------------------------------------
 
     def pause_writing(self) -> None:
-        """The system does not take all that was written: the client does not keep up."""
+        """Called when the operating system has not accepted everything: the client is too slow."""
         self._unsent = True
         self._too_much_unsent = self.unsent_bytes > UNSENT_BYTES_MAX
         self._regulate()
 
     def resume_writing(self) -> None:
-        """All is sent."""
+        """Called when everything has been sent."""
         self._unsent = self._too_much_unsent = False
         self._sent()
         self._regulate()
@@ -429,25 +431,25 @@ class ClientConnection(asyncio.BufferedProtocol):
     # ---- when to read ---------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Take no further request until `release`: one that takes long keeps its place."""
+        """Take no further requests until `release`, so that none overtakes a long request."""
         self._held += 1
 
     def release(self) -> None:
-        """The request that was waited for has been begun."""
+        """Take requests again: the long request has started."""
         self._held -= 1
         self._regulate()
 
     def read_on(self) -> None:
-        """There is memory again."""
+        """Read again, since there is memory."""
         self._regulate()
 
     def eof_received(self) -> bool:
-        """The client sends no more: it still gets its answers, then the connection closes."""
+        """Called when the client sends no more. It gets its responses, then the socket closes."""
         self._finished = True
         return bool(self._slots)
 
     def _must_wait(self) -> bool:
-        """Whether requests that are here already have to wait."""
+        """Whether requests that have arrived must wait."""
         return (
             self._held > 0
             or self._too_much_unsent
@@ -460,7 +462,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def _regulate(self) -> None:
-        """Read, or stop reading, as it is right by now."""
+        """Start or stop reading, as the state requires."""
         if self._taking or self._transport is None or self._transport.is_closing():
             return
         memory = self._memory
@@ -475,23 +477,23 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._take_whole()
 
     def give_up(self, why: str) -> None:
-        """Close on a client that broke the protocol or cannot be answered."""
+        """Close the connection of a client that broke the protocol or cannot be answered."""
         log.info("closing the connection of %s: %s", self.peer, why)
         self._counts.closed["protocol"] += 1
         self.close()
 
     def rests(self) -> None:
-        """Nothing has come for a while: no memory is kept for what may come."""
+        """Release the receive buffer, after a quiet period."""
         self._buffer.release()
 
     def cut_off(self, why: str) -> None:
-        """End at once: a client that does not read would keep a closing connection for ever."""
+        """Abort, because a client that does not read would keep a closing connection open."""
         log.info("cutting off %s: %s", self.peer, why)
         self._counts.closed["silent"] += 1
         if self._transport is not None:
             self._transport.abort()
 
     def close(self) -> None:
-        """Close, what is written already still goes out."""
+        """Close the connection; data that was already written is still sent."""
         if self._transport is not None:
             self._transport.close()

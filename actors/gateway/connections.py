@@ -1,8 +1,8 @@
-"""A gateway's client connections: how many there may be, and how long they may be silent.
+"""A gateway's client connections: limits on their number, rate and idle time.
 
-Each gateway process counts its own: with `gateway.actors` above 1 a broker may have that many
-times `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`. A
-listener may have limits of its own, within those of all together.
+Each gateway process counts its own connections, so with N gateways (`gateway.actors`) a broker may
+have N times `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`. A
+listener may have its own limits, within those for all listeners.
 """
 
 from __future__ import annotations
@@ -16,74 +16,76 @@ from dataclasses import dataclass
 
 from raylog.actors.config import BROKER_KEYS, BrokerConfigs
 from raylog.actors.config import PER_IP_OVERRIDES as OVERRIDES_KEY
-from raylog.actors.config_network_keys import CREATION_RATE, MAX_CONNECTIONS, of_listener
-from raylog.actors.config_values import host_counts
+from raylog.actors.config.network_keys import of_listener
+from raylog.actors.config.values import host_counts
 from raylog.actors.gateway.connection import ClientConnection
 from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.runtime.base import Runtime, Timer
 
 log = logging.getLogger(__name__)
+MAX_CONNECTIONS = "max.connections"
+CREATION_RATE = "max.connection.creation.rate"
 LOOKS = 8
-"""How often a connection is looked at within the time it may be silent."""
+"""How often a connection is checked within its maximum idle time."""
 LOOK_MS = (50, 10_000)
-"""Least and most time between two looks."""
+"""Shortest and longest time between two checks."""
 PART_MS = 60_000
-"""So long the rest of a request may take, and longer where it comes fast enough."""
+"""Time limit for the rest of a request, unless it arrives fast enough."""
 PART_BYTES_A_MS = 4
-"""Which is about 4 KiB a second, of each PART_MS: who was fast before may not rest either."""
+"""About 4 KiB/s in each PART_MS. An earlier fast period does not allow a later pause."""
 FINISHING_MS = 10_000
 FINISHING_BYTES_A_MS = 64
-"""The same for the one connection that may read though there is no memory: all others wait."""
+"""The same for the only connection that may read while there is no memory: all others wait."""
 SELDOM_READS = 64
-"""Who has sent no more often since the last look keeps no memory for what may come."""
+"""A connection with fewer reads since the last check releases its receive buffer."""
 LOOKED_AT_ONCE = 500
-"""Connections: some ms, after which requests come first."""
+"""Maximum connections checked in one turn, which takes some ms."""
 CUT_OFF_AT_ONCE = 250
-"""Connections that are cut off in one turn: thousands may have fallen silent together."""
+"""Maximum connections closed in one turn, as thousands may become idle together."""
 ENDING_MS = 60_000
-"""So long a connection stays on which the client sends no more, or that closes, without progress:
-its last answers come late, or are not read."""
+"""How long a connection may stay without progress after the client has closed its side, or while it
+is being closed: its last responses are late, or are not read."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """When and how a connection was last seen to do something."""
+    """A connection's activity and state at the last check."""
 
     activity: tuple[int, int]
     since_ms: float
     requests: int
-    """Taken, when its unfinished one was seen first."""
+    """Requests taken when its incomplete request was first seen."""
     part_since_ms: float
     part_bytes: int = 0
-    """Of the unfinished one, by then."""
+    """Bytes of the incomplete request received at that time."""
 
 
 class Pace:
-    """How many may come in a second; as many at once at most."""
+    """A rate limit per second, with a burst of one second's worth."""
 
     def __init__(self, now_ms: float) -> None:
         self._allowed = math.inf
         self._at_ms = now_ms
 
     def wait_ms(self, rate: int, now_ms: float) -> float:
-        """How long the next one has to wait at a rate; 0: not at all."""
+        """Return how long the next one must wait at this rate, in ms; 0 if it need not."""
         gained = (now_ms - self._at_ms) * rate / 1000
         self._allowed, self._at_ms = min(self._allowed + gained, rate), now_ms
         return 0.0 if self._allowed >= 1 else (1 - self._allowed) * 1000 / rate
 
     def take(self) -> None:
-        """One has come."""
+        """Count one more."""
         self._allowed -= 1
 
 
 class Connections:
     """The open connections.
 
-    Silence is noticed by one timer that looks at all of them, not by anything done per request: a
-    connection is closed between `connections.max.idle.ms` and an eighth (at most 10 s) later. A
-    client that waits for an answer is not silent. Neither may a client rest within a request: that
-    takes memory, and others may wait for it. Who is closed for that is cut off: answers that it has
-    not read would keep the connection open.
+    One timer checks all of them for idleness, so that nothing is done per request. A connection is
+    closed between `connections.max.idle.ms` and an eighth of that (at most 10 s) later. A client
+    that waits for a response is not idle. A client may not pause within a request either, because
+    that takes memory for which others may wait. Such connections are aborted, since unread
+    responses would keep them open.
     """
 
     def __init__(
@@ -107,9 +109,9 @@ class Connections:
         self._overrides = HostLimits(runtime)
         self._timer: Timer | None = None
         self._on_room: dict[str, Callable[[], None]] = {}
-        """By listener: who waits for room."""
+        """Callbacks of listeners that wait for room."""
         self._paces: dict[str, Pace] = {}
-        """By listener, and that of all together by ""."""
+        """By listener; the key "" is for all listeners together."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -118,11 +120,11 @@ class Connections:
         return iter(tuple(self._seen))
 
     def by_listener(self) -> Counter[str]:
-        """How many there are on each listener that had one."""
+        """Return the number of connections of each listener that had one."""
         return self._by_listener
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Whether a connection that was accepted may stay."""
+        """Decide whether an accepted connection may stay."""
         refusal = self._refusal(connection.host)
         if refusal is not None:
             log.warning("refusing %s: %s", connection.peer, refusal)
@@ -136,7 +138,7 @@ class Connections:
         return True
 
     def remove(self, connection: ClientConnection) -> None:
-        """Forget a connection; one that was refused is not known."""
+        """Remove a connection, if it was admitted."""
         if self._seen.pop(connection, None) is None:
             return
         self._by_listener[connection.listener] -= 1
@@ -153,9 +155,9 @@ class Connections:
     # ---- how many ------------------------------------------------------------------------
 
     def has_room(self, listener: str, on_room: Callable[[], None]) -> bool:
-        """Whether there may be one more connection on a listener.
+        """Whether a listener may accept one more connection.
 
-        If not, `on_room` is called when one is gone.
+        If not, `on_room` is called when a connection ends.
         """
         limit = self._full(listener)
         if limit is None:
@@ -171,7 +173,7 @@ class Connections:
         return False
 
     def _full(self, listener: str) -> str | None:
-        """The limit that is reached; None if there is room."""
+        """Return the limit that is reached; None if there is room."""
         configs = self._configs()
         most = min(int(configs.effective(MAX_CONNECTIONS) or 0), self._files_max)
         if len(self._seen) + self._coming.total() >= most:
@@ -182,7 +184,7 @@ class Connections:
         return None
 
     def wait_ms(self, listener: str) -> float:
-        """How long a listener has to wait until it may accept a connection; 0: it may now."""
+        """Return how long a listener must wait before it may accept, in ms; 0 if it need not."""
         configs, now_ms = self._configs(), self._runtime.monotonic_ms()
         rates = {
             "": int(configs.effective(CREATION_RATE) or 1),
@@ -198,13 +200,13 @@ class Connections:
         return self._paces.setdefault(name, Pace(now_ms))
 
     def comes(self, listener: str) -> None:
-        """A connection was accepted; `has_come` follows."""
+        """Count a connection that was accepted; `has_come` follows."""
         self._coming[listener] += 1
         for name in ("", listener):
             self._pace(name, self._runtime.monotonic_ms()).take()
 
     def has_come(self, listener: str) -> None:
-        """An accepted connection has its protocol, or is gone already."""
+        """Record that an accepted connection has its protocol, or is already gone."""
         self._coming[listener] -= 1
 
     def _refusal(self, host: str) -> str | None:
@@ -228,14 +230,14 @@ class Connections:
         self._look_at(list(self._seen)[::-1])
 
     def _look_at(self, ahead: list[ClientConnection]) -> None:
-        """Look at some of these connections, from the end on; at the others in later turns."""
+        """Check some of these connections, starting at the end, and the others in later turns."""
         now_ms = self._runtime.monotonic_ms()
         left = CUT_OFF_AT_ONCE
         for _ in range(min(LOOKED_AT_ONCE, len(ahead))):
             connection = ahead.pop()
             seen = self._seen.get(connection)
             if seen is None:
-                continue  # it was closed meanwhile
+                continue  # closed in the meantime
             why = self._rests(connection, seen, now_ms) or self._is_silent(connection, seen, now_ms)
             if why is not None:
                 connection.cut_off(why)
@@ -265,7 +267,7 @@ class Connections:
         return None
 
     def _rests(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
-        """Why a connection with a part of a request has taken too long for the rest."""
+        """Say why a connection takes too long for the rest of a request; None if it does not."""
         finishing = self._memory.is_finishing(connection)
         if (
             not connection.has_part
@@ -289,7 +291,7 @@ class Connections:
 
 
 class HostLimits:
-    """Limits of single hosts. Names are looked up in a thread, once."""
+    """Limits for single hosts. Names are resolved once, in a thread."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -297,7 +299,7 @@ class HostLimits:
         self._limits: dict[str, int] = {}
 
     def of(self, host: str, text: str) -> int | None:
-        """The limit that a setting has for an address; None if it has none."""
+        """Return the limit for an address in the setting's text; None if it has none."""
         if text != self._text:
             self._text = text
             self._limits = host_counts(BROKER_KEYS[OVERRIDES_KEY], text)
@@ -311,7 +313,7 @@ class HostLimits:
 
 
 def _addresses(limits: dict[str, int]) -> dict[str, int]:
-    """Limits by address. A host that nobody knows is said to be so and passed over."""
+    """Return the limits by address. A host that cannot be resolved is logged and skipped."""
     found: dict[str, int] = {}
     for host, limit in limits.items():
         try:

@@ -1,4 +1,4 @@
-"""What a handler has in hand: the request's envelope and the gateway's view of the cluster."""
+"""The context of a request: its header, its connection, and the gateway's view of the cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 TURN = 250
-"""Items of a request, such as partitions, that are handled before others have their turn."""
+"""Items of a request, such as partitions, that are handled in one turn."""
 LARGE_TURNS = 8
-"""An answer that took more is encoded beside the event loop."""
+"""After more turns than this, the answer is encoded in a thread."""
 
 
 class RequestContext:
-    """One request on its way. It is answered once, by `reply`, `no_reply` or `refuse`."""
+    """One request in progress. It is answered once, by `reply`, `no_reply` or `refuse`."""
 
     __slots__ = ("_connection", "gateway", "header", "is_large", "slot", "turns_taken")
 
@@ -44,7 +44,7 @@ class RequestContext:
         self.is_large = False
         """Whether its answer is too large to be encoded on the event loop."""
         self.turns_taken = 0
-        """Those after the first of each piece of work."""
+        """The turns after the first one of each piece of work."""
         self._connection = connection
 
     @property
@@ -54,38 +54,38 @@ class RequestContext:
 
     @property
     def client_gone(self) -> bool:
-        """Whether nobody would read an answer."""
+        """Whether the client has disconnected, so that no response is needed."""
         return self._connection.is_closing
 
     @property
     def connection(self) -> ClientConnection:
-        """Whose request it is; fetch sessions and quotas hang on it."""
+        """The client's connection, to which fetch sessions belong."""
         return self._connection
 
     @property
     def listener(self) -> str:
-        """The listener that the client came on: it is told where brokers are reached by that."""
+        """The listener that the client uses; responses contain the brokers' endpoints for it."""
         return self._connection.listener
 
     # ---- requests that take long ----------------------------------------------------------
 
     def takes_long(self) -> None:
-        """Have the connection's next requests wait until `is_begun`."""
+        """Hold back the connection's next requests until `is_begun`."""
         self._connection.hold()
 
     def is_begun(self) -> None:
-        """Nothing of the request's beginning is left that later ones must not overtake."""
+        """Let the connection's next requests start, as they can no longer overtake this one."""
         self._connection.release()
 
     def waits(self, left: Callable[[], None]) -> None:
-        """The request waits until something comes; `left` is called if the client goes first."""
+        """Start to wait for something; `left` is called if the client disconnects first."""
         self.slot.wait(left)
 
     def in_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
-        """Take all steps of handling a request, TURN items at a time, then be done.
+        """Run all steps of handling a request, TURN items at a time, then call `done`.
 
-        A step yields how many items it was about. Others run between two turns, but no later
-        request of the same connection.
+        Each step yields how many items it handled. Between two turns, requests of other connections
+        may run.
         """
         if _one_turn(steps):
             done()
@@ -94,10 +94,10 @@ class RequestContext:
             self.gateway.runtime.start(self._other_turns(steps, done), str(self))
 
     async def turns(self, steps: Iterator[int]) -> None:
-        """Take all steps in the same way, for handlers that are coroutines.
+        """Run all steps in the same way, for handlers that are coroutines.
 
-        One request has its turn in each round of the event loop, then the next: a small request
-        waits for one turn, however many large ones there are.
+        In each round of the event loop one large request gets one turn. So a small request waits
+        for one turn only, however many large ones there are.
         """
         turns, is_done = 1, _one_turn(steps)
         while not is_done:
@@ -130,7 +130,7 @@ class RequestContext:
         self.reply_well(response, version)
 
     def reply_well(self, response: Any, version: int | None = None) -> None:
-        """Answer with what is known to tell of no error, which saves the look for one."""
+        """Answer with a response that has no errors, so that none need to be counted."""
         if version is None:
             version = self.header.api_version
         if self.is_large:
@@ -149,7 +149,7 @@ class RequestContext:
         return encode_response(header.api_key, version, header.correlation_id, response)
 
     async def _reply_aside(self, response: Any, version: int) -> None:
-        """Answer with what takes long to encode."""
+        """Encode a response in a thread, and send it."""
 
         def encode() -> tuple[list[Buffer], list[int]]:
             return self._encoded(response, version), codes_in(response)
@@ -167,13 +167,14 @@ class RequestContext:
         self.refuse("internal error")
 
     def reply_frame(self, frame: Buffer) -> None:
-        """Answer with a whole response frame that another actor has made."""
+        """Answer with a complete response frame from another actor."""
         self.slot.fill((frame,))
 
     def fail(self, failure: Exception) -> None:
-        """Answer a failure of the whole request, or close where the answer has no place for one.
+        """Answer that the whole request failed; close the connection if no response can say so.
 
-        A failure that nobody foresaw is our bug: it is logged and costs the client its connection.
+        An unexpected exception is a bug in Raylog: it is logged, and the client's connection is
+        closed.
         """
         if not isinstance(failure, FORESEEN):
             log.error("%s failed", self, exc_info=failure)
@@ -191,17 +192,17 @@ class RequestContext:
         return f"{name} v{header.api_version} of {header.client_id} at {self._connection.peer}"
 
     def no_reply(self) -> None:
-        """End a request that gets no answer (acks=0)."""
+        """End a request that gets no response (acks=0)."""
         self.slot.fill(())
 
     def refuse(self, why: str) -> None:
-        """Close the connection: the only way to say no to acks=0 and to unknown requests."""
+        """Close the connection, which is the only way to refuse acks=0 and unknown requests."""
         self._connection.give_up(why)
         self.slot.drop()
 
 
 def _one_turn(steps: Iterator[int]) -> bool:
-    """Take steps about so many items; whether these were all."""
+    """Run the steps of one turn; return whether these were the last."""
     left = TURN
     for items in steps:
         left -= items
@@ -211,7 +212,7 @@ def _one_turn(steps: Iterator[int]) -> bool:
 
 
 def top_level_error(api_key: ApiKey, version: int, failure: Exception) -> Any | None:
-    """The answer that says only that everything failed; None if this version has none."""
+    """Build a response that only reports a failure of everything; None if there is none."""
     response = response_class(api_key)
     fields = {one.name for one in layout_of(response).fields if version in one.versions}
     if "error_code" not in fields:

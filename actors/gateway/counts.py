@@ -1,4 +1,4 @@
-"""What a gateway counts of its clients' requests and connections."""
+"""Counts a gateway's requests and connections."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _QUICK_S = _BOUNDS[0]
 
 
 class ApiCounts:
-    """The requests of one API.
+    """Counts the requests of one API.
 
-    Most requests are answered by their handler and leave at once: all of their time is `local`, so
-    they are counted once. Of the others each stage is counted in which they waited.
+    Most requests are answered by their handler at once. All of their time is `local`, so it is
+    counted only once. Other requests are counted in each stage in which they waited.
     """
 
     __slots__ = ("_at_once", "_local", "_queue", "_remote", "_send", "_whole", "requests")
@@ -30,28 +30,29 @@ class ApiCounts:
     def __init__(self) -> None:
         self.requests = 0
         self._at_once = Histogram(_BOUNDS)
-        """Of requests that waited for nothing."""
+        """Times of requests that did not wait."""
         self._whole = Histogram(_BOUNDS)
-        """Of the others."""
+        """Times of all other requests."""
         self._local = Histogram(_BOUNDS)
-        """A stage of these; so are the next three, which are counted only where they took time."""
+        """A stage of these requests. This stage and the next three are counted only if they took
+        time."""
         self._queue = Histogram(_BOUNDS)
         self._remote = Histogram(_BOUNDS)
         self._send = Histogram(_BOUNDS)
 
     def answered(self, slot: Slot, now_s: float) -> None:
-        """Count the time of a request whose answer leaves as soon as it is there."""
+        """Count the time of a request whose response is sent at once."""
         taken_s = slot.taken_s
         if slot.left_s or slot.begun_s != taken_s:
             self.waited(slot, now_s, now_s)
             return
         took_s = now_s - taken_s
-        # Every request comes here, and most are quick: `Histogram.observe` in line.
+        # An inlined `Histogram.observe`, because every request comes here and most are fast.
         self._at_once.counts[bisect_left(_BOUNDS, took_s) if took_s > _QUICK_S else 0] += 1
         self._at_once.total += took_s
 
     def waited(self, slot: Slot, filled_s: float, now_s: float) -> None:
-        """Count the times of a request whose answer was there at `filled_s`, and leaves now."""
+        """Count the times of a request whose response was ready at `filled_s` and is sent now."""
         begun_s, left_s = slot.begun_s, slot.left_s
         self._whole.observe(now_s - slot.taken_s)
         self._local.observe((left_s or filled_s) - begun_s)
@@ -63,7 +64,7 @@ class ApiCounts:
             self._send.observe(now_s - filled_s)
 
     def sample(self, samples: Samples, api: str) -> None:
-        """Tell all of it."""
+        """Sample all counts."""
         samples.add(families.REQUESTS, self.requests, api)
         whole = _sum(self._at_once, self._whole)
         samples.histogram(families.REQUEST_SECONDS, whole, api)
@@ -78,11 +79,11 @@ class ApiCounts:
 
 
 NOT_COUNTED = ApiCounts()
-"""Of requests that no handler has seen; nobody is told of it."""
+"""For requests that never reached a handler; not reported."""
 
 
 def _with_others(counted: Histogram, count: int) -> Histogram:
-    """The same with `count` values: those that were not counted are 0."""
+    """Return a copy with `count` values, in which missing values are 0."""
     made = Histogram(counted.bounds)
     made.total = counted.total
     made.counts = [*counted.counts]
@@ -91,7 +92,7 @@ def _with_others(counted: Histogram, count: int) -> Histogram:
 
 
 def _sum(one: Histogram, other: Histogram) -> Histogram:
-    """The values of both."""
+    """Return a histogram with the values of both."""
     made = Histogram(one.bounds)
     made.total = one.total + other.total
     made.counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
@@ -99,7 +100,7 @@ def _sum(one: Histogram, other: Histogram) -> Histogram:
 
 
 class _Apis(dict[int, ApiCounts]):
-    """Counts by API; those of one begin with its first request."""
+    """Counts by API, each created by its first request."""
 
     def __missing__(self, api_key: int) -> ApiCounts:
         made = self[api_key] = ApiCounts()
@@ -107,7 +108,7 @@ class _Apis(dict[int, ApiCounts]):
 
 
 class TopicBytes:
-    """What was sent of one topic."""
+    """The bytes sent for one topic."""
 
     __slots__ = ("out",)
 
@@ -116,7 +117,7 @@ class TopicBytes:
 
 
 class GatewayCounts:
-    """All that one gateway counts."""
+    """All counts of one gateway."""
 
     __slots__ = ("accepted", "apis", "bytes_in", "bytes_out", "closed", "errors", "topics")
 
@@ -125,20 +126,20 @@ class GatewayCounts:
         self.bytes_out = 0
         self.accepted = 0
         self.closed = {"limit": 0, "silent": 0, "protocol": 0}
-        """Connections that were closed from here, by reason."""
+        """Connections that the gateway closed, by reason."""
         self.errors = ErrorCounts()
         self.topics = Bounded(TopicBytes, topics_max)
         self.apis = _Apis()
-        """By API that is served."""
+        """By API."""
 
     def forget_topics(self, existing: Container[str]) -> None:
-        """End the series of topics that are gone."""
+        """Remove the series of topics that no longer exist."""
         for topic, _ in tuple(self.topics.items()):
             if topic not in existing:
                 self.topics.forget(topic)
 
     def sample(self, samples: Samples) -> None:
-        """Tell all of it."""
+        """Sample all counts."""
         for api_key, counts in self.apis.items():
             counts.sample(samples, api_name(api_key))
         self.errors.sample(samples)

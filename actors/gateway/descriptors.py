@@ -1,4 +1,4 @@
-"""How a gateway divides the files it may have open between maps of segments and connections."""
+"""Divides a gateway's file descriptors between maps of segments and connections."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _UNLIMITED = 1 << 31
 
 
 class DescriptorBudget(NamedTuple):
-    """How many of each; what is left is for links, logs, cold reads and the runtime."""
+    """The shares; the rest is for links, logs, cold reads and the runtime."""
 
     maps: int
     connections: int
 
 
 def descriptor_budget(open_files: int, *, shared: bool = False) -> DescriptorBudget:
-    """The shares of a limit of open files; half of it if logs are open in the same process.
+    """Divide a limit on open files, or half of it if logs are open in the same process.
 
-    A connection beyond its share is refused and said so; without a limit of ours the system would
-    refuse it, and everything else that needs a descriptor, silently.
+    A connection beyond its share is refused with a log line. Without this limit the operating
+    system would silently refuse it, and everything else that needs a descriptor.
     """
     if shared:
         open_files //= 2
@@ -32,6 +32,6 @@ def descriptor_budget(open_files: int, *, shared: bool = False) -> DescriptorBud
 
 
 def open_files_max() -> int:
-    """The limit of open files of this process."""
+    """Return this process's limit on open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft

@@ -1,20 +1,21 @@
 """Clients' incremental fetch sessions (KIP-227), by session id.
 
-A session is made by a full fetch with epoch 0 and goes on with epochs 1, 2, … (wrapping to 1). It
-ends by epoch -1, by a full fetch that names it, when nothing is left in it, by a restart, or when
-another takes its slot. As in Apache Kafka a newcomer without a free slot gets, in this order
+A full fetch with epoch 0 creates a session, which continues with epochs 1, 2, … (wrapping to 1). It
+ends by epoch -1, by a full fetch that names it, when it has no partitions left, by a restart, or
+when another session takes its slot. As in Apache Kafka, if no slot is free, a new session gets, in
+this order,
 
-- the slot of the session that was used last before all others, if that is `EVICTION_MS` ago;
-- the slot of the session with the fewest partitions among those that were used when they were older
-  than `EVICTION_MS`, if it has fewer than the newcomer;
-- none: it is served without a session, and says the next time again what it wants.
+- the slot of the least recently used session, if that was used more than `EVICTION_MS` ago;
+- the slot of the session with the fewest partitions, among those that were still used when they
+  were older than `EVICTION_MS`, if it has fewer than the new one;
+- none: the client is served without a session, and sends everything again with its next request.
 
-Sessions have bounds that Kafka's have not: one has no more partitions than a full fetch may name,
-all of them together no more than `PARTITIONS_MAX`. What would exceed that is served without a
-session, too; it may take the place of sessions that were not used for `EVICTION_MS`.
+Unlike in Kafka, the size of sessions is limited. A session has no more partitions than a full fetch
+may name, and all together have at most `PARTITIONS_MAX`. A client that exceeds these limits is also
+served without a session. A new session may replace sessions that were not used for `EVICTION_MS`.
 
-Kafka prefers followers' sessions to consumers'. Here followers do not fetch from gateways, and what
-a client says of itself counts for nothing.
+Kafka prefers sessions of followers to those of consumers. Here followers do not fetch from
+gateways, and a client that claims to be a follower gets no preference.
 """
 
 from __future__ import annotations
@@ -24,74 +25,73 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from raylog.actors.controller.topics import NAME_LENGTH_MAX
+from raylog.actors.common_messages import PartitionKey, TopicId
+from raylog.actors.controller.rules.topics import NAME_LENGTH_MAX
 from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.ports import PartitionKey, TopicId
-from raylog.actors.replica.api import FetchedPartition, Interest
+from raylog.actors.replica.messages import FetchedPartition, Interest
 from raylog.actors.runtime.base import Link
-from raylog.wire.api import ApiKey
+from raylog.wire.api import ApiKey, limit_of
 from raylog.wire.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
-from raylog.wire.limits import limit_of
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
-"""Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either."""
+"""Kafka's min.incremental.fetch.session.eviction.ms, which cannot be set in Kafka either."""
 SESSION_PARTITIONS_MAX = limit_of(ApiKey.FETCH).elements_max
-"""A client that adds some with each request would have a session without end."""
+"""For clients that add some partitions with each request."""
 PARTITIONS_MAX = 10 * SESSION_PARTITIONS_MAX
-"""Each takes about a kilobyte, at the gateway and at replicas."""
+"""Each partition takes about a kilobyte, at the gateway and at replicas."""
 _EPOCH_MAX = 2**31 - 1
 _STALE_ENTRIES = 64
 
 
 @dataclass(slots=True, eq=False)
 class ClientFetchSession:
-    """What one fetcher watches, and what it was last told."""
+    """A client's session: the partitions it watches, and what was last sent for them."""
 
     session_id: int
-    """0: a full fetch, which leaves no session behind."""
+    """0 for a full fetch that starts no session."""
     link_session_id: int
-    """Its id towards the Replica actors."""
+    """Its id in requests to Replica actors."""
     by_names: bool
-    """Whether the client speaks of topics by name (Fetch below version 13)."""
+    """Whether the client uses topic names (Fetch below version 13)."""
     epoch: int = INITIAL_EPOCH
     interests: dict[PartitionKey, Interest] = field(default_factory=dict)
     names: dict[PartitionKey, str] = field(default_factory=dict)
     routes: dict[PartitionKey, OpenRoute] = field(default_factory=dict)
     """Partitions that a Replica actor watches for this session."""
     links: dict[Link, int] = field(default_factory=dict)
-    """Links with routes, and how many."""
-    told: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
-    """(high watermark, log start offset) the client was last told."""
+    """Links that have routes, with the number of routes."""
+    sent_offsets: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
+    """The (high watermark, log start offset) that the client last got."""
     left_out: tuple[PartitionKey, ...] = ()
-    """Partitions whose records the last answer had no room for: they come first in the next."""
+    """Partitions whose records did not fit into the last answer; they come first in the next."""
     is_misnamed: bool = False
-    """Whether it has a name that no topic can have: such a name may take 32 KiB."""
+    """Whether it has an impossible topic name, which may take 32 KiB."""
     created_ms: float = 0.0
     used_ms: float = 0.0
     counted: int = 0
-    """As how many partitions it counts."""
+    """The number of partitions with which it counts towards the total."""
     evictable_size: int = -1
-    """How many partitions a newcomer must surpass to take its slot; -1: none may."""
+    """A new session needs more partitions than this to take its slot; -1 if none may take it."""
 
     def next_epoch(self) -> None:
-        """Move to the epoch the client's next request must carry."""
+        """Advance to the epoch that the client's next request must have."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def watch(self, key: PartitionKey, route: OpenRoute) -> None:
-        """Note that the Replica actor at `route` is told of `key`."""
+        """Record that the Replica actor at `route` watches `key`."""
         self.unwatch(key)
         self.routes[key] = route
         self.links[route.link] = self.links.get(route.link, 0) + 1
 
     def unwatch(self, key: PartitionKey) -> OpenRoute | None:
-        """Note that nobody watches `key` for this session; returns who did."""
+        """Record that no Replica actor watches `key` any more; return the former route."""
         route = self.routes.pop(key, None)
         if route is not None:
             left = self.links[route.link] - 1
@@ -102,10 +102,10 @@ class ClientFetchSession:
         return route
 
     def rename_unwatched(self, image: MetadataImage) -> Iterator[int]:
-        """Put partitions that nobody watches under the id that their topic's name has by now.
+        """Move unwatched partitions to the current id of their topic's name.
 
-        A client that speaks of names does not say again what it wants when the topic was created,
-        or created anew, after it first asked. Yields 1 for each, since there may be many.
+        A client that uses names does not repeat its request when the topic is created, or created
+        again, after the first request. Yields 1 for each partition, since there may be many.
         """
         if not self.by_names or len(self.routes) == len(self.interests):
             return
@@ -118,16 +118,16 @@ class ClientFetchSession:
                 interest = self.interests.pop(key)._replace(topic_id=renamed[0])
                 self.interests.setdefault(renamed, interest)
                 self.names[renamed] = self.names.pop(key)
-                self.told.pop(key, None)
+                self.sent_offsets.pop(key, None)
             yield 1
 
     def is_news(self, part: FetchedPartition) -> bool:
-        """Whether an incremental answer must name this partition; notes what is told."""
+        """Whether an incremental response must include this partition; updates `sent_offsets`."""
         figures = (part.high_watermark, part.log_start_offset)
         key = (part.topic_id, part.partition)
         news = bool(part.length or part.error_code or part.diverging)
-        if self.told.get(key) != figures:
-            self.told[key] = figures
+        if self.sent_offsets.get(key) != figures:
+            self.sent_offsets[key] = figures
             news = True
         return news
 
@@ -138,13 +138,13 @@ def is_misnamed(name: str) -> bool:
 
 
 def topic_id_of(name: str, image: MetadataImage) -> TopicId:
-    """The id of a topic by name; for an unknown one an id that no topic has, so keys are unique."""
+    """Return a topic's id by name, or for an unknown name a unique id that no topic has."""
     known = image.topic_ids.get(name)
     return TopicId(b"?" + name.encode()) if known is None else known
 
 
 class FetchSessionCache:
-    """The sessions of one gateway, at most `slots` of them. Times in ms that never go back."""
+    """The sessions of one gateway, at most `slots`. Times are ms of a monotonic clock."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], drop: Callable[[ClientFetchSession], None]
@@ -153,17 +153,17 @@ class FetchSessionCache:
         self._new_id = new_id
         self._drop = drop
         self._sessions: OrderedDict[int, ClientFetchSession] = OrderedDict()
-        """The one used last at the end."""
+        """Least recently used first."""
         self._evictable: list[tuple[int, int]] = []
-        """A heap of (size, session id); an entry counts while the session has that size still."""
+        """A heap of (size, session id). An entry is valid if the session still has that size."""
         self._partitions = 0
-        """As `counted` by all of them."""
+        """The sum of all `counted`."""
         self._link_session_id = 0
 
     def fresh(self, *, keep: bool, by_names: bool, size: int, now_ms: float) -> ClientFetchSession:
-        """A session for a full fetch of `size` partitions.
+        """Create a session for a full fetch of `size` partitions.
 
-        `keep` makes it one that the client may go on with, if there is a slot for it.
+        With `keep`, the client may continue it if there is a slot for it.
         """
         self._link_session_id += 1
         session_id = self._unused_id() if keep and self._has_slot(size, now_ms) else 0
@@ -177,7 +177,7 @@ class FetchSessionCache:
         return session
 
     def _has_slot(self, size: int, now_ms: float) -> bool:
-        """Whether a newcomer may stay; makes room for it where that is fair."""
+        """Whether a new session may stay; evicts other sessions where that is allowed."""
         while self._partitions + size > PARTITIONS_MAX:
             if not self._end_unused(now_ms):
                 return False
@@ -190,7 +190,7 @@ class FetchSessionCache:
         return True
 
     def _end_unused(self, now_ms: float) -> bool:
-        """End the session that was used last before all others, if that is long ago."""
+        """End the least recently used session, if it has been unused for long enough."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.used_ms <= EVICTION_MS:
             return False
@@ -216,7 +216,7 @@ class FetchSessionCache:
         return session_id
 
     def resume(self, session_id: int, epoch: int, *, by_names: bool) -> ClientFetchSession:
-        """The session a client goes on with; raises what tells it to start a new one."""
+        """Return the session that a client continues; raises the error that restarts it."""
         session = self._sessions.get(session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
@@ -232,10 +232,10 @@ class FetchSessionCache:
         return session
 
     def used(self, session: ClientFetchSession, now_ms: float) -> None:
-        """Note that a request has gone on with a session, and that its changes are taken in.
+        """Record that a request has continued a session, and that its changes have been applied.
 
-        One without partitions ends, and so does one with too many, or with impossible names: the
-        client is answered without a session.
+        A session ends if it has no partitions, too many, or impossible names. The client is then
+        answered without a session.
         """
         session_id = session.session_id
         if self._sessions.get(session_id) is not session:
@@ -261,7 +261,7 @@ class FetchSessionCache:
                 heapq.heapify(self._evictable)
 
     def end(self, session_id: int) -> None:
-        """End a session if it is there."""
+        """End a session, if it exists."""
         session = self._sessions.get(session_id)
         if session is not None:
             self._forget(session)

@@ -1,7 +1,7 @@
-"""Interceptors of topics, as a gateway runs them: in threads, with a time limit.
+"""Runs the interceptors of topics in threads, with a time limit.
 
-A plug-in that does not come back cannot be ended: its thread is left behind, and until it returns
-the topic's requests fail at once instead of leaving another thread behind each.
+A plug-in that does not return cannot be stopped, so its thread is abandoned. Until it returns,
+requests for its topic fail at once, so that no more threads are lost.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from functools import partial
 from threading import Lock
 from typing import TypeVar
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import BrokerSettings, interceptor_options, split_list
 from raylog.actors.interceptors.api import Wanted
 from raylog.actors.interceptors.chain import Chain, InterceptorFailed, InterceptorsUnusable
-from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import PeerTimeout, Runtime
 from raylog.wire.errors import RequestTimedOut
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOAD_RETRY_MS = 10_000
-"""Interceptors that did not load are tried again after this time: they may be installed by then."""
+"""Interceptors that failed to load are loaded again after this time."""
 
 
 def wanted_by(topic: str, config: Mapping[str, str]) -> Wanted | None:
-    """The interceptors in a topic's resolved configuration; None where there are none."""
+    """Return the interceptors in a topic's resolved configuration; None if there are none."""
     names = split_list(config.get("raylog.interceptors", ""))
     if not names:
         return None
@@ -43,7 +43,7 @@ class _Call:
 
 
 class TopicInterceptors:
-    """The interceptors of one topic. Loaded by the first call that needs them."""
+    """The interceptors of one topic, loaded by the first call."""
 
     def __init__(self, runtime: Runtime, wanted: Wanted, settings: BrokerSettings) -> None:
         self.wanted = wanted
@@ -53,21 +53,21 @@ class TopicInterceptors:
         self._chain: Chain | None = None
         self._loading = Lock()
         self._unusable = ""
-        """Why they did not load, until it is time to try again."""
+        """Why loading them failed, until they are loaded again."""
         self._retry_at_ms = 0.0
         self._lost: list[_Call] = []
-        """Calls that were given up."""
-        self._told: set[tuple[str, type]] = set()
+        """Calls that were abandoned."""
+        self._reported: set[tuple[str, type]] = set()
 
     @property
     def passes_fetch(self) -> bool:
-        """Whether none of them has to see what is read; False until that is known."""
+        """Whether none of them needs to see fetched records; False until that is known."""
         return self._chain is not None and not self._chain.intercepts_fetch
 
     async def run(self, function: Callable[[Chain], T]) -> T:
-        """`function(chain)` in a thread.
+        """Run `function(chain)` in a thread.
 
-        Raises what that raises, InterceptorFailed, and RequestTimedOut at the time limit.
+        Raises what it raises, InterceptorFailed, and RequestTimedOut at the time limit.
         """
         self._require_hope()
         call = _Call()
@@ -91,7 +91,7 @@ class TopicInterceptors:
             raise
 
     def _require_hope(self) -> None:
-        """Fail at once where a call would."""
+        """Fail at once if a call would fail."""
         self._lost = [call for call in self._lost if not call.ended]
         if self._lost:
             culprit = self._culprit(self._lost[0])
@@ -100,11 +100,11 @@ class TopicInterceptors:
             raise InterceptorsUnusable(self._unusable)
 
     def _work(self, call: _Call, function: Callable[[Chain], T]) -> T:
-        """In the thread: load the plug-ins unless they are, and do it."""
+        """Load the plug-ins if necessary, and do the work, in a thread."""
         try:
             with self._loading:
                 if self._chain is None:
-                    # Finding packages takes longer to import than all of a gateway.
+                    # Importing the search for packages takes longer than importing a whole gateway.
                     from raylog.actors.interceptors.loading import load_chain
 
                     self._chain = load_chain(self.wanted, self._files_dir)
@@ -117,16 +117,16 @@ class TopicInterceptors:
         return f"interceptor {names!r} of topic {self.wanted.topic}"
 
     def _tell(self, call: _Call, failure: Exception) -> None:
-        """Log a failure once: a producer that tries again would fill the log."""
+        """Log a failure once, so that a retrying producer does not fill the log."""
         cause = failure.__cause__
         what = (call.trace[-1] if call.trace else "", type(cause or failure))
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             log.error("topic %s: %s", self.wanted.topic, failure, exc_info=cause)
 
 
 class Interception:
-    """The interceptors of all topics, kept as long as the settings ask for the same."""
+    """The interceptors of all topics, kept while the settings name the same ones."""
 
     def __init__(self, runtime: Runtime, settings: BrokerSettings) -> None:
         self._runtime = runtime
@@ -136,7 +136,7 @@ class Interception:
     def of(
         self, topic_id: TopicId, topic: str, config: Mapping[str, str]
     ) -> TopicInterceptors | None:
-        """A topic's interceptors by its resolved configuration; None where it has none."""
+        """Return a topic's interceptors for its resolved configuration; None if it has none."""
         wanted = wanted_by(topic, config)
         if wanted is None:
             self._topics.pop(topic_id, None)
@@ -148,6 +148,6 @@ class Interception:
         return found
 
     def retain(self, topic_ids: Mapping[TopicId, object]) -> None:
-        """Forget topics that are gone."""
+        """Drop topics that no longer exist."""
         for topic_id in [one for one in self._topics if one not in topic_ids]:
             del self._topics[topic_id]

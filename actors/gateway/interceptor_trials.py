@@ -1,7 +1,7 @@
-"""Trying interceptors with the options that a client wants to give them, before they are set.
+"""Tries interceptors with new options before the options are set.
 
-A topic whose interceptors refuse their options could not be written to, and its producers would be
-the ones to find out. The Controller runs no plug-in's code: it checks only names.
+If interceptors refused their options later, the topic could not be written to, and only its
+producers would notice. The Controller runs no code of plug-ins; it checks only names.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from raylog.actors.config import INTERCEPTOR_KEYS_PREFIX
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterConfigs,
     ConfigAlteration,
     ConfigOutcome,
     NewTopic,
     TopicOutcome,
 )
-from raylog.actors.controller.configs import ConfigControl
+from raylog.actors.controller.rules.configs import ConfigControl
 from raylog.actors.gateway.interception import wanted_by
 from raylog.actors.interceptors.learning import have_learned
 from raylog.actors.runtime.base import PeerTimeout
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def refused_topics(
     gateway: GatewayActor, topics: list[NewTopic]
 ) -> tuple[list[NewTopic], list[TopicOutcome]]:
-    """The topics without those whose interceptors would not work, and the outcomes of these."""
+    """Remove the topics whose interceptors would not work, and return their outcomes as well."""
     kept = []
     refused = []
     for topic in topics:
@@ -45,12 +45,12 @@ async def refused_topics(
 
 
 async def refused_alterations(
-    gateway: GatewayActor, asked: AlterConfigs
+    gateway: GatewayActor, request: AlterConfigs
 ) -> tuple[AlterConfigs, list[ConfigOutcome]]:
-    """The request without what interceptors refuse, and the outcomes of that."""
+    """Remove the changes that interceptors refuse, and return their outcomes as well."""
     kept = []
     refused = []
-    for one in asked.alterations:
+    for one in request.alterations:
         try:
             await _try_alteration(gateway, one)
         except InvalidConfig as failure:
@@ -59,18 +59,18 @@ async def refused_alterations(
             )
         else:
             kept.append(one)
-    return asked._replace(alterations=kept), refused
+    return request._replace(alterations=kept), refused
 
 
-async def _try_alteration(gateway: GatewayActor, asked: ConfigAlteration) -> None:
-    if not any(op.name.startswith(INTERCEPTOR_KEYS_PREFIX) for op in asked.ops):
+async def _try_alteration(gateway: GatewayActor, alteration: ConfigAlteration) -> None:
+    if not any(op.name.startswith(INTERCEPTOR_KEYS_PREFIX) for op in alteration.ops):
         return
     await have_learned(gateway.runtime, (INTERCEPTOR_KEYS_PREFIX,))
     try:
-        configs = ConfigControl(gateway.cluster.image, gateway.settings).after(asked)
+        configs = ConfigControl(gateway.cluster.image, gateway.settings).after(alteration)
     except KafkaError:
-        return  # the Controller says so, and perhaps knows better
-    await _try(gateway, asked.resource_name, configs)
+        return  # the Controller reports this, and may have newer metadata
+    await _try(gateway, alteration.resource_name, configs)
 
 
 async def _try(gateway: GatewayActor, topic: str, configs: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""Work that is too long for the event loop, in order for each partition.
+"""Runs work that takes too long for the event loop, in order for each partition.
 
-Whoever enters a lane leaves it behind those who entered before, so that batches of one partition
-are sent on in the order in which they came.
+Work leaves a lane in the order in which it entered, so that batches of a partition are sent in the
+order in which they arrived.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from raylog.actors.ports import PartitionKey
+from raylog.actors.common_messages import PartitionKey
 from raylog.actors.runtime.base import Runtime
 
 WIDTH = 8
-"""Lanes that move at a time."""
+"""Number of lanes that run at the same time."""
 
 
 class _Job(NamedTuple):
@@ -24,13 +24,13 @@ class _Job(NamedTuple):
 
 
 class Lanes:
-    """One lane for each partition that has work now."""
+    """One lane for each partition that has work."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lanes: dict[PartitionKey, deque[_Job]] = {}
         self._ready: deque[PartitionKey] = deque()
-        """Lanes whose first job can begin, in turn."""
+        """Lanes whose first job can start, in order."""
         self._moving = 0
 
     def __contains__(self, key: PartitionKey) -> bool:
@@ -43,9 +43,9 @@ class Lanes:
         done: Callable[[Any], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Have `work` done once all that entered before has left; `done` or `failed` follows.
+        """Run `work` after all work that entered earlier; then call `done` or `failed`.
 
-        Nothing gets between the end of the work and `done`.
+        Nothing else runs between the end of the work and `done`.
         """
         lane = self._lanes.get(key)
         if lane is None:

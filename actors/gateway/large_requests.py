@@ -1,8 +1,8 @@
-"""Large requests take turns: how much of them, and of their answers, is in memory is bounded.
+"""Limits how much memory large requests and their responses take.
 
-As objects a request takes ten times its bytes, and its answer as much again, until it is encoded.
-Clients that send the largest requests together would otherwise have all of that here at once.
-Requests that are not large never wait here.
+As objects, a request takes ten times its bytes, and its response takes as much again until it is
+encoded. Without a limit, clients that send the largest requests at the same time would have all of
+that in memory at once. Small requests never wait here.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raylog.actors.runtime.base import Runtime
+from raylog.wire.api import ELEMENT_BYTES, limit_of
 from raylog.wire.codec import decode_counted
-from raylog.wire.limits import ELEMENT_BYTES, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.context import RequestContext
 
 DECODED_BYTES_MAX = 8 << 20
-"""Of requests that are handled, `ELEMENT_BYTES` an element: the largest one, or several others."""
+"""For requests in progress, at `ELEMENT_BYTES` per element: one of the largest size, or several
+smaller ones."""
 STANDSTILL_MS = 1_000
-"""A request that takes no turn between two looks waits for a peer: it counts no longer."""
+"""A request that had no turn between two checks waits for a peer, and no longer counts."""
 
 R = TypeVar("R")
 
 
 class LargeRequests:
-    """Decodes large requests and encodes large answers in threads, one at a time, first come first.
+    """Decodes large requests and encodes large responses in threads, one at a time, in order.
 
-    A connection has one request at most that waits here, so this is fair to connections. A request
-    counts until it is answered, waits for something to come, or stands still; one more is decoded.
+    A connection has at most one request waiting here, which is fair to all connections. A request
+    counts until it is answered, waits for something, or makes no progress. One more request may be
+    decoded beyond the limit.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -57,7 +59,7 @@ class LargeRequests:
         return message
 
     async def encode(self, encode: Callable[[], R]) -> R:
-        """What `encode` returns."""
+        """Run `encode` in a thread and return its result."""
         async with self._encoding:
             return await self._runtime.run_blocking(encode)
 
@@ -67,11 +69,11 @@ class LargeRequests:
             await self._freed.wait()
 
     def hold(self, size: int) -> None:
-        """Count so many bytes from now on."""
+        """Count this many bytes from now on."""
         self._held += size
 
     def free(self, size: int) -> None:
-        """Count them no longer."""
+        """Stop counting this many bytes."""
         self._held -= size
         self._freed.set()
 
@@ -92,7 +94,7 @@ class _Decoded:
         self._look_later()
 
     def end(self) -> None:
-        """It counts no longer; may be called again."""
+        """Stop counting it; may be called more than once."""
         self._timer.cancel()
         size, self._size = self._size, 0
         self._large.free(size)

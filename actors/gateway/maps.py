@@ -1,9 +1,9 @@
 """Read-only maps of segment files: fetched records go from the page cache to the socket.
 
-A slice names an immutable segment (its id is never reused, its file never cut), so a map stays
-right for as long as somebody holds it; a longer one is made when a slice reaches past its end.
-Touching a page that is not in memory would stall the event loop, and a disk error there would be
-a SIGBUS: such slices are read with `read_cold` in a thread instead.
+A slice names an immutable segment (its id is never reused, its file never truncated), so a map
+stays valid as long as it is referenced. When a slice extends beyond a map, a longer map is made.
+Touching a page that is not in memory would block the event loop, and a disk error there would raise
+SIGBUS, so such slices are read with `read_cold` in a thread instead.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 MAPS_MAX = 2048
-"""Well below the kernel's vm.max_map_count of 65,530 a process."""
+"""Far below the kernel's vm.max_map_count of 65,530 per process."""
 
 
 class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, to learn where a read-only map lies."""
+    """CPython's Py_buffer, used to find the address of a read-only map."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -58,7 +58,7 @@ class SegmentMap:
         self._address = _address_of(mapped)
 
     def is_resident(self, position: int, length: int) -> bool:
-        """Whether all pages of a slice are in memory now."""
+        """Whether all pages of a slice are currently in memory."""
         start = position - position % mmap.PAGESIZE
         pages = -(-(position + length - start) // mmap.PAGESIZE)
         states = ctypes.create_string_buffer(pages)
@@ -77,22 +77,22 @@ def _address_of(mapped: mmap.mmap) -> int:
 
 
 class SegmentMaps:
-    """Maps by (directory, segment id), the least recently used dropped first."""
+    """Maps by (directory, segment id); the least recently used is dropped first."""
 
     def __init__(self, maps_max: int = MAPS_MAX) -> None:
         self._maps_max = maps_max
         self._maps: OrderedDict[tuple[str, str], SegmentMap] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many files are mapped."""
+        """The number of mapped files."""
         return len(self._maps)
 
     def slice(
         self, directory: str, segment_id: str, position: int, length: int
     ) -> memoryview | None:
-        """The bytes at `position` of a segment; None when they are not all in memory.
+        """Return a slice of a segment; None if it is not completely in memory.
 
-        Raises FileNotFoundError when the segment is gone: ask the leader again.
+        Raises FileNotFoundError if the segment was removed; the leader must then be asked again.
         """
         key = (directory, segment_id)
         found = self._maps.get(key)
@@ -109,14 +109,14 @@ class SegmentMaps:
         return found.view[position : position + length]
 
     def forget(self, directories: Iterable[str]) -> None:
-        """Drop the maps of partitions that are no longer served; readers keep what they hold."""
+        """Drop the maps of partitions that are no longer served; slices in use stay valid."""
         gone = set(directories)
         for key in [key for key in self._maps if key[0] in gone]:
             del self._maps[key]
 
 
 def read_cold(directory: str, segment_id: str, position: int, length: int) -> bytes:
-    """Read a slice from the disk. Blocking; OSError when the disk fails or the segment is gone."""
+    """Read a slice from disk. Blocking; raises OSError, also if the segment was removed."""
     fd = os.open(os.path.join(directory, segment_id), os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, length, position)

@@ -1,8 +1,8 @@
-"""The memory that the clients' connections of one process take together.
+"""The memory of all client connections of one process.
 
-What counts is what is really there: parts of requests, requests that are not answered, and answers
-that clients do not read, unless these lie in mapped segments. A promise to send a lot counts for
-nothing, so nobody can use the bound up without sending.
+It counts what is actually held: parts of requests, unanswered requests, and unread responses that
+are not in mapped segments. Announcing a large request counts for nothing, so nobody can use up the
+limit without sending data.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ class Reader(Protocol):
         """Whether it holds the beginning of a request."""
 
     def read_on(self) -> None:
-        """There is memory: go on, if nothing else is in the way."""
+        """Read again, unless something else prevents it, since there is memory."""
 
 
 class RequestMemory:
-    """How much is held, and who waits for some of it to be free (`queued.max.request.bytes`).
+    """Counts held memory, and the connections that wait for memory (`queued.max.request.bytes`).
 
-    While the bound is reached, connections stop reading, except for one at a time that holds the
-    beginning of a request: it reads until that is whole. So the bound is exceeded by one request,
-    and by little for each connection that has read already; and what is held can always be freed.
+    At the limit connections stop reading, except one at a time that has the beginning of a request,
+    which reads until the request is complete. So the limit is exceeded by at most one request, and
+    a little by each connection that has already read something, and all held memory can always be
+    freed.
     """
 
     __slots__ = ("_finishing", "_waiting", "bytes_max", "held")
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` -1 is no limit, as in the setting."""
+        """A `bytes_max` of -1 means no limit, as in the setting."""
         self.bytes_max = bytes_max if bytes_max > 0 else UNLIMITED
         self.held = 0
         self._waiting: dict[Reader, None] = {}
@@ -46,11 +47,11 @@ class RequestMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether connections are to stop reading."""
+        """Whether connections should stop reading."""
         return self.held >= self.bytes_max
 
     def may_read(self, reader: Reader) -> bool:
-        """Whether a connection may read on; if not it is told by `read_on` when it may."""
+        """Whether a connection may continue reading; if not, `read_on` is called when it may."""
         if self.held < self.bytes_max:
             return True
         if self._finishing in (None, reader) and reader.has_part:
@@ -63,23 +64,23 @@ class RequestMemory:
         return False
 
     def is_finishing(self, reader: Reader) -> bool:
-        """Whether a connection reads though the bound is reached."""
+        """Whether a connection may read although the limit is reached."""
         return self._finishing is reader and self.is_full
 
     def free(self, count: int) -> None:
-        """Note that so many bytes are no longer held."""
+        """Record that this many bytes are no longer held."""
         self.held -= count
         assert self.held >= 0
         if self.held >= self.bytes_max:
             return
-        self._finishing = None  # whoever it was, it may be silent when memory is full again
+        self._finishing = None  # it may be idle when memory is full again
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             for reader in waiting:
                 reader.read_on()
 
     def forget(self, reader: Reader) -> None:
-        """A connection is gone."""
+        """Forget a connection that has ended."""
         self._waiting.pop(reader, None)
         if self._finishing is reader:
             self._next_finishes()
@@ -95,7 +96,7 @@ class RequestMemory:
 
 
 def owned_bytes(answer: Sequence[Buffer]) -> int:
-    """Bytes of an answer that take memory until they are sent: not those of mapped segments."""
+    """Return the bytes of a response that take memory until they are sent: all but mapped ones."""
     return sum(
         len(part)
         for part in answer

@@ -1,4 +1,4 @@
-"""Changes of many things, asked of the controller in parts: no part holds anybody up for long."""
+"""Sends large changes to the controller in parts, so that none takes long."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ async def in_parts(
     ask: Callable[[list[T]], Awaitable[list[R]]],
     key: Callable[[T], Hashable] | None = None,
 ) -> list[R]:
-    """The outcomes of all parts, one behind the other.
+    """Return the outcomes of all parts, in order.
 
-    Items with the same `key` are asked about together: what is named twice is refused.
+    Items with the same `key` are sent together, because duplicates must be refused.
     """
     outcomes: list[R] = []
     for part in _parts(items, key):

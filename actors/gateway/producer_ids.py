@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers, from blocks that the Controller gives out (KIP-730)."""
+"""Producer ids for idempotent producers, from blocks that the Controller allocates (KIP-730)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raylog.actors.controller.api import AllocateProducerIds, ProducerIdBlock
+from raylog.actors.controller.messages import AllocateProducerIds
 from raylog.actors.gateway.controller_client import ControllerClient
+from raylog.actors.remote import Controller
 from raylog.actors.runtime.base import Runtime
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import CoordinatorLoadInProgress, KafkaError
@@ -20,7 +21,7 @@ BLOCK_TIMEOUT_MS = 10_000
 
 
 class ProducerIds:
-    """One gateway's block of producer ids; the rest of it is lost with the gateway's process."""
+    """One gateway's block of producer ids; what is left of it is lost when the process ends."""
 
     def __init__(
         self, runtime: Runtime, cluster: ClusterView, controller: ControllerClient
@@ -34,21 +35,18 @@ class ProducerIds:
         self._waiting: list[Callable[[], None]] = []
 
     async def take(self) -> int:
-        """A producer id that nobody else gets.
+        """Return a unique producer id.
 
-        Raises CoordinatorLoadInProgress, which producers retry, when there is none in time.
+        Raises CoordinatorLoadInProgress, which producers retry, if there is none in time.
         """
         deadline = self._runtime.monotonic_ms() + BLOCK_TIMEOUT_MS
         while self._next == self._end:
             left = deadline - self._runtime.monotonic_ms()
             if left <= 0:
                 raise CoordinatorLoadInProgress("the controller has given no producer ids yet")
-            await until(self._runtime, self._changes, self._has_some, left)
+            await until(self._runtime, self._changes, lambda: self._next < self._end, left)
         self._next += 1
         return self._next - 1
-
-    def _has_some(self) -> bool:
-        return self._next < self._end
 
     def _changes(self, look: Callable[[], None]) -> Callable[[], None]:
         self._waiting.append(look)
@@ -66,10 +64,10 @@ class ProducerIds:
         broker = self._cluster.image.brokers.get(self._cluster.broker_id)
         epoch = -1 if broker is None else broker.broker_epoch
         try:
-            block: ProducerIdBlock = await self._controller.ask(
-                "allocate_producer_ids",
+            block = await self._controller.ask(
+                Controller.allocate_producer_ids,
                 AllocateProducerIds(self._cluster.broker_id, epoch),
-                BLOCK_TIMEOUT_MS,
+                timeout_ms=BLOCK_TIMEOUT_MS,
             )
         except KafkaError as refused:
             log.warning("no producer ids from the controller: %s", refused)

@@ -1,10 +1,10 @@
-"""Moving leadership and replicas through the Controller, and waiting until it is seen here."""
+"""Moves leadership and replicas through the Controller, and waits until this gateway sees it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterReassignments,
     ElectLeaders,
     ElectOutcome,
@@ -15,29 +15,30 @@ from raylog.actors.gateway.parts import in_parts
 from raylog.actors.gateway.topic_changes import seen
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import NO_LEADER
+from raylog.actors.remote import Controller
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
 
 
-async def elect_leaders(gateway: GatewayActor, asked: ElectLeaders) -> list[ElectOutcome]:
-    """Elect leaders; this gateway knows those that were elected when this returns, if in time."""
+async def elect_leaders(gateway: GatewayActor, request: ElectLeaders) -> list[ElectOutcome]:
+    """Elect leaders; return when this gateway sees the changes, or after a timeout."""
     image = gateway.cluster.image
 
     async def ask(some: list[tuple[str, int]] | None) -> list[ElectOutcome]:
-        outcomes: list[ElectOutcome] = await gateway.controller.ask(
-            "elect_leaders", asked._replace(partitions=some), asked.timeout_ms
+        part = request._replace(partitions=some)
+        return await gateway.controller.ask(
+            Controller.elect_leaders, part, timeout_ms=request.timeout_ms
         )
-        return outcomes
 
-    if asked.partitions is None:
+    if request.partitions is None:
         outcomes = await ask(None)
     else:
-        outcomes = await in_parts(asked.partitions, ask)
+        outcomes = await in_parts(request.partitions, ask)
     elected = [(one.name, one.partition) for one in outcomes if not one.error]
 
     def leads(state: PartitionState) -> bool:
-        if asked.unclean:
+        if request.unclean:
             return state.leader != NO_LEADER
         return state.leader == state.replicas[0]
 
@@ -45,25 +46,25 @@ async def elect_leaders(gateway: GatewayActor, asked: ElectLeaders) -> list[Elec
         states = [_state(image, *one) for one in elected]
         return all(state is None or leads(state) for state in states)
 
-    await seen(gateway, all_lead, asked.timeout_ms)
+    await seen(gateway, all_lead, request.timeout_ms)
     return outcomes
 
 
 async def alter_reassignments(
-    gateway: GatewayActor, asked: AlterReassignments, timeout_ms: int
+    gateway: GatewayActor, request: AlterReassignments, timeout_ms: int
 ) -> list[ReassignOutcome]:
-    """Begin or call off moves; this gateway knows of them when this returns, if in time."""
+    """Start or cancel moves; return when this gateway sees them, or after a timeout."""
     image = gateway.cluster.image
 
     async def ask(some: list[ReassignPartition]) -> list[ReassignOutcome]:
-        outcomes: list[ReassignOutcome] = await gateway.controller.ask(
-            "alter_reassignments", asked._replace(partitions=some), timeout_ms
+        part = request._replace(partitions=some)
+        return await gateway.controller.ask(
+            Controller.alter_reassignments, part, timeout_ms=timeout_ms
         )
-        return outcomes
 
-    outcomes = await in_parts(asked.partitions, ask)
+    outcomes = await in_parts(request.partitions, ask)
     failed = {(one.name, one.partition) for one in outcomes if one.error}
-    altered = [one for one in asked.partitions if (one.name, one.partition) not in failed]
+    altered = [one for one in request.partitions if (one.name, one.partition) not in failed]
 
     def all_altered() -> bool:
         states = [(one, _state(image, one.name, one.partition)) for one in altered]
@@ -73,12 +74,12 @@ async def alter_reassignments(
     return outcomes
 
 
-def _is_altered(asked: ReassignPartition, state: PartitionState) -> bool:
-    """Whether a partition moves as asked, or has moved, or moves no more."""
-    if asked.replicas is None:
+def _is_altered(move: ReassignPartition, state: PartitionState) -> bool:
+    """Whether a partition is moving as requested, has moved, or no longer moves."""
+    if move.replicas is None:
         return not state.is_reassigned
     staying = tuple(one for one in state.replicas if one not in state.removing_replicas)
-    return sorted(staying) == sorted(asked.replicas)
+    return sorted(staying) == sorted(move.replicas)
 
 
 def _state(image: MetadataImage, name: str, index: int) -> PartitionState | None:

@@ -1,4 +1,4 @@
-"""What a gateway tells of its connections and queues, read when somebody asks."""
+"""Samples a gateway's connections and queues, when metrics are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
 
 AT_ONCE = 1_000
-"""Connections that are looked at before others have their turn."""
+"""Connections sampled in one turn."""
 
 
 async def sample_gateway(gateway: GatewayActor, samples: Samples) -> None:
-    """Tell how everything stands that clients may wait for."""
+    """Sample everything that clients may be waiting for."""
     gateway.counts.forget_topics(gateway.cluster.image.topic_ids)
     in_flight = parked = paused = 0
     for number, connection in enumerate(gateway.connections, 1):

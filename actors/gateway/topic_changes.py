@@ -1,23 +1,24 @@
-"""Changing topics through the Controller, and waiting until this gateway sees the change."""
+"""Changes topics through the Controller, and waits until this gateway sees the change."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from raylog.actors.controller.api import (
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     NewTopic,
     TopicOutcome,
 )
-from raylog.actors.controller.internal_topics import internal_topic
-from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
+from raylog.actors.controller.rules.internal_topics import internal_topic
+from raylog.actors.coordinator_kinds import KIND_OF_TOPIC
 from raylog.actors.gateway.interceptor_trials import refused_topics
 from raylog.actors.gateway.parts import PART
-from raylog.actors.ports import TopicId
+from raylog.actors.remote import Controller, Method
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, TopicAlreadyExists
 
@@ -25,30 +26,31 @@ if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
 
 log = logging.getLogger(__name__)
+A = TypeVar("A", CreateTopics, CreatePartitions)
 AUTO_CREATE_TIMEOUT_MS = 30_000
-"""For topics that somebody asked for: a name that is not made by then is tried again."""
+"""For topics requested by clients; a topic not created by then is tried again."""
 SEEN_TIMEOUT_MS = 5_000
-"""A committed change that this gateway does not see by then is answered all the same."""
+"""A committed change is answered after this time even if this gateway has not seen it."""
 
 
 async def create_topics(
-    gateway: GatewayActor, asked: CreateTopics, timeout_ms: int
+    gateway: GatewayActor, request: CreateTopics, timeout_ms: int
 ) -> list[TopicOutcome]:
-    """Create topics; those that were made are served here when this returns, if in time."""
-    kept, refused = await refused_topics(gateway, asked.topics)
-    asked = asked._replace(topics=kept)
-    return await _made(gateway, "create_topics", asked, timeout_ms) + refused
+    """Create topics; when this returns they are served here, unless it timed out."""
+    kept, refused = await refused_topics(gateway, request.topics)
+    request = request._replace(topics=kept)
+    return await _made(gateway, Controller.create_topics, request, timeout_ms) + refused
 
 
 class MissingTopics:
-    """Topics that are made because clients asked for their metadata."""
+    """Creates topics because clients asked for their metadata."""
 
     def __init__(self, gateway: GatewayActor) -> None:
         self._gateway = gateway
         self._coming: set[str] = set()
 
     def create(self, names: Iterable[str]) -> None:
-        """Have topics made with the defaults, unless they are on their way."""
+        """Create topics with the default settings, unless that is already in progress."""
         fresh = [name for name in names if name not in self._coming]
         if fresh:
             self._coming.update(fresh)
@@ -64,12 +66,12 @@ class MissingTopics:
 
 
 async def create_internal(gateway: GatewayActor, name: str, timeout_ms: int) -> None:
-    """Create a topic in which coordinators keep their state, unless somebody else does."""
+    """Create a coordinator's topic, unless that is already in progress."""
     await _create_missing(gateway, [_new_topic(gateway, name)], timeout_ms)
 
 
 def _new_topic(gateway: GatewayActor, name: str) -> NewTopic:
-    if name not in INTERNAL_TOPICS:
+    if name not in KIND_OF_TOPIC:
         return NewTopic(name)
     return internal_topic(name, gateway.settings, len(gateway.cluster.image.brokers))
 
@@ -77,7 +79,7 @@ def _new_topic(gateway: GatewayActor, name: str) -> NewTopic:
 async def _create_missing(gateway: GatewayActor, topics: list[NewTopic], timeout_ms: int) -> None:
     asked = CreateTopics(topics)
     coming = []
-    for outcome in await _outcomes(gateway, "create_topics", asked, timeout_ms):
+    for outcome in await _outcomes(gateway, Controller.create_topics, asked, timeout_ms):
         if outcome.error in (ErrorCode.NONE, TopicAlreadyExists.code):
             coming.append(outcome.name)
         else:
@@ -92,51 +94,53 @@ async def _create_missing(gateway: GatewayActor, topics: list[NewTopic], timeout
 
 
 async def create_partitions(
-    gateway: GatewayActor, asked: CreatePartitions, timeout_ms: int
+    gateway: GatewayActor, request: CreatePartitions, timeout_ms: int
 ) -> list[TopicOutcome]:
-    """Grow topics; the new partitions are served here when this returns, if in time."""
-    return await _made(gateway, "create_partitions", asked, timeout_ms)
+    """Add partitions; when this returns they are served here, unless it timed out."""
+    return await _made(gateway, Controller.create_partitions, request, timeout_ms)
 
 
 async def delete_topics(
-    gateway: GatewayActor, asked: DeleteTopics, timeout_ms: int
+    gateway: GatewayActor, request: DeleteTopics, timeout_ms: int
 ) -> list[TopicOutcome]:
-    """Delete topics; this gateway knows them no more when this returns, if in time."""
+    """Delete topics; when this returns this gateway has forgotten them, unless it timed out."""
 
     def refused(code: int, message: str | None) -> list[TopicOutcome]:
         error = ErrorCode(code)
-        return [TopicOutcome(name, error=error, message=message) for name in asked.names] + [
-            TopicOutcome(None, topic_id, error, message) for topic_id in asked.topic_ids
+        return [TopicOutcome(name, error=error, message=message) for name in request.names] + [
+            TopicOutcome(None, topic_id, error, message) for topic_id in request.topic_ids
         ]
 
-    outcomes = await gateway.controller.outcomes("delete_topics", asked, timeout_ms, refused)
+    outcomes = await gateway.controller.outcomes(
+        Controller.delete_topics, request, timeout_ms, refused
+    )
     gone = {outcome.topic_id for outcome in outcomes if not outcome.error}
     await seen(gateway, lambda: gone.isdisjoint(gateway.cluster.image.topics), timeout_ms)
     return outcomes
 
 
 async def _made(
-    gateway: GatewayActor, method: str, asked: CreateTopics | CreatePartitions, timeout_ms: int
+    gateway: GatewayActor, method: Method[A, list[TopicOutcome]], request: A, timeout_ms: int
 ) -> list[TopicOutcome]:
-    outcomes = await _outcomes(gateway, method, asked, timeout_ms)
+    outcomes = await _outcomes(gateway, method, request, timeout_ms)
     made = {one.topic_id: one.num_partitions for one in outcomes if not one.error}
 
     def all_served() -> bool:
         return all(_is_served(gateway, topic_id, count) for topic_id, count in made.items())
 
-    if not asked.validate_only:
+    if not request.validate_only:
         await seen(gateway, all_served, timeout_ms)
     return outcomes
 
 
 async def _outcomes(
-    gateway: GatewayActor, method: str, asked: CreateTopics | CreatePartitions, timeout_ms: int
+    gateway: GatewayActor, method: Method[A, list[TopicOutcome]], request: A, timeout_ms: int
 ) -> list[TopicOutcome]:
     def refused(code: int, message: str | None) -> list[TopicOutcome]:
         error = ErrorCode(code)
-        return [TopicOutcome(one.name, error=error, message=message) for one in asked.topics]
+        return [TopicOutcome(one.name, error=error, message=message) for one in request.topics]
 
-    return await gateway.controller.outcomes(method, asked, timeout_ms, refused)
+    return await gateway.controller.outcomes(method, request, timeout_ms, refused)
 
 
 def _is_served(gateway: GatewayActor, topic_id: TopicId, count: int) -> bool:
@@ -145,5 +149,5 @@ def _is_served(gateway: GatewayActor, topic_id: TopicId, count: int) -> bool:
 
 
 async def seen(gateway: GatewayActor, holds: Callable[[], bool], timeout_ms: int) -> None:
-    """Wait until this gateway's image shows a change, but not for long."""
+    """Wait until this gateway's image shows a change, up to a timeout."""
     await until(gateway.runtime, gateway.cluster.on_change, holds, min(timeout_ms, SEEN_TIMEOUT_MS))

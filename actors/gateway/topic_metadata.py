@@ -1,25 +1,25 @@
-"""Topics as Metadata answers them, built once for each listener and offset of the metadata log.
+"""Topics of Metadata responses, built once per listener and offset of the metadata log.
 
-With 1,000 partitions building takes longer than encoding; clients ask far more often than topics
-change.
+Building 1,000 partitions takes longer than encoding them, and clients ask far more often than
+topics change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
-from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS, leader_of, offline_replicas
+from raylog.actors.common_messages import TopicId
 from raylog.actors.gateway.context import TURN
+from raylog.actors.gateway.rules.cluster_facts import INTERNAL_TOPICS, leader_of, offline_replicas
 from raylog.actors.metadata.image import MetadataImage, PartitionState, Topic
-from raylog.actors.ports import TopicId
 from raylog.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 BUILT_FASTER = 4
-"""So many partitions that are built already take as long as one that is not: they are encoded."""
+"""Encoding this many built partitions takes as long as building one."""
 
 
 class TopicMetadata:
-    """Answers by topic id and listener; what it gives out must not be changed."""
+    """Cached responses by topic id and listener. They must not be modified."""
 
     def __init__(self) -> None:
         self._offset = -1
@@ -28,10 +28,10 @@ class TopicMetadata:
     def steps_of(
         self, image: MetadataImage, topic: Topic, listener: str
     ) -> Generator[int, None, MetadataResponseTopic]:
-        """Build the answer for clients of a listener about a topic of `image`.
+        """Build the response about a topic of `image` for clients of a listener.
 
-        Authorized operations are left out. Each step yields how many partitions it was about. A
-        topic that changes between two steps is told as it was at the first.
+        It has no authorized operations. Each step yields how many partitions it handled. A topic
+        that changes between two steps is reported as it was at the first one.
         """
         offset = image.offset
         if offset != self._offset:

@@ -1,1 +1,1 @@
-"""Consumer groups: the coordinator's machines and its shell."""
+"""Consumer groups: the coordinator's rules and its shell."""

@@ -1,11 +1,11 @@
-"""Assignors as the coordinator runs them: what is quick and known at once, all else elsewhere.
+"""Runs assignors: small assignments in place, others in separate processes.
 
-The assignors that raylog brings are called in place while the group is small. A large group, and
-any plug-in, is assigned by a process of its own, so that one that is slow, hangs, crashes or takes
-all memory does nothing to the coordinator. `assign` is then asked twice: the first time it raises
-AssignmentUnderWay; once the work is done the shell has the group ask again with the same members
-and topics, and it returns what was found, or raises what went wrong. If members or topics have
-changed meanwhile, it starts anew.
+Raylog's own assignors run in place while a group is small. Large groups, and all plug-ins, are
+assigned in a separate process, so that an assignor that is slow, hangs, crashes or uses up memory
+does not harm the coordinator. `assign` is then called twice. The first call raises
+AssignmentUnderWay. When the work is done, the shell makes the group call again with the same
+members and topics; this call returns the result or raises the assignor's error. If members or
+topics have changed in the meantime, the second call starts another task.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from raylog.assignors.api import (
 from raylog.assignors.checking import check
 
 INLINE_WORK_MAX = 2_000
-"""Partitions and subscriptions of a group that is assigned in place: some milliseconds."""
+"""Size limit for in-place assignment, in partitions plus subscriptions; takes a few ms."""
 WORKERS_MAX = 2
-"""Processes at a time; what else is to be assigned waits for one to end."""
+"""Concurrent processes; other assignments wait for one to end."""
 TIMEOUT_MS = 10_000
-"""How long a plug-in may take, its start included."""
+"""Time limit for an assignor, including the start of its process."""
 
 Assignment = dict[str, MemberAssignment]
 
 
 class AssignmentUnderWay(PluginError):
-    """No failure: the assignment is being worked out, and the group is told when it is there."""
+    """Not a failure: the assignment is still being computed, and the group gets it later."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssignTask:
-    """One assignment to be worked out in a process of its own."""
+    """One assignment to compute in a separate process."""
 
     group_id: str
     name: str
-    """The assignor's."""
+    """The assignor's name."""
     members: tuple[Member, ...]
     topics: dict[str, Topic]
     timeout_ms: int
@@ -54,18 +54,18 @@ class AssignTask:
 
 @dataclass(slots=True)
 class _Run:
-    """The last task of a group, and its outcome once there is one."""
+    """The last task of a group, and its outcome once it has finished."""
 
     task: AssignTask
     outcome: Assignment | PluginError | None = None
 
 
 class Assigning:
-    """Runs assignors for the groups of one coordinator. A machine: the shell carries tasks out."""
+    """Runs assignors for the groups of one coordinator; the shell runs the tasks."""
 
     def __init__(self, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._timeout_ms = timeout_ms
-        self._own: dict[str, bool] = {}  # by name; asking the installed packages takes long
+        self._own: dict[str, bool] = {}  # by name; searching installed packages is slow
         self._loaded: dict[str, Assignor] = {}
         self._runs: dict[str, _Run] = {}  # by group id
         self._waiting: deque[AssignTask] = deque()
@@ -74,12 +74,12 @@ class Assigning:
     def assign(
         self, group_id: str, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> Assignment:
-        """Divide the partitions; members come sorted by id.
+        """Assign the partitions; `members` is sorted by id.
 
-        Raises AssignmentUnderWay, or another PluginError if it failed, whatever the reason.
+        Raises AssignmentUnderWay, or another PluginError if the assignor failed.
         """
         if self._is_own(name):
-            # Apache Kafka's server-side assignors know no racks, and these do as they do.
+            # Apache Kafka's server-side assignors ignore racks, so these do too.
             topics = {topic.name: Topic(topic.name, topic.partitions) for topic in topics.values()}
             if _work(members, topics) <= INLINE_WORK_MAX:
                 return self._assign_here(name, members, topics)
@@ -96,7 +96,7 @@ class Assigning:
         raise AssignmentUnderWay(f"assignor {name!r} is at work")
 
     def take_tasks(self) -> list[AssignTask]:
-        """What the shell is to begin now; it calls `finished` for each."""
+        """Return the tasks that the shell should start now; it calls `finished` for each."""
         taken = []
         while self._waiting and self._running < WORKERS_MAX:
             taken.append(self._waiting.popleft())
@@ -104,7 +104,7 @@ class Assigning:
         return taken
 
     def finished(self, task: AssignTask, outcome: Assignment | PluginError) -> bool:
-        """Note what came of a task. True if its group is to ask again, False if it is gone."""
+        """Record a task's outcome; return whether its group should call `assign` again."""
         self._running -= 1
         run = self._runs.get(task.group_id)
         if run is None or run.task is not task:
@@ -113,13 +113,13 @@ class Assigning:
         return True
 
     def forget(self, group_id: str) -> None:
-        """The group is gone, or led elsewhere."""
+        """Forget a group that was deleted or is now led elsewhere."""
         run = self._runs.pop(group_id, None)
         if run is not None and run.task in self._waiting:
             self._waiting.remove(run.task)
 
     def _is_own(self, name: str) -> bool:
-        """Whether raylog brings that assignor."""
+        """Whether this is one of Raylog's own assignors."""
         known = self._own.get(name)
         if known is None:
             known = self._own[name] = is_own(name)
@@ -128,7 +128,7 @@ class Assigning:
     def _assign_here(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> Assignment:
-        """Call one of raylog's own. A bug in it costs its group the assignment, and no more."""
+        """Call one of Raylog's own assignors. If it has a bug, only this assignment fails."""
         assignor = self._loaded.get(name)
         if assignor is None:
             assignor = self._loaded[name] = load(name)
@@ -139,13 +139,13 @@ class Assigning:
 
 
 def _work(members: Sequence[Member], topics: Mapping[str, Topic]) -> int:
-    """How large a group is: its partitions and its members' subscriptions."""
+    """Return the size of a group: its partitions and its members' subscriptions."""
     subscriptions = sum(len(member.topics) for member in members)
     return subscriptions + sum(topic.partitions for topic in topics.values())
 
 
 def checked(task: AssignTask, found: Assignment, *, shares_partitions: bool) -> Assignment:
-    """What an assignor found for a task, everything sorted. Raises InvalidAssignment."""
+    """Check an assignor's result for a task and sort it; raises InvalidAssignment."""
     ids = {member.member_id for member in task.members}
     check(task.name, found, ids, task.topics, shares_partitions=shares_partitions)
     return {

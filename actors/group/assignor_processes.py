@@ -1,120 +1,57 @@
-"""The processes that assign: started for one task, ended when it is done or its time is over."""
+"""Runs assignors in worker processes: one process per task, killed at its time limit."""
 
 from __future__ import annotations
-
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import threading
 
 import msgpack
 
 from raylog.actors.group.assigning import Assignment, AssignTask, checked
+from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.worker_processes import WorkerProcesses
 from raylog.assignors.api import MemberAssignment, PluginError
 from raylog.assignors.checking import InvalidAssignment
-from raylog.assignors.worker import request_of
-
-_COMMAND = (sys.executable, "-P", "-m", "raylog.assignors.worker")
+from raylog.assignors.worker import AssignWork
 
 
 class AssignorProcesses:
-    """Carries out tasks of `Assigning`, each in a process. Methods may be called in any thread."""
+    """Runs tasks of `Assigning`."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._closed = False
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._processes = WorkerProcesses(runtime, nice=0)
 
-    def run(self, task: AssignTask) -> Assignment | PluginError:
-        """Carry out a task; blocks up to its time limit. Failures are returned, not raised."""
+    async def run(self, task: AssignTask) -> Assignment | PluginError:
+        """Run a task within its time limit; return its result or its failure."""
+        work = AssignWork(task.name, task.members, task.topics, task.timeout_ms)
         try:
-            found, shares_partitions = _found(task, self._ask(task))
-            return checked(task, found, shares_partitions=shares_partitions)
+            answer = await self._processes.do_alone(work, task.timeout_ms)
+            return await self._runtime.run_blocking(_found, task, answer)
         except PluginError as failure:
             return failure
-        except OSError as failure:
-            return InvalidAssignment(f"assignor {task.name!r}: no process for it: {failure}")
-
-    @property
-    def running(self) -> int:
-        """How many processes there are now."""
-        return len(self._running)
+        except PeerTimeout:
+            return InvalidAssignment(
+                f"assignor {task.name!r} did not end within {task.timeout_ms} ms"
+            )
+        except PeerLost as lost:
+            return InvalidAssignment(f"assignor {task.name!r}: {lost}")
 
     def close(self) -> None:
-        """End what runs; its tasks fail, and so do later ones."""
-        with self._lock:
-            self._closed = True
-            for process in self._running:
-                _kill(process)
-
-    def _ask(self, task: AssignTask) -> bytes:
-        """Start the process, hand it the task and read its answer. Raises OSError, too."""
-        request = request_of(
-            task.name, task.members, task.topics, path=sys.path, timeout_ms=task.timeout_ms
-        )
-        with self._process(task) as process:
-            try:
-                output, _ = process.communicate(request, timeout=task.timeout_ms / 1000)
-            except subprocess.TimeoutExpired:
-                raise InvalidAssignment(
-                    f"assignor {task.name!r} did not end within {task.timeout_ms} ms"
-                ) from None
-            finally:
-                self._end(process)
-        if process.returncode:
-            raise InvalidAssignment(
-                f"assignor {task.name!r}: its process ended with code {process.returncode}"
-            )
-        return output
-
-    def _process(self, task: AssignTask) -> subprocess.Popen[bytes]:
-        """A new process, in a session of its own so that all it starts can be ended with it."""
-        with self._lock:
-            if self._closed:
-                raise InvalidAssignment(f"assignor {task.name!r}: the coordinator is stopping")
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                _COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-            )
-            self._running.add(process)
-        return process
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Leave nothing of a process behind, whether it has ended by itself or not."""
-        with self._lock:
-            self._running.discard(process)
-            _kill(process)
+        """Kill the running processes. Their tasks fail, and so do later ones."""
+        self._processes.end()
 
 
-def _found(task: AssignTask, output: bytes) -> tuple[Assignment, bool]:
-    """What a process answered, and whether its assignor shares partitions.
-
-    A plug-in may have written anything to where the answer is expected.
-    """
+def _found(task: AssignTask, answer: object) -> Assignment:
+    """Check the response of a process; raises PluginError. Blocking, as a group may be large."""
     try:
-        answer = msgpack.unpackb(output)
-        if "error" in answer:
-            raise InvalidAssignment(str(answer["error"]))
+        result = msgpack.unpackb(answer)
+        if "error" in result:
+            raise InvalidAssignment(result["error"])
         found = {
-            member_id: MemberAssignment(
-                {topic: list(some) for topic, some in partitions.items()}, bytes(user_data)
-            )
-            for member_id, (partitions, user_data) in answer["assignment"].items()
+            member_id: MemberAssignment(partitions, user_data)
+            for member_id, (partitions, user_data) in result["assignment"].items()
         }
-        return found, bool(answer["shares_partitions"])
+        shares_partitions = result["shares_partitions"]
     except (ValueError, TypeError, KeyError, AttributeError) as failure:
         raise InvalidAssignment(
-            f"assignor {task.name!r}: its process ended without an answer"
+            f"assignor {task.name!r}: unreadable answer: {failure}"
         ) from failure
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all in its group. One that has ended is left alone: its id may be new."""
-    if process.poll() is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    return checked(task, found, shares_partitions=shares_partitions)

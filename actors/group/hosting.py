@@ -1,8 +1,9 @@
-"""Shell of one shard of groups: beside what all shards do, its timers and its transactions.
+"""Shell of one shard of groups: adds timers and transactions to what all shards do.
 
-Offsets of a transaction are an append of their own, after its coordinator has said that the
-transaction holds this partition. The log may refuse it for itself: the producer was fenced. Markers
-go into the log in the same order, and change the shard when they are below the high watermark.
+The offsets of a transaction are appended separately, after the transaction coordinator has
+confirmed that the transaction includes this partition. The log may still refuse them if the
+producer is fenced. Markers are appended in the same order, and take effect on the shard once they
+are below the high watermark.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from raylog.actors.common_messages import Route
 from raylog.actors.coordination.hosting import Host
-from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
+from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.rules.step import Change, ClientCall, LogRecord, Step, TimerKey
 from raylog.actors.coordination.timers import Timers
-from raylog.actors.group.api import failed
 from raylog.actors.group.assigning import Assigning
-from raylog.actors.group.classic.subscriptions import LIGHT_BYTES_MAX, topics_of
 from raylog.actors.group.loading import load
-from raylog.actors.group.settings import GroupSettings
-from raylog.actors.group.shard import Shard
-from raylog.actors.group.sweeping import Part, turn_of
-from raylog.actors.group.transactions import batch_of, names_existing, producer_of
-from raylog.actors.group.verifying import TransactionsPort, Verifying
+from raylog.actors.group.rules.classic.subscriptions import LIGHT_BYTES_MAX, topics_of
+from raylog.actors.group.rules.failures import failed
+from raylog.actors.group.rules.gradual import InTurns
+from raylog.actors.group.rules.settings import GroupSettings
+from raylog.actors.group.rules.shard import Shard
+from raylog.actors.group.rules.sweeping import Part, turn_of
+from raylog.actors.group.rules.transactions import batch_of, names_existing, producer_of
+from raylog.actors.group.rules.verifying import Verifying
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime, Timer
-from raylog.actors.transaction.api import Marker
+from raylog.actors.transaction.messages import Marker, TransactionCoordinators
 from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import (
     EncodeError,
@@ -46,23 +49,24 @@ from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 log = logging.getLogger(__name__)
 SWEPT_AT_ONCE = 1_000
-"""Offsets, groups and members that are looked at in one turn; all of the offsets may go."""
+"""Offsets, groups and members handled in one turn, in which all of the offsets may expire."""
 Marked = Callable[[ErrorCode], None]
-"""Told what became of a marker."""
+"""Called with the outcome of a marker."""
 
 
 @dataclass(slots=True)
 class _Count:
-    """Appends that are waited for."""
+    """A countdown of appends."""
 
     left: int
 
 
 class ShardHost(Host[Shard, Step]):
-    """One led partition: loading, then active, in the end closed.
+    """One led partition: first loading, then active, finally closed.
 
-    `stepped` is called after each step: the shard may have given assignors work. `verified` tells
-    whether older clients' transactions must hold the partition that their offsets go to (KIP-890).
+    `stepped` is called after each step, because the shard may have tasks for assignors. `verified`
+    says whether transactions of older clients must include the partition of their offsets
+    (KIP-890).
     """
 
     def __init__(
@@ -71,26 +75,28 @@ class ShardHost(Host[Shard, Step]):
         link: Link,
         route: Route,
         image: MetadataImage,
+        lease: Lease,
         settings: GroupSettings,
         assigning: Assigning,
         stepped: Callable[[], None],
-        transactions: TransactionsPort,
+        transactions: TransactionCoordinators,
         verified: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._assigning = assigning
-        self._told = stepped
+        self._notify_stepped = stepped
         self._markers: dict[int, Marked] = {}
-        """Who waits for a marker, by token."""
+        """Callbacks of markers, by token."""
         self._in_groups: set[int] = set()
-        """Tokens of who waited in a group when the shard was left."""
+        """Tokens of requests that waited in a group when the shard was closed."""
         self._verifying = Verifying(transactions, route.partition, verified)
         self._deleted: dict[str, int] = {}
-        """Topics whose offsets are to go, by name: when each was seen to be deleted. Here until the
-        log has it, also while the shard is loaded."""
+        """Deleted topics whose offsets must be forgotten: name to the time at which the deletion
+        was seen. An entry stays until the log has the tombstones, including while the shard is
+        loading."""
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
-        super().__init__(runtime, link, route, image, settings.offsets_commit_timeout_ms)
+        super().__init__(runtime, link, route, image, lease, settings.offsets_commit_timeout_ms)
 
     def __str__(self) -> str:
         return f"group shard {self.route.partition}"
@@ -110,26 +116,30 @@ class ShardHost(Host[Shard, Step]):
     async def _read(self, shard: Shard) -> int:
         return await load(self._runtime, self.link, self.route, shard)
 
-    def _failed(self, asked: Asked[Any], failure: KafkaError) -> Any:
-        """Who waits in a group has to look for its coordinator; the others get the failure."""
-        if asked.token in self._in_groups:
+    def _failed(self, call: ClientCall[Any], failure: KafkaError) -> Any:
+        """Answer NOT_COORDINATOR if the request waits in a group, otherwise the failure."""
+        if call.token in self._in_groups:
             failure = NotCoordinator("the group is loaded again")
-        return failed(asked.request, asked.version, failure)
+        return failed(call.request, call.version, failure)
 
     def _append(self, step: Step) -> None:
         self._appends.add(step, _is_commit)
 
-    def _needs_log(self, asked: Asked[Any]) -> bool:
-        request = asked.request
+    def _needs_log(self, call: ClientCall[Any]) -> bool:
+        request = call.request
         return not isinstance(request, OffsetFetchRequest) or request.require_stable
 
+    def _needs_lease(self, request: Any) -> bool:
+        read = request.request if isinstance(request, InTurns) else request
+        return isinstance(read, OffsetFetchRequest)
+
     def _carry_out(self, step: Step) -> bool:
-        """Timers come before the answers: what these bring about may set them anew."""
+        """Set timers before sending the responses, which may lead to new timer changes."""
         self._timers.apply(step.timers)
         return super()._carry_out(step)
 
     def _stepped(self, step: Step) -> None:
-        self._told()
+        self._notify_stepped()
 
     def _activated(self) -> None:
         self._expiry = self._runtime.call_later(
@@ -156,20 +166,20 @@ class ShardHost(Host[Shard, Step]):
 
     # ---- requests ------------------------------------------------------------------------
 
-    def _take(self, asked: Asked[Any]) -> None:
-        if isinstance(asked.request, TxnOffsetCommitRequest):
-            self._verify(asked)
-        elif isinstance(asked.request, OffsetDeleteRequest):
-            self._when_read((asked.request.group_id,), partial(self._delete_offsets, asked))
+    def _take(self, call: ClientCall[Any]) -> None:
+        if isinstance(call.request, TxnOffsetCommitRequest):
+            self._verify(call)
+        elif isinstance(call.request, OffsetDeleteRequest):
+            self._when_read((call.request.group_id,), partial(self._delete_offsets, call))
         else:
-            super()._take(asked)
+            super()._take(call)
 
-    def _delete_offsets(self, asked: Asked[OffsetDeleteRequest]) -> None:
-        if asked.token in self._waiting:  # otherwise failed meanwhile, with all that waited
-            super()._take(asked)
+    def _delete_offsets(self, call: ClientCall[OffsetDeleteRequest]) -> None:
+        if call.token in self._waiting:  # otherwise it has failed in the meantime
+            super()._take(call)
 
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
-        """Topics were deleted, created, or have more partitions."""
+        """Handle topics that were deleted, created, or got more partitions."""
         seen = dict.fromkeys(deleted, self._runtime.now_ms())
         self._deleted |= seen
         if self._state != "active":
@@ -188,7 +198,7 @@ class ShardHost(Host[Shard, Step]):
     def _each_group(
         self, shard: Shard, left: Iterator[str], event: Callable[[Step, Iterable[str]], None]
     ) -> None:
-        """Have all groups take in an event, some in each turn of the event loop."""
+        """Run an event for all groups, a few in each turn of the event loop."""
         if self._state != "active" or shard is not self._shard:
             return
         now: list[str] = []
@@ -209,9 +219,9 @@ class ShardHost(Host[Shard, Step]):
         forgotten: Callable[[], None],
         waiting: _Count,
     ) -> None:
-        """Forget the offsets of topics that are gone, some in each turn of the event loop.
+        """Forget offsets of deleted topics, a few in each turn of the event loop.
 
-        A shard that is loaded meanwhile forgets them itself.
+        A shard that is loaded in the meantime does this itself.
         """
         if self._state != "active" or shard is not self._shard:
             return
@@ -228,18 +238,21 @@ class ShardHost(Host[Shard, Step]):
             self._runtime.call_later(0, lambda: self._forget(shard, walk, forgotten, waiting))
 
     def _have_forgotten(self, deleted: dict[str, int]) -> None:
-        """The log has what follows from these deletions."""
+        """Record that the log has all tombstones for these deletions."""
         for name, at_ms in deleted.items():
             if self._deleted.get(name) == at_ms:
                 del self._deleted[name]
 
     def assignment_is_ready(self, group_id: str) -> None:
-        """What an assignor worked out elsewhere is there."""
+        """Continue with the result of an assignor that ran in another process."""
         if self._state == "active":
             self._insist(lambda step: self._shard.assignment_is_ready(step, group_id))
 
     def _timer_fired(self, group_id: str, key: TimerKey) -> None:
-        """What a timer brings about is repeated if the log refuses it, unless it is set anew."""
+        """Run a group's timer event.
+
+        If the log refuses the records, repeat the event unless the timer has been set again.
+        """
         if self._state != "active":
             return
 
@@ -260,7 +273,7 @@ class ShardHost(Host[Shard, Step]):
         self._sweep(self._shard, self._shard.walk())
 
     def _sweep(self, shard: Shard, walk: Iterator[Part]) -> None:
-        """Look at all groups for offsets that have expired, some in each turn."""
+        """Check all groups for expired offsets, a few in each turn."""
         if self._state != "active" or shard is not self._shard:
             return
         now, is_last = turn_of(walk, SWEPT_AT_ONCE)
@@ -275,7 +288,7 @@ class ShardHost(Host[Shard, Step]):
     # ---- subscriptions of classic groups -------------------------------------------------
 
     def _when_read(self, group_ids: Collection[str], look: Callable[[], None]) -> None:
-        """Have a thread read what these groups subscribe to, where that is much; then look."""
+        """Read the groups' subscriptions, in a thread if they are large; then call `look`."""
         if _weighs_little(self._shard.unread_subscriptions(group_ids)):
             look()
         else:
@@ -284,7 +297,7 @@ class ShardHost(Host[Shard, Step]):
     async def _read_subscriptions(
         self, group_ids: Collection[str], look: Callable[[], None]
     ) -> None:
-        """A generation that begins meanwhile has subscriptions of its own."""
+        """Read until all subscriptions are known, since a new generation may bring new ones."""
         shard = self._shard
         while self._state == "active" and shard is self._shard:
             unread = shard.unread_subscriptions(group_ids)
@@ -297,29 +310,29 @@ class ShardHost(Host[Shard, Step]):
 
     # ---- transactions --------------------------------------------------------------------
 
-    def _verify(self, asked: Asked[TxnOffsetCommitRequest]) -> None:
-        """Take offsets of a transaction when it surely holds this partition."""
-        request = asked.request
+    def _verify(self, call: ClientCall[TxnOffsetCommitRequest]) -> None:
+        """Accept offsets of a transaction once it is known to include this partition."""
+        request = call.request
         is_open = self._shard.offsets.pending.is_open(producer_of(request))
         if is_open or not request.group_id or not names_existing(self._image, request):
-            self._commit_in_transaction(asked)
+            self._commit_in_transaction(call)
             return
 
         def verified(failure: KafkaError | None) -> None:
-            if asked.token not in self._waiting:
-                return  # failed meanwhile, with all that waited
+            if call.token not in self._waiting:
+                return  # it has failed in the meantime
             if failure is None:
-                self._commit_in_transaction(asked)
+                self._commit_in_transaction(call)
             else:
-                self._fail_one(asked.token, failure)
+                self._fail_one(call.token, failure)
 
-        self._verifying.ask(asked, verified)
+        self._verifying.ask(call, verified)
 
-    def _commit_in_transaction(self, asked: Asked[TxnOffsetCommitRequest]) -> None:
+    def _commit_in_transaction(self, call: ClientCall[TxnOffsetCommitRequest]) -> None:
         shard = self._shard
         first = shard.offsets.pending.next_number
-        step = self._step(shard.replay_in(asked.request))
-        if not self._handled(step, lambda step: shard.handle(step, asked)):
+        step = self._step(shard.replay_in(call.request))
+        if not self._handled(step, lambda step: shard.handle(step, call)):
             return
         if not step.records:
             self._carry_out(step)
@@ -327,11 +340,11 @@ class ShardHost(Host[Shard, Step]):
         numbers = range(first, shard.offsets.pending.next_number)
         (answer,) = step.answers
         try:
-            batch = batch_of(step.records, producer_of(asked.request), step.now_ms)
+            batch = batch_of(step.records, producer_of(call.request), step.now_ms)
         except (EncodeError, InvalidRecord) as failure:
             log.exception("%s: offsets of a transaction cannot be written", self)
             shard.offsets.revert_pending(numbers)
-            self._fail_one(asked.token, UnknownServerError(str(failure)))
+            self._fail_one(call.token, UnknownServerError(str(failure)))
             return
 
         def appended(refusal: KafkaError | None) -> None:
@@ -340,7 +353,7 @@ class ShardHost(Host[Shard, Step]):
             else:
                 shard.offsets.revert_pending(numbers)
             if answer.token not in self._waiting:
-                return  # it has waited for too long
+                return  # it has waited too long
             if refusal is None:
                 self.answer((answer,))
             else:
@@ -349,7 +362,7 @@ class ShardHost(Host[Shard, Step]):
         self._appends.add_batch(batch, appended, partial(self.refuse, answer))
 
     def end_transaction(self, marker: Marker, marked: Marked) -> None:
-        """Append a marker; `marked` is called when it counts, or with why it does not."""
+        """Append a marker; `marked` is called when it is committed, or with the error."""
         if self._state != "active":
             marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
@@ -377,10 +390,10 @@ class ShardHost(Host[Shard, Step]):
 
 
 def _weighs_little(unread: Mapping[str, Sequence[bytes]]) -> bool:
-    """Whether subscriptions can be read on the event loop."""
+    """Whether subscriptions are small enough to be read on the event loop."""
     return sum(map(len, chain.from_iterable(unread.values()))) <= LIGHT_BYTES_MAX
 
 
 def _is_commit(record: LogRecord) -> bool:
-    """A committed offset stands on its own; other records of one step stay together."""
+    """Whether a record is independent of the others of its step, as committed offsets are."""
     return isinstance(record.key, OffsetCommitKey)

@@ -1,8 +1,8 @@
 """The lag of groups: how far committed offsets are behind the ends of their partitions.
 
-Committed offsets are here, and ends where the partitions are led. So the lag is found in the
-background when somebody asks for metrics, and told the next time: a scrape waits for no other
-broker. Nothing happens while nobody asks.
+Committed offsets are here, but the ends are at the partitions' leaders. So the lag is computed in
+the background when metrics are read, and reported at the next scrape. No scrape waits for another
+broker, and nothing is computed unless metrics are read.
 """
 
 from __future__ import annotations
@@ -12,30 +12,32 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from heapq import nlargest
 
+from raylog.actors.common_messages import PartitionKey
 from raylog.actors.group.hosting import ShardHost
+from raylog.actors.message import first_values
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import NO_LEADER
 from raylog.actors.metrics.counts import OTHERS
 from raylog.actors.metrics.families import coordinators as families
 from raylog.actors.metrics.samples import Samples
 from raylog.actors.names import broker_name
-from raylog.actors.plain import cut
-from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.api import LATEST_TIMESTAMP, OFFSET_FOR
-from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime
+from raylog.actors.remote import Broker, call
+from raylog.actors.replica.messages import LATEST_TIMESTAMP, OFFSET_FOR
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.link_table import Links
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 INTERVAL_MS = 5_000
-"""However often metrics are asked for, lags are found no more often."""
+"""Shortest time between two computations, however often metrics are read."""
 PARTITIONS_MAX = 2_000
-"""Partitions whose ends are asked for at a time."""
+"""Maximum number of partitions whose ends are requested in one computation."""
 OFFSETS_MAX = 100_000
-"""Committed offsets that are looked at, of all groups; twice 20 ms."""
+"""Maximum number of committed offsets in one computation, which walks them twice in 20 ms each."""
 TOPICS_MAX = 20
-"""Topics of a group that have series of their own: those with the most lag."""
+"""Topics of a group that have their own series: those with the most lag."""
 TURN = 1_000
-"""Offsets that are looked at in one turn of the event loop."""
+"""Offsets handled in one turn of the event loop."""
 ASKED_AT_ONCE = 250
 TIMEOUT_MS = 2_000
 _UNCOUNTED = -1
@@ -47,7 +49,7 @@ Offset = tuple[str, str, int, int]
 
 
 class GroupLag:
-    """Finds and tells the lag of the groups of one coordinator."""
+    """Computes and reports the lag of one coordinator's groups."""
 
     def __init__(
         self,
@@ -63,15 +65,15 @@ class GroupLag:
         self._shards = shards
         self._groups_max = groups_max
         self._own: list[str] = []
-        """Groups with series of their own, in the order in which they got them."""
+        """Groups that have their own series, in the order in which they got them."""
         self._lags: Lags = {}
         self._skipped = 0
-        self._links: dict[str, Link] = {}
+        self._links = Links(runtime)
         self._is_looking = False
         self._next_ms = 0.0
 
     def sample(self, samples: Samples) -> None:
-        """Tell what was found, and have it found anew."""
+        """Sample the last result, and start the next computation."""
         for (group_id, topic), lag in self._lags.items():
             samples.add(families.LAG, lag, group_id, topic)
         samples.add(families.LAG_SKIPPED, self._skipped)
@@ -82,8 +84,7 @@ class GroupLag:
 
     def close(self) -> None:
         """Close all links."""
-        for link in tuple(self._links.values()):
-            link.close()
+        self._links.close()
 
     async def _look(self) -> None:
         try:
@@ -93,7 +94,7 @@ class GroupLag:
             ends = await self._ends(wanted)
             lags: dict[str, dict[str, int]] = {}
             await self._in_turns(lambda offset: self._count(offset, ends, lags))
-            self._lags = self._told(lags)
+            self._lags = self._reported(lags)
             self._skipped = len(left_out) + len(wanted) - len(ends) + beyond
         finally:
             self._is_looking = False
@@ -101,9 +102,9 @@ class GroupLag:
     # ---- committed offsets ---------------------------------------------------------------
 
     async def _in_turns(self, take: Callable[[Offset], None]) -> int:
-        """Look at the offsets of groups that are served here, as they are now.
+        """Pass the offsets of all groups here to `take`, in turns.
 
-        Returns how many were not looked at.
+        Return the number of offsets left out.
         """
         for number, offset in enumerate(self._offsets(), 1):
             take(offset)
@@ -123,7 +124,7 @@ class GroupLag:
         )
 
     def _offsets(self) -> Iterator[Offset]:
-        """Offsets may change between two of them: what is walked is a copy, a topic at a time."""
+        """Yield offsets from copies of one topic at a time, since they may change between turns."""
         for host in self._shards:
             if not host.is_active:
                 continue
@@ -136,12 +137,12 @@ class GroupLag:
     def _want(
         self, offset: Offset, wanted: dict[PartitionKey, int], left_out: set[tuple[str, int]]
     ) -> None:
-        """Note whom to ask for the end of a partition."""
+        """Record which leader to ask for the end of a partition."""
         _, topic, index, _ = offset
         topic_id = self._image.topic_ids.get(topic)
         state = None if topic_id is None else self._image.partition(topic_id, index)
         if topic_id is None or state is None:
-            return  # deleted: nothing is behind anything
+            return  # deleted: there is no lag
         if state.leader == NO_LEADER or len(wanted) >= PARTITIONS_MAX:
             if (topic_id, index) not in wanted:
                 left_out.add((topic, index))
@@ -160,29 +161,30 @@ class GroupLag:
             of_group = lags.setdefault(group_id, {})
             of_group[topic] = of_group.get(topic, 0) + max(end - committed, 0)
 
-    def _told(self, lags: dict[str, dict[str, int]]) -> Lags:
-        """As many series as may be; groups keep theirs for as long as they have offsets."""
+    def _reported(self, lags: dict[str, dict[str, int]]) -> Lags:
+        """Choose the series to report; groups keep their series as long as they have offsets."""
         kept = [group_id for group_id in self._own if group_id in lags]
         known = set(kept)
         new = (group_id for group_id in lags if group_id not in known)
         room = self._groups_max - len(kept)
         self._own = [*kept, *(group_id for group_id, _ in zip(new, range(room), strict=False))]
-        told: Lags = {}
+        reported: Lags = {}
         for group_id in self._own:
             topics = lags.pop(group_id)
-            for topic, lag in nlargest(TOPICS_MAX, topics.items(), key=_lag_of):
-                told[group_id, topic] = lag
+            # By lag, then by name, so that the choice is stable.
+            for lag, topic in nlargest(TOPICS_MAX, ((lag, name) for name, lag in topics.items())):
+                reported[group_id, topic] = lag
                 del topics[topic]
             if topics:
-                told[group_id, OTHERS] = sum(topics.values())
+                reported[group_id, OTHERS] = sum(topics.values())
         if lags:
-            told[OTHERS, OTHERS] = sum(sum(topics.values()) for topics in lags.values())
-        return told
+            reported[OTHERS, OTHERS] = sum(sum(topics.values()) for topics in lags.values())
+        return reported
 
     # ---- ends of partitions --------------------------------------------------------------
 
     async def _ends(self, wanted: dict[PartitionKey, int]) -> dict[PartitionKey, int]:
-        """The high watermarks of these partitions; without those whose leader does not answer."""
+        """Return the high watermarks of partitions, except those whose leaders do not answer."""
         by_leader: dict[int, list[PartitionKey]] = {}
         for key, leader in wanted.items():
             by_leader.setdefault(leader, []).append(key)
@@ -197,8 +199,8 @@ class GroupLag:
     ) -> None:
         broker = broker_name(self._cluster_id, leader)
         try:
-            addresses: list[str] = await self._runtime.call(
-                broker, "locate_leaders", keys, timeout_ms=TIMEOUT_MS
+            addresses = await call(
+                self._runtime, broker, Broker.locate_leaders, keys, timeout_ms=TIMEOUT_MS
             )
             by_address: dict[str, list[PartitionKey]] = {}
             for key, address in zip(keys, addresses, strict=True):
@@ -213,27 +215,14 @@ class GroupLag:
     async def _ends_in(
         self, address: str, keys: list[PartitionKey], found: dict[PartitionKey, int]
     ) -> None:
-        """Ask one process, some at a time."""
-        link = self._links.get(address)
-        if link is None or not link.is_open:
-            link = self._links[address] = await self._runtime.connect(address)
-            link.on_lost(lambda: self._forget(address))
+        """Ask one process, some partitions at a time."""
+        link = await self._links.to(address)
         for first in range(0, len(keys), ASKED_AT_ONCE):
             now = keys[first : first + ASKED_AT_ONCE]
             asked = [link.ask(OFFSET_FOR, (*key, -1, LATEST_TIMESTAMP, 0)) for key in now]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             for key, answer in zip(now, answers, strict=True):
                 if not isinstance(answer, BaseException):
-                    found[key] = cut(answer, 3)[0]
+                    found[key] = first_values(answer, 3)[0]
                 elif not isinstance(answer, _FAILURES):
                     raise answer
-
-    def _forget(self, address: str) -> None:
-        link = self._links.get(address)
-        if link is not None and not link.is_open:
-            del self._links[address]
-
-
-def _lag_of(topic: tuple[str, int]) -> tuple[int, str]:
-    """By lag, then by name, so that the choice is the same each time."""
-    return topic[1], topic[0]

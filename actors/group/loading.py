@@ -1,8 +1,9 @@
-"""Reading a shard back from its partition's log.
+"""Loads a shard from its partition's log.
 
-Committed offsets are most of what there is, and of one key the last alone counts: they are kept
-as bytes until the end is reached, those of transactions apart until their marker comes. Everything
-else is replayed in order. What is read runs in a thread, on objects that nobody else sees yet.
+Most of the log consists of committed offsets, of which only the last for each key counts. They are
+kept as bytes until the end of the log is reached; those of transactions are kept separately until
+their marker. All other records are replayed in order. Reading runs in a thread, on objects that
+nothing else accesses yet.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raylog.actors.coordination import records
+from raylog.actors.common_messages import Route
 from raylog.actors.coordination.reading import read_claimed
-from raylog.actors.group.offset_store import OffsetStore, Partitions
-from raylog.actors.group.pending import Producer, StoredOffset
-from raylog.actors.group.shard import Shard
-from raylog.actors.ports import Route
+from raylog.actors.coordination.rules import records
+from raylog.actors.group.rules.offset_store import OffsetStore, Partitions
+from raylog.actors.group.rules.pending import Producer, StoredOffset
+from raylog.actors.group.rules.shard import Shard
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.bulk import BulkRecord, batches
 from raylog.wire.collecting import without_collector
@@ -26,13 +27,13 @@ from raylog.wire.records import NO_PRODUCER_ID, BatchHeader
 
 COMMITS_AT_ONCE = 20_000
 PARTITION_AT = -4
-"""From here on a key of a commit is the partition, big-endian."""
+"""A commit's key ends with the partition, as a big-endian int32."""
 
 
 async def load(runtime: Runtime, link: Link, route: Route, shard: Shard) -> int:
-    """Bring a new shard to the end of the log as it is now; returns that offset.
+    """Load a new shard from the log; return the offset at which the log ended.
 
-    Raises what the replica answers, PeerLost, and OSError.
+    Raises the replica's errors, PeerLost, and OSError.
     """
     loading = Loading(shard)
     offset = await read_claimed(runtime, link, route, loading.take)
@@ -47,7 +48,7 @@ class _Pending:
     """One offset of a transaction that is open at this point of the log."""
 
     number: int
-    """Rises with its place in the log."""
+    """Increases with its position in the log."""
     producer: Producer
     key: bytes
     value: bytes
@@ -55,34 +56,34 @@ class _Pending:
 
 
 class _Transactions:
-    """Offsets that wait for their marker, by producer id and by key; as `PendingOffsets`."""
+    """Offsets that wait for their marker, by producer id and by key; see `PendingOffsets`."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, dict[int, _Pending]] = {}
-        """Key to producer id to offset; no key has none."""
+        """Key to producer id to offset; no entry is empty."""
         self._producers: dict[int, dict[bytes, _Pending]] = {}
         self._next_number = 0
 
     def add(self, producer: Producer, key: bytes, value: bytes) -> None:
-        """An offset of a transaction replaces what it wrote there before."""
+        """Add an offset, which replaces the transaction's earlier one for the key."""
         one = _Pending(self._next_number, producer, key, value)
         self._next_number += 1
         self.keys.setdefault(key, {})[producer.producer_id] = one
         self._producers.setdefault(producer.producer_id, {})[key] = one
 
     def overtake(self, key: bytes, before: int | None = None) -> None:
-        """What stands before an offset that counts will not count; None: all that is here."""
+        """Mark offsets before `before` as overtaken, or with None all offsets so far."""
         for one in self.keys.get(key, {}).values():
             if before is None or one.number < before:
                 one.is_overtaken = True
 
     def forget(self, key: bytes) -> None:
-        """A tombstone takes them away."""
+        """Drop offsets because of a tombstone."""
         for producer_id in self.keys.pop(key, {}):
             del self._producers[producer_id][key]
 
     def end(self, producer_id: int) -> list[_Pending]:
-        """Take away what a transaction wrote; of those that are not overtaken the caller knows."""
+        """Remove and return the offsets of a transaction. The caller skips overtaken ones."""
         ended = list(self._producers.pop(producer_id, {}).values())
         for one in ended:
             here = self.keys[one.key]
@@ -92,30 +93,30 @@ class _Transactions:
         return ended
 
     def left(self) -> Iterable[_Pending]:
-        """What is still open, in the order of the log."""
+        """Return what is still open, in the order of the log."""
         found = [one for here in self.keys.values() for one in here.values()]
         return sorted(found, key=lambda one: one.number)
 
 
 class Loading:
-    """What was read so far, for a new shard.
+    """The state of a load, for a new shard.
 
-    Names and topic ids that recur by the million are one object each.
+    Names and topic ids, which occur millions of times, are shared objects.
     """
 
     def __init__(self, shard: Shard) -> None:
         self.commits: dict[bytes, bytes | None] = {}
-        """The last value of each key; None where a tombstone is the last."""
+        """The last value of each key; None for a tombstone."""
         self._shard = shard
         self._offsets: OffsetStore = shard.offsets
         self._transactions = _Transactions()
         self._topic_ids: dict[bytes, bytes] = {}
         self._places: dict[bytes, Partitions] = {}
-        """By all of a key but its last bytes, the partition."""
+        """The partitions of a group and topic, by a key without its last bytes."""
         self._topics: dict[str, str] = {}
 
     def take(self, data: memoryview, offset: int) -> int:
-        """Take in the records of some batches from `offset` on; returns the offset behind them."""
+        """Process the records of some batches from `offset` on; return the next offset."""
         commits, shard, pending = self.commits, self._shard, self._transactions.keys
         for header, found in batches(data):
             if header.producer_id != NO_PRODUCER_ID:
@@ -132,7 +133,7 @@ class Loading:
         return offset
 
     def _take_producers(self, header: BatchHeader, found: Iterator[BulkRecord]) -> None:
-        """Take in offsets of a transaction, or the marker that ends it."""
+        """Process offsets of a transaction, or the marker that ends it."""
         producer = Producer(header.producer_id, header.producer_epoch)
         for _, key, value, _ in found:
             if header.is_control:
@@ -153,7 +154,7 @@ class Loading:
                 self._transactions.overtake(one.key, one.number)
 
     def _overtaking(self, found: Iterator[BulkRecord], offset: int) -> Iterator[BulkRecord]:
-        """Records from outside of transactions, which have written to the same partitions."""
+        """Yield ordinary records; they overtake what transactions wrote to the same partitions."""
         pending = self._transactions.keys
         for one in found:
             at, key, value, _ = one
@@ -165,7 +166,7 @@ class Loading:
             yield one
 
     def place_pending(self) -> None:
-        """Move what is open at the end of the log into the shard."""
+        """Move the offsets that are still pending at the end of the log into the shard."""
         pending = self._offsets.pending
         for one in self._transactions.left():
             group_id, topic, partition = decode_commit_key(one.key)
@@ -177,8 +178,8 @@ class Loading:
     def place_some(self) -> None:
         """Move some of the commits into the shard.
 
-        Keys of one group's topic differ in their last bytes, the partition: the rest is decoded
-        once.
+        Keys of the same group and topic differ only in their last bytes, the partition, so the rest
+        is decoded once.
         """
         commits, known, one_id = self.commits, self._places.get, self._topic_ids.setdefault
         new, number = tuple.__new__, int.from_bytes  # half the cost of the generated constructor
@@ -195,7 +196,7 @@ class Loading:
                 place[number(key[PARTITION_AT:])] = new(StoredOffset, fields)
 
     def _new_place(self, key: bytes) -> Partitions:
-        """The place of a key that is not known, which it is then."""
+        """Decode a new key and remember where its offsets belong."""
         group_id, topic, _ = decode_commit_key(key)
         place = self._offsets.place(group_id, self._topics.setdefault(topic, topic))
         self._places[key[:PARTITION_AT]] = place

@@ -1,24 +1,24 @@
-"""What a group coordinator tells of its groups."""
+"""Samples a group coordinator's groups."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from raylog.actors.coordination.step import Counted
-from raylog.actors.group.consumer.group import ConsumerGroup
+from raylog.actors.coordination.rules.step import Counted
 from raylog.actors.group.hosting import ShardHost
+from raylog.actors.group.rules.consumer.group import ConsumerGroup
 from raylog.actors.metrics.families import coordinators as families
 from raylog.actors.metrics.samples import Samples
 from raylog.actors.runtime.base import Runtime
 
 TURN = 1_000
-"""Groups that are looked at in one turn of the event loop."""
+"""Groups handled in one turn of the event loop."""
 _EMPTY = "Empty"
 
 
 async def sample_groups(runtime: Runtime, shards: Iterable[ShardHost], samples: Samples) -> None:
-    """Tell how many groups and members there are."""
+    """Sample the numbers of groups and members."""
     states: Counter[tuple[str, str]] = Counter()
     members: Counter[str] = Counter()
     looked_at = 0
@@ -46,6 +46,6 @@ async def sample_groups(runtime: Runtime, shards: Iterable[ShardHost], samples: 
 
 
 def sample_rebalances(counted: Counter[Counted], leavings: int, samples: Samples) -> None:
-    """Tell what groups have gone through."""
+    """Sample the groups' rebalances."""
     samples.add(families.REBALANCES, counted[Counted.REBALANCE])
     samples.add(families.LEAVINGS, leavings)

@@ -1,1 +1,1 @@
-"""Interceptors: plug-ins that see the records of topics that ask for them, on the broker."""
+"""Interceptors: plug-ins that process the records of topics on the broker."""

@@ -1,19 +1,19 @@
-"""What an interceptor is: a plug-in that sees a topic's records on their way through the broker.
+"""The interface of interceptors: plug-ins that process a topic's records on the broker.
 
-A topic asks for interceptors by name, in the order in which they are called, and gives them
+A topic lists its interceptors by name, in the order in which they are called, and sets their
 options:
 
     raylog.interceptors=json-schema,mask
     raylog.interceptor.mask.fields=card,iban
 
-`on_produce` sees each batch before it is stored, `on_fetch` each batch before a client gets it.
-A package registers its own:
+`on_produce` sees each batch before it is stored, `on_fetch` each batch before it is sent to a
+consumer. A package registers an interceptor as an entry point:
 
     [project.entry-points."raylog.interceptors"]
     mask = "my_package.mask:Mask"
 
-Records of transactions are seen like others, before it is known how their transaction ends;
-control records, which brokers write, are never shown.
+Transactional records are processed like others, before their transaction is committed or aborted.
+Control records, which brokers write, are never passed to interceptors.
 """
 
 from __future__ import annotations
@@ -26,62 +26,60 @@ ENTRY_POINT_GROUP = "raylog.interceptors"
 
 
 class Record(NamedTuple):
-    """One record. `_replace` makes a changed one; the offset must stay."""
+    """A record. Use `_replace` to change one; the offset must stay the same."""
 
     offset: int
-    """On produce the position in the batch, from 0, since the log's offset is not known yet."""
+    """On produce the position in the batch, from 0, since the offset is not assigned yet."""
     timestamp: int
-    """In ms since the epoch; -1 for none."""
+    """In ms since the epoch, or -1 for none."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Rejected(NamedTuple):
-    """Returned in the place of a record: the producer is told why, and its whole batch fails."""
+    """Returned in place of a record to reject it: its whole batch fails with the reason."""
 
     offset: int
-    """Of the record that is refused."""
+    """The offset of the rejected record."""
     reason: str
 
 
 class Interceptor(Protocol):
-    """An interceptor. Inherit from it: what is not overridden then lets everything pass.
+    """An interceptor. Inherit from it: methods that are not overridden let all records pass.
 
-    There is one instance for each topic and gateway process. It is called from threads: in turn
-    for one partition, perhaps at the same time for several. What it raises fails the request at
-    hand, and a call that takes longer than `raylog.interceptors.timeout.ms` fails it too.
+    There is one instance per topic and gateway process. It is called from threads: one call at a
+    time per partition, but possibly several at once for different partitions. If it raises an
+    exception, or takes longer than `raylog.interceptors.timeout.ms`, the request fails.
     """
 
     name: ClassVar[str]
-    """The entry point's name, which is what topics ask for."""
+    """The name of the entry point, by which topics list it."""
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take the topic's options, once before any records come.
+        """Set the topic's options; called once before any records.
 
-        Called without records too, to see whether settings that a client wants are right: any
-        exception refuses them, with its text.
+        Also called without records to validate settings that a client wants to set: any exception
+        rejects them, with its text.
         """
         del options
 
     def on_produce(self, topic: str, records: Sequence[Record]) -> Iterable[Record | Rejected]:
-        """What to store of a batch: records as they came, changed, or left out.
+        """Return the records to store: as they came, changed, or some of them left out.
 
-        Offsets must be among those of `records`, in their order. A record that is left out leaves
-        a gap in the log's offsets, as compaction does; its producer is told that all went well.
+        Offsets must be among those of `records`, in the same order. A record that is left out
+        leaves a gap in the offsets of the log, as compaction does; its producer gets no error.
         """
-        del topic
         return records
 
     def on_fetch(self, topic: str, records: Sequence[Record]) -> Iterable[Record]:
-        """What a client gets to read of a stored batch; the log itself stays as it is."""
-        del topic
+        """Return the records to send to a consumer; the log does not change."""
         return records
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The interceptors that a topic's settings ask for."""
+    """The interceptors that a topic is configured with."""
 
     topic: str
     names: tuple[str, ...]

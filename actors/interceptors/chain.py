@@ -1,7 +1,8 @@
-"""Running a topic's interceptors over a batch: decode, call each in turn, encode what they changed.
+"""Runs a topic's interceptors over a batch: decodes it, calls each one and encodes the result.
 
-The batch keeps its offsets, sequences, producer and attributes: a record that was left out leaves
-a gap, so that an idempotent producer's sequences still fit and a duplicate is still recognised.
+The batch keeps its offsets, sequence numbers, producer and attributes: a record that was left out
+leaves a gap, so that the sequence numbers of an idempotent producer stay valid and duplicates are
+detected.
 """
 
 from __future__ import annotations
@@ -23,45 +24,46 @@ from raylog.wire.records import (
 from raylog.wire.records import Record as StoredRecord
 
 RECORDS_MAX = 200_000
-"""Records of a produced batch: decoded, tiny ones take fifty times their bytes."""
+"""Maximum records in a produced batch: decoded, tiny ones take fifty times their size."""
 
 Records = tuple[Record, ...]
 _new = tuple.__new__  # half the cost of the generated constructors
 
 
 class InterceptorFailed(UnknownServerError):
-    """An interceptor raised or returned nonsense; the message names it."""
+    """An interceptor raised an exception or returned something invalid; the message names it."""
 
 
 class InterceptorsUnusable(InterceptorFailed):
-    """An interceptor is not installed, does not load or refuses its options."""
+    """An interceptor is not installed, cannot be loaded or rejects its options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A topic's interceptors, configured, in the order in which they are called."""
+    """The configured interceptors of a topic, in the order in which they are called."""
 
     topic: str
     interceptors: tuple[Interceptor, ...]
     trace: list[str] = field(default_factory=list)
-    """Names of those that were called: the last one is at work, or failed."""
+    """The interceptors called so far: the last one is running, or has failed."""
 
     def traced(self, trace: list[str]) -> Chain:
-        """The same with a trace of its own, for one call."""
+        """Return a copy with its own trace, for one call."""
         return replace(self, trace=trace)
 
     @property
     def intercepts_fetch(self) -> bool:
-        """Whether any of them has something to say about what is read."""
+        """Whether any of them overrides `on_fetch`."""
         return any(
             getattr(type(one), "on_fetch", None) is not Interceptor.on_fetch
             for one in self.interceptors
         )
 
     def produced(self, batch: Buffer, header: BatchHeader) -> tuple[Records, bool]:
-        """The records to be stored of a batch that passed `check_produced`, and whether any differ.
+        """Return the records of a batch to store, and whether any differ from those produced.
 
-        Raises InvalidRecord with `record_errors` where one is rejected, InterceptorFailed.
+        The batch has passed `check_produced`. Raises InvalidRecord with `record_errors` if a record
+        is rejected, and InterceptorFailed.
         """
         if header.record_count > RECORDS_MAX:
             raise MessageTooLarge(
@@ -88,7 +90,7 @@ class Chain:
         return _checked(one, returned, records)
 
     def fetched(self, data: Buffer) -> bytes:
-        """Stored batches as a client gets to read them. Raises InterceptorFailed."""
+        """Return stored batches as a consumer gets them. Raises InterceptorFailed."""
         return b"".join(
             batch if header.is_control else self._fetched(batch, header)
             for header, batch in iter_batches(data)
@@ -110,7 +112,7 @@ class Chain:
         method: Callable[[str, Records], Iterable[Record | Rejected]],
         records: Records,
     ) -> Sequence[Record | Rejected]:
-        """What an interceptor returns; whatever it raises becomes InterceptorFailed."""
+        """Call an interceptor; any exception becomes InterceptorFailed."""
         if not records:
             return records
         self.trace.append(one.name)
@@ -124,9 +126,10 @@ class Chain:
 
 
 def encoded(header: BatchHeader, records: Iterable[Record], level: int | None = None) -> bytes:
-    """The batch of `header` with these records in it.
+    """Return the batch of `header` with these records.
 
-    Without any it has no time either: a search for the latest record must not end at it.
+    Without any it has no timestamp either, so that a search for the latest timestamp does not end
+    there.
     """
     stored = list(map(_stored, records))
     if not stored:
@@ -151,11 +154,11 @@ def _same(records: Records, came: Records) -> bool:
     )
 
 
-# ---- what a stranger's code returns -----------------------------------------------------------
+# ---- validating what an interceptor returns ----------------------------------------------------
 
 
 def _checked(one: Interceptor, returned: Sequence[Record | Rejected], given: Records) -> Records:
-    """What it returned, if that is a subsequence of what it was given, by offset."""
+    """Return the records if they are a subsequence, by offset, of those it was given."""
     if returned is given:
         return given
     by_offset = {record.offset: record for record in given}

@@ -1,10 +1,10 @@
-"""Keywords of JSON Schema that take a bounded time, whatever the schema and the document.
+"""JSON Schema keywords with bounded run time, whatever the schema and the document.
 
-The jsonschema library matches with Python's `re`, which some patterns keep busy for years, and
-with it the whole process. Here `pattern`, `patternProperties` and `additionalProperties` match with
-RE2 instead. The library's `unevaluatedProperties` looks into `patternProperties` by itself, so a
-schema has one of the two only. `uniqueItems` compares each item with all others in the library.
-What still may take long, such as alternatives within alternatives, is counted and ends.
+The jsonschema library uses Python's `re`, which some patterns keep busy for years, and the whole
+process with it. Here `pattern`, `patternProperties` and `additionalProperties` use RE2 instead. The
+library's `unevaluatedProperties` evaluates `patternProperties` itself, so a schema may have only
+one of the two. The library's `uniqueItems` compares each item with all others. Anything else that
+may take long, such as nested alternatives, is bounded by counting steps.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from raylog.actors.patterns import BadPattern, compiled
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 _DATA = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose values are no schemas."""
+"""Keywords whose values are not schemas."""
 _BOOL = object()
 
 
 class Steps(threading.local):
-    """How many keywords a thread may still look at."""
+    """The number of keywords that the thread may still evaluate."""
 
     left = 0
 
 
 class TooManySteps(Exception):
-    """Records take too long to be looked at."""
+    """Validating records took too many steps."""
 
 
 def bounded(kind: Any, steps: Steps) -> Any:
-    """A class of validators like `kind`, which raise TooManySteps when none are left."""
+    """Return a validator class like `kind` that raises TooManySteps when no steps are left."""
     from jsonschema.validators import extend  # it takes longer to import than a gateway to start
 
     keywords = {
@@ -57,7 +57,7 @@ def _counted(keyword: Keyword, steps: Steps) -> Keyword:
 
 
 def check_patterns(schema: object) -> None:
-    """Raise ValueError for a pattern that RE2 does not take, and for what the module excludes."""
+    """Raise ValueError for a pattern RE2 does not support and keywords that exclude each other."""
     found = set[str]()
     left = [schema]
     while left:
@@ -95,12 +95,12 @@ def _check(pattern: str) -> None:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    if not text.isascii():  # JSON may hold half a surrogate pair, which is no text
+    if not text.isascii():  # JSON may contain a lone surrogate, which UTF-8 cannot encode
         text = text.encode("utf-8", "replace").decode("utf-8")
     return compiled(pattern).search(text) is not None
 
 
-# ---- keywords, as the library calls them ---------------------------------------------------
+# ---- keywords, with the library's signature -----------------------------------------------
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -153,13 +153,13 @@ def _unique_items(validator: Any, unique: Any, instance: Any, _schema: Any) -> I
 
 
 def _comparable(item: Any) -> Hashable:
-    """Equal to that of another item if the items are equal to JSON Schema: 1 and 1.0, not true."""
+    """Return a value that is equal for items equal in JSON Schema: 1 and 1.0, but not true."""
     match item:
         case dict():
             return frozenset((name, _comparable(value)) for name, value in item.items())
         case list():
             return tuple(map(_comparable, item))
         case bool():
-            return (_BOOL, item)  # or it would equal 0 or 1
+            return (_BOOL, item)  # otherwise it would equal 0 or 1
         case _:
             return item  # type: ignore[no-any-return]  # of JSON: a text, a number or None

@@ -1,16 +1,16 @@
-"""The interceptor `json-schema`: only records whose value (or key) fits a JSON schema are stored.
+"""The interceptor `json-schema`: stores only records whose value (or key) matches a JSON schema.
 
-| option           | meaning                                                                    |
-|------------------|----------------------------------------------------------------------------|
-| `schema`         | the schema of values, as JSON text                                         |
-| `schema.file`    | the same as a file in the broker's `raylog.interceptors.files.dir`         |
-| `key.schema`     | the schema of keys, as JSON text                                           |
-| `key.schema.file`| the same as a file                                                         |
-| `on.invalid`     | `reject` (default): the producer gets an error; `drop`: it is left out     |
-| `null`           | `accept` (default) lets null values and keys pass: tombstones; or `refuse` |
+| option           | meaning                                                                     |
+|------------------|-----------------------------------------------------------------------------|
+| `schema`         | the schema of values, as JSON text                                          |
+| `schema.file`    | the same as a file in the broker's `raylog.interceptors.files.dir`          |
+| `key.schema`     | the schema of keys, as JSON text                                            |
+| `key.schema.file`| the same as a file                                                          |
+| `on.invalid`     | `reject` (default) fails the batch; `drop` leaves the record out            |
+| `null`           | `accept` (default) allows null values and keys (tombstones); or `refuse`    |
 
-At least one schema is needed. Its draft is what its `$schema` says, else the newest that the
-jsonschema library knows. References are resolved within the schema only: nothing is fetched.
+At least one schema is required. `$schema` selects the draft; the default is the latest that the
+jsonschema library supports. References are resolved only within the schema: nothing is fetched.
 Regular expressions are RE2's, which match in linear time (`json_keywords.py`).
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("schema", "schema.file", "key.schema", "key.schema.file", "on.invalid", "null")
 STEPS_MAX = 1_000_000
-"""Keywords of schemas that one call looks at, once for each part of a document: some seconds."""
+"""Maximum keywords evaluated per call, over all parts of the documents: some seconds."""
 _SHOWN = 200
-"""Characters of an error that a producer is told; it may quote a whole value."""
+"""Maximum characters of an error sent to a producer, since it may quote a whole value."""
 
 
 class JsonSchema(Interceptor):
-    """Validates JSON. Keeps no state between batches."""
+    """Validates JSON records. It keeps no state between batches."""
 
     name = "json-schema"
 
@@ -48,7 +48,7 @@ class JsonSchema(Interceptor):
         self._steps = Steps()
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Read the schemas; ValueError says what is wrong with the options."""
+        """Load the schemas; raises ValueError if the options are invalid."""
         for option in options:
             if option not in _OPTIONS:
                 raise ValueError(f"unknown option {option!r}; there are: {', '.join(_OPTIONS)}")
@@ -60,7 +60,7 @@ class JsonSchema(Interceptor):
         self._accepts_null = not _choice(options, "null", "accept", "refuse")
 
     def on_produce(self, topic: str, records: Sequence[Record]) -> Sequence[Record | Rejected]:
-        """The records that fit, and in the place of those that do not, why."""
+        """Return the valid records; others are dropped or replaced by a rejection."""
         self._steps.left = STEPS_MAX
         checked: list[Record | Rejected] = []
         for record in records:
@@ -69,10 +69,11 @@ class JsonSchema(Interceptor):
                 checked.append(record)
             elif not self._drops:
                 checked.append(Rejected(record.offset, problem))
-        return records if len(checked) == len(records) and _all_pass(checked) else checked
+        all_pass = not any(isinstance(one, Rejected) for one in checked)
+        return records if all_pass and len(checked) == len(records) else checked
 
     def _problem(self, record: Record) -> str | None:
-        """What is wrong with a record, if anything."""
+        """Return what is wrong with a record, or None."""
         for part, data, validator in (
             ("value", record.value, self._value),
             ("key", record.key, self._key),
@@ -85,12 +86,8 @@ class JsonSchema(Interceptor):
         return None
 
 
-def _all_pass(checked: Sequence[Record | Rejected]) -> bool:
-    return not any(isinstance(one, Rejected) for one in checked)
-
-
 def _misfit(validator: Validator, data: bytes) -> str | None:
-    """Why `data` is not what the schema wants; None if it is."""
+    """Return why `data` does not match the schema, or None."""
     try:
         document = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as failure:
@@ -105,7 +102,7 @@ def _short(text: str) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """Python reads NaN and Infinity, which JSON does not have."""
+    """Reject NaN and Infinity, which Python parses but JSON does not allow."""
     raise ValueError(f"{name} is not a JSON value")
 
 
@@ -118,7 +115,7 @@ def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validat
         text = Path(path).read_text(encoding="utf-8")
     if text is None:
         return None
-    # Imported where it is used: it takes longer to import than a gateway to start.
+    # Imported here because the import takes longer than a gateway takes to start.
     with needs("schemas", "The interceptor json-schema"):
         from jsonschema import FormatChecker, SchemaError
         from jsonschema.validators import validator_for
@@ -133,13 +130,13 @@ def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validat
     except ValueError as failure:
         raise ValueError(f"{option} is not JSON: {failure}") from failure
     check_patterns(schema)
-    # A registry of its own: the default one would fetch references from the network.
+    # An empty registry: the default one would fetch references from the network.
     validator: Validator = bounded(kind, steps)(schema, registry=Registry())
     return validator
 
 
 def _choice(options: Mapping[str, str], option: str, default: str, other: str) -> bool:
-    """Whether an option has its other value."""
+    """Whether an option has its non-default value."""
     value = options.get(option, default)
     if value not in (default, other):
         raise ValueError(f"{option} is {default} or {other}, not {value!r}")

@@ -1,4 +1,4 @@
-"""What finds plug-ins takes longer to import than an event loop may be held: a thread does it."""
+"""Imports plug-in discovery in a thread, since it would block the event loop for too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FINDS_PLUGINS = "raylog.actors.interceptors.loading"
 
 
 async def have_learned(runtime: Runtime, keys: Iterable[str]) -> None:
-    """Return once settings with these keys can be looked at: what finds plug-ins is imported."""
+    """Import plug-in discovery, if settings with these keys need it to be validated."""
     if _FINDS_PLUGINS not in sys.modules and any(
         key.startswith(INTERCEPTOR_KEYS_PREFIX) for key in keys
     ):

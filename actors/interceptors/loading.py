@@ -1,6 +1,6 @@
-"""Finding interceptors: entry points of the group `raylog.interceptors`, imported on first use.
+"""Loads interceptors: entry points of the group `raylog.interceptors`, imported on first use.
 
-What raylog brings is registered exactly as a stranger's package registers its own.
+Those that Raylog includes are registered like those of any other package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raylog.assignors.plugins import PluginDescription, Plugins
 from raylog.assignors.plugins import PluginError as PluginError
 
 FILE_OPTION = "file"
-"""An option whose last word this is names a file in `raylog.interceptors.files.dir`."""
+"""An option whose last part is this names a file in `raylog.interceptors.files.dir`."""
 _PLUGINS = Plugins(
     ENTRY_POINT_GROUP,
     "interceptor",
@@ -25,7 +25,7 @@ _PLUGINS = Plugins(
 
 
 def load_chain(wanted: Wanted, files_dir: str | None) -> Chain:
-    """The chain a topic asks for. Runs plug-ins' code; raises InterceptorsUnusable."""
+    """Return the chain for a topic. It runs plug-in code; raises InterceptorsUnusable."""
     try:
         return _chain(wanted, files_dir)
     except PluginError as failure:
@@ -43,7 +43,7 @@ def _chain(wanted: Wanted, files_dir: str | None) -> Chain:
 
 
 def _allowed_file(option: str, value: str, files_dir: str | None) -> str:
-    """The path of a file that a client may name: whoever sets options could read any otherwise."""
+    """Return the path of a file option. Others are refused: an option could expose any file."""
     if not files_dir:
         raise PluginError(
             f"{option} names a file: the broker has no raylog.interceptors.files.dir to hold it"
@@ -56,9 +56,9 @@ def _allowed_file(option: str, value: str, files_dir: str | None) -> str:
 
 
 def load(name: str, options: Mapping[str, str]) -> Interceptor:
-    """A new instance of the interceptor registered under `name`, configured.
+    """Return a new, configured instance of the interceptor registered as `name`.
 
-    Raises PluginError, which names it and what failed. Runs the plug-in's code.
+    It runs plug-in code. Raises PluginError, which names the interceptor and what failed.
     """
     interceptor = cast(Interceptor, _PLUGINS.load(name))
     try:
@@ -69,12 +69,12 @@ def load(name: str, options: Mapping[str, str]) -> Interceptor:
 
 
 def names() -> list[str]:
-    """What is registered; nothing is imported."""
+    """Return the registered names; nothing is imported."""
     return _PLUGINS.names()
 
 
 def require(wanted: Collection[str]) -> None:
-    """Raise PluginError, naming the nearest, unless all of these are registered."""
+    """Raise PluginError, with the nearest name, unless all of these are registered."""
     known = names()
     for name in wanted:
         if name not in known:
@@ -82,7 +82,7 @@ def require(wanted: Collection[str]) -> None:
 
 
 def option_of(option: str) -> tuple[str, str]:
-    """(interceptor, option) of `NAME.OPTION`; PluginError, naming the nearest, if none fits."""
+    """Split `NAME.OPTION` into (interceptor, option); raises PluginError, with the nearest name."""
     known = names()
     fitting = [name for name in known if option.startswith(f"{name}.")]
     if not fitting:
@@ -92,5 +92,5 @@ def option_of(option: str) -> tuple[str, str]:
 
 
 def available() -> list[PluginDescription]:
-    """All registered interceptors, by name; every one is loaded to see whether it can be."""
+    """Return all registered interceptors, by name. Each is loaded to see whether it works."""
     return _PLUGINS.available()

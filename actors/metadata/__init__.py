@@ -1,1 +1,1 @@
-"""Cluster metadata: the records of its log and the image they add up to."""
+"""Cluster metadata: the records of its log, and the image that they build."""

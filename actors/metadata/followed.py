@@ -1,17 +1,17 @@
-"""Which metadata a broker's directory has known, and when other metadata contradicts that.
+"""The metadata that a broker's directory has followed, and checks against other metadata.
 
-Metadata has an id of its own, given when it is founded, and made again only with it. Within one id
-committed records never change: a broker that has followed it up to an offset finds there, for ever,
-a record of the controller epoch it noted, and of the nonce that this controller drew. Metadata that
-ends before, or differs there, has lost records, by a lost or an older copy: whoever followed it
-would take its own topics for strangers'.
+Metadata has an id, which is created when the cluster is founded or the metadata is rebuilt. Under
+one id committed records never change. So at the offset up to which a broker has followed the
+metadata, there is always a record of the controller epoch that the broker recorded, with the nonce
+that this controller drew. Metadata that ends before that offset, or differs there, comes from a
+lost or an older copy. A broker that followed it would treat its own topics as strays.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from raylog.actors.plain import distinct
+from raylog.actors.message import distinct
 from raylog.wire.errors import InconsistentClusterId
 
 if TYPE_CHECKING:
@@ -24,53 +24,53 @@ WAYS_OUT = (
 
 
 class MetadataRefused(InconsistentClusterId):
-    """Metadata that contradicts what a broker's directory has known.
+    """Metadata that contradicts what a broker's directory has followed.
 
-    Asked again it may be right: a directory was restored.
+    It may be accepted later, once a directory has been restored.
     """
 
 
 class MetadataLost(MetadataRefused):
-    """No voter has any metadata, and a broker's directory has known some."""
+    """No voter has any metadata, but a broker's directory has followed some."""
 
 
 @distinct
 class Followed(NamedTuple):
-    """How far a broker has followed which metadata."""
+    """The metadata that a broker has followed, and how far."""
 
     metadata_id: str = ""
-    """Empty if it is not known: nothing was followed, or a build that gave none."""
+    """Empty if unknown: nothing was followed, or an older build wrote the metadata."""
     epoch: int = -1
     """Controller epoch of the last record; -1 if nothing was followed."""
     offset: int = 0
-    """After the last record."""
+    """The offset after the last record."""
     nonce: int = 0
-    """Of that controller epoch; 0 if builds followed or noted it that knew none."""
+    """Nonce of that controller epoch; 0 if an older build wrote or recorded it."""
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the form for people."""
         return f"metadata {self.metadata_id} up to offset {self.offset} in epoch {self.epoch}"
 
 
 @distinct
 class DirectoryHistory(NamedTuple):
-    """What a broker's data directory knows of its cluster."""
+    """What a broker's data directory records about its cluster."""
 
     broker_id: int
     broker_epoch: int = -1
-    """The last one that a controller gave; -1 none."""
+    """The last epoch that a controller assigned; -1 if none."""
     followed: Followed = Followed()
     replicas: int = 0
-    """Directories of partitions, strays among them."""
+    """Number of partition directories, including strays."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether the broker has never been in a cluster with this directory."""
+        """Whether this directory has never been part of a cluster."""
         nothing = DirectoryHistory(self.broker_id)
         return self == nothing
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the form for people."""
         known = []
         if self.replicas:
             known.append(f"{self.replicas} partition{'' if self.replicas == 1 else 's'}")
@@ -82,10 +82,10 @@ class DirectoryHistory(NamedTuple):
 
 
 def contradiction(noted: Followed, image: MetadataImage) -> str | None:
-    """Why an image is not that of metadata which a broker has followed so far; None if it may be.
+    """Say how an image contradicts what a broker has followed; None if it does not.
 
-    The image is of a controller whose epoch is not lower than the one noted: it holds everything
-    that was committed before.
+    The image is of a controller whose epoch is not below the recorded one, so it must have
+    everything that was committed before.
     """
     found = image.followed
     if noted.metadata_id and found.metadata_id and noted.metadata_id != found.metadata_id:
@@ -109,10 +109,10 @@ def contradiction(noted: Followed, image: MetadataImage) -> str | None:
 
 
 def _unknown(noted: Followed, image: MetadataImage) -> str | None:
-    """Why an image is refused that does not say who wrote its records up to where a broker was.
+    """Say why an image is refused that does not show who wrote the record at the broker's offset.
 
-    None for a note without a nonce: it is older than the first term that is known, as in a cluster
-    that came from an older build while the broker was away.
+    Return None for a record without a nonce, which is older than the first known term: the cluster
+    was upgraded from an older build while the broker was away.
     """
     if not noted.nonce:
         return None
@@ -126,14 +126,14 @@ def _unknown(noted: Followed, image: MetadataImage) -> str | None:
 
 
 def require_agreement(broker_id: int, noted: Followed, image: MetadataImage) -> None:
-    """Raise MetadataRefused if an image contradicts what a broker has noted."""
+    """Raise MetadataRefused if an image contradicts what a broker has followed."""
     why = contradiction(noted, image)
     if why is not None:
         raise refusal(broker_id, why)
 
 
 def refusal(broker_id: int, why: str) -> MetadataRefused:
-    """What a broker says, and is told, of metadata that is not its cluster's."""
+    """Build the error for metadata that a broker refuses to follow."""
     return MetadataRefused(
         f"broker {broker_id} cannot follow the metadata that it is offered. {WAYS_OUT}. "
         f"Reason: {why}"

@@ -1,18 +1,18 @@
-"""What lies in the brokers' data directories, for metadata that is made anew from it."""
+"""The contents of brokers' data directories, as the input of a metadata rebuild."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.metadata.followed import Followed
-from raylog.actors.ports import TopicId
 
 Position = tuple[int, int]
-"""Controller epoch and offset: a place in the metadata. The later one of two is the higher."""
+"""Controller epoch and offset of a place in the metadata; the higher one is the later."""
 UNKNOWN: Position = (-1, 0)
 PRODUCER_ID_MAX = 2**62
-"""No cluster has given out as many. A client may write under any id, and few come after this."""
+"""No cluster has allocated this many. A client may use any id, but few exceed this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +22,26 @@ class FoundReplica:
     topic_id: TopicId
     partition: int
     topic: str | None
-    """None where only the beginning of the name is known."""
+    """The topic's name; None if only its beginning is known."""
     settings: Mapping[str, str] | None
-    """The topic's own; None if they are not known."""
+    """The topic's own settings; None if unknown."""
     log_start_offset: int
     log_end_offset: int
     last_epoch: int
-    """The last leader epoch that its log knows; -1 for none."""
+    """The last leader epoch in its log; -1 if none."""
     highest_producer_id: int
-    """Of those that wrote to it, or that it says of; -1 for none."""
+    """The highest producer id that wrote to it or that its records name; -1 if none."""
     is_whole: bool
-    """Whether it is known to lack nothing: it ends no earlier than it once did, and its broker has
-    not begun it anew after a loss."""
+    """Whether it is known to be complete: it does not end before its former end, and its broker has
+    not created it again after a loss."""
     directory: str
     """Its name under `topics/`."""
     partitions: int = 0
-    """How many the topic has, as far as was noted; 0 if it was not."""
+    """Number of partitions of the topic, as last recorded; 0 if it was not recorded."""
     settings_at: Position = UNKNOWN
-    """Which metadata said settings and partitions."""
+    """The place in the metadata from which `settings` and `partitions` were recorded."""
     strange_producer_id: int = -1
-    """The highest above PRODUCER_ID_MAX, which `highest_producer_id` leaves out; -1 for none."""
+    """The highest id above PRODUCER_ID_MAX, which `highest_producer_id` excludes; -1 if none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ class FoundBroker:
     directory_id: str
     broker_epoch: int
     metadata_offset: int
-    """How far its notes and its copy of the metadata go; 0 if there are none."""
+    """The end of its records and its copy of the metadata; 0 if it has neither."""
     metadata_epoch: int
     """The highest controller epoch in them."""
     replicas: tuple[FoundReplica, ...]
     followed: Followed = field(default_factory=Followed)
-    """What it has noted of the metadata that it followed."""
+    """The metadata that it has followed, as recorded."""
     voters: tuple[int, ...] = ()
-    """The brokers that it knew to hold the metadata."""
+    """The brokers that it knew as voters."""
 
     @property
     def followed_to(self) -> Position:
-        """How far it has followed the metadata, as noted: a second late at most."""
+        """How far it has followed the metadata; recorded with a delay of at most a second."""
         return self.followed.epoch, self.followed.offset

@@ -1,4 +1,4 @@
-"""The state that the metadata log adds up to: brokers, topics, partitions, settings, features."""
+"""The state that the metadata log builds: brokers, topics, partitions, settings, features."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
-from raylog.actors.config import ResourceType, stored
+from raylog.actors.common_messages import TopicId
+from raylog.actors.config import ResourceType, judged
 from raylog.actors.endpoints import UNKNOWN, Endpoint, known_endpoints
+from raylog.actors.message import distinct
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -32,19 +34,17 @@ from raylog.actors.metadata.records import (
     VotersChanged,
 )
 from raylog.actors.metadata.terms import Term, Terms
-from raylog.actors.plain import distinct
-from raylog.actors.ports import TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker as the cluster knows it."""
+    """A broker's registration."""
 
     broker_id: int
     broker_epoch: int
     endpoints: tuple[Endpoint, ...]
-    """What clients are told to connect to, for each listener; none of a broker that has not
-    registered since the metadata was rebuilt."""
+    """The advertised endpoint of each listener; empty for a broker that has not registered since
+    a rebuild of the metadata."""
     rack: str | None
     directory_id: str
     incarnation: str
@@ -54,21 +54,21 @@ class BrokerRegistration:
     shutting_down: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """What clients of a listener are told to connect to; None if it has no such listener."""
-        for one in self.endpoints:  # asked for every partition: quicker than an expression
+        """Return the advertised endpoint of a listener; None if the broker does not have it."""
+        for one in self.endpoints:  # called for every partition; faster than an expression
             if one.listener == listener:
                 return one
         return None
 
     @property
     def is_live(self) -> bool:
-        """Whether it may lead and be given replicas."""
+        """Whether it may lead and be assigned replicas."""
         return not (self.fenced or self.shutting_down)
 
 
 @distinct
 class PartitionState(NamedTuple):
-    """One partition: who holds it, who is in sync, who leads. The fields of PartitionCreated."""
+    """The state of one partition. The fields are those of PartitionCreated."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -77,25 +77,25 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     incarnations: Mapping[int, str]
-    """Broker id to the opening of its log that last counted; none before the first opening."""
+    """Broker id to the last opening of its log that counted; empty before the first opening."""
     adding_replicas: tuple[int, ...] = ()
-    """Of `replicas`, those that a reassignment under way adds (KIP-455)."""
+    """Those of `replicas` that a reassignment in progress adds (KIP-455)."""
     removing_replicas: tuple[int, ...] = ()
-    """Of `replicas`, those that it takes away once all others are in sync."""
+    """Those of `replicas` that it removes once all others are in sync."""
     elr: tuple[int, ...] = ()
-    """Eligible leader replicas: out of sync, but they hold all that is committed (KIP-966)."""
+    """Eligible leader replicas: not in sync, but with everything that is committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
-    """The last leader of a partition in which nobody is in sync."""
+    """The last leader of a partition that has no in-sync replica."""
     lacking: tuple[int, ...] = ()
-    """Replicas that are known to lack records that they once had: damaged, or lost."""
+    """Replicas that are known to lack records that they once had, by damage or loss."""
 
     @property
     def is_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding_replicas or self.removing_replicas)
 
     def changed(self, record: PartitionChanged) -> PartitionState:
-        """What it becomes by a record; None in it leaves a field as it is."""
+        """Return the state after a record; None in it leaves a field unchanged."""
         led_anew = record.leader is not None
         return PartitionState(
             _or(record.replicas, self.replicas),
@@ -132,64 +132,65 @@ class Topic:
     name: str
     partitions: list[PartitionState] = field(default_factory=list)
     generation: int = field(default=0, compare=False, repr=False)
-    """Of the image to which the list belongs: an older one is part of a snapshot."""
+    """The generation of the image that owns the list; a list of an older one is part of a
+    snapshot."""
 
 
 @dataclass(slots=True)
 class MetadataImage:
-    """Everything the metadata log says, up to `offset` (exclusive).
+    """The state of the metadata log up to `offset` (exclusive).
 
-    Changed only by `apply`. Readers must not change what they get from it. What it is made of is
-    put in place of the old and never changed itself, but for the lists of topics that no snapshot
-    has: so a snapshot is taken at once, however large the image is.
+    Only `apply` changes it, and readers must not modify what they get from it. Its parts are
+    replaced and never modified, except for lists of partitions that are not part of a snapshot. So
+    taking a snapshot takes constant time.
     """
 
     offset: int = 0
     controller_epoch: int = 0
     controller: str = ""
-    """Name of the controller of that epoch; empty if it is not known."""
+    """Name of the controller of that epoch; empty if unknown."""
     cluster_id: str = ""
     metadata_id: str = ""
     voters: Voters = ()
     kept_out: tuple[int, ...] = ()
-    """Brokers that do not come to vote by themselves."""
+    """Brokers that do not become voters automatically."""
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
     topic_ids: dict[str, TopicId] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    """(resource type, resource name) to settings; a resource without any is absent."""
+    """(resource type, resource name) to settings; a resource without settings is absent."""
     refused: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    """The same of settings that another build has stored and this one refuses: not in force."""
+    """Settings that another build has stored and this build refuses, and so ignores."""
     features: dict[str, int] = field(default_factory=dict)
-    """Levels that somebody has set; 0: not in use."""
+    """Levels that were set; 0 means not in use."""
     features_epoch: int = -1
-    """Rises with every change of a feature."""
+    """Incremented by every change of a feature."""
     next_producer_id: int = 0
     wanted: dict[int, BrokerWanted] = field(default_factory=dict)
-    """Where brokers shall run, by id; empty where no supervisor sees to it."""
+    """Where brokers should run, by id; empty without a supervisor."""
     terms: Terms = field(default=Terms(), compare=False)
-    """Controllers so far, as far back as is known: older builds kept none of them in snapshots."""
+    """The controllers so far, as far back as known: snapshots of older builds have none of them."""
     generation: int = field(default=0, compare=False, repr=False)
-    """How many snapshots were taken."""
+    """The number of snapshots taken."""
 
     @property
     def followed(self) -> Followed:
-        """How far this is of which metadata."""
+        """Which metadata this is, and up to which offset."""
         nonce = self.terms.nonce
         return Followed(self.metadata_id, self.controller_epoch, self.offset, nonce)
 
     def apply(self, record: Record) -> None:
-        """Take in the record at `offset`."""
+        """Apply the record at `offset`."""
         _APPLY[type(record)](self, record)
         self.offset += 1
 
     def apply_all(self, records: Iterable[Record]) -> None:
-        """Take in records in order."""
+        """Apply records in order."""
         for record in records:
             self.apply(record)
 
     def apply_update(self, from_offset: int, to_offset: int, records: Iterable[Record]) -> bool:
-        """Take in what `follow` answers; False if it is old or leaves a gap.
+        """Apply an answer of `follow`; return False if it is old or leaves a gap.
 
         A `from_offset` of -1 is a snapshot that replaces everything.
         """
@@ -205,20 +206,20 @@ class MetadataImage:
         return True
 
     def ends_at(self, offset: int) -> None:
-        """What was applied stands for the log up to an offset: it was a snapshot."""
+        """Declare that the applied records were a snapshot up to an offset."""
         self.offset = offset
         self.terms = self.terms.ended_at(offset)
 
     def become(self, whole: MetadataImage) -> None:
-        """Take over all that another image has, which nobody may use any more.
+        """Take over the contents of another image, which must not be used afterwards.
 
-        Readers hold this object.
+        Readers hold this object, so it cannot be replaced.
         """
         for one in fields(self):
             setattr(self, one.name, getattr(whole, one.name))
 
     def own_topic(self, topic_id: TopicId) -> Topic:
-        """A topic whose list may be changed: a copy takes the place of one that a snapshot has."""
+        """Return a topic whose list may be changed: a copy, if a snapshot has the current one."""
         topic = self.topics[topic_id]
         if topic.generation != self.generation:
             topic = Topic(topic_id, topic.name, topic.partitions.copy(), self.generation)
@@ -226,42 +227,42 @@ class MetadataImage:
         return topic
 
     def topic(self, name: str) -> Topic | None:
-        """The topic of that name."""
+        """Return the topic with that name."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
     def partition(self, topic_id: TopicId, index: int) -> PartitionState | None:
-        """The partition of that topic id and number."""
+        """Return the partition with that topic id and number."""
         topic = self.topics.get(topic_id)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return topic.partitions[index]
 
     def configs_of(self, resource_type: int, name: str) -> dict[str, str]:
-        """A resource's own settings."""
+        """Return a resource's own settings."""
         return self.configs.get((resource_type, name), {})
 
     def partitions_on(self, broker_id: int) -> Iterator[tuple[TopicId, int, PartitionState]]:
-        """Every partition with a replica on the broker."""
+        """Yield every partition with a replica on the broker."""
         for topic in self.topics.values():
             for index, partition in enumerate(topic.partitions):
                 if broker_id in partition.replicas:
                     yield topic.topic_id, index, partition
 
     def live_brokers(self) -> list[BrokerRegistration]:
-        """Brokers that may lead, by id."""
+        """Return the brokers that may lead, by id."""
         return [self.brokers[one] for one in sorted(self.brokers) if self.brokers[one].is_live]
 
     def snapshot(self) -> Snapshot:
-        """This image as it is now."""
+        """Take a snapshot of the current state."""
         self.generation += 1
         return Snapshot(self)
 
 
 class Snapshot:
-    """Records that add up to an image as it was at an offset, without what was overwritten.
+    """Records that build an image as it was at an offset, without overwritten ones.
 
-    They are made one by one as they are asked for; changes of the image meanwhile do not show.
+    They are created one by one during iteration. Later changes of the image have no effect on them.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -281,7 +282,7 @@ class Snapshot:
         self._last.extend(image.wanted.values())
 
     def __iter__(self) -> Iterator[Record]:
-        """The records in order."""
+        """Yield the records in order."""
         yield from self._first
         for broker in self._brokers:
             yield from _broker_records(broker)
@@ -395,7 +396,7 @@ def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
     _set(image.configs, (kind, name), key, None)
     _set(image.refused, (kind, name), key, None)
     if value is not None:
-        text = stored(kind, key, value)
+        text, _ = judged(kind, key, value)
         if text is None:
             _set(image.refused, (kind, name), key, value)
         else:
@@ -408,7 +409,7 @@ def _set(
     key: str,
     value: str | None,
 ) -> None:
-    """Snapshots hold the settings of a resource, which are replaced and never changed."""
+    """Set or remove a setting. The dict is replaced, since snapshots may hold the old one."""
     settings = {name: text for name, text in configs.get(resource, {}).items() if name != key}
     if value is not None:
         settings[key] = value

@@ -1,25 +1,25 @@
-"""Metadata made from the brokers' data directories, for when the metadata log itself is lost.
+"""Rebuilds metadata from the brokers' data directories after the metadata log is lost.
 
-`plan_rebuild` decides, from what was found in the directories (`found.py`) and from a copy of the
-metadata, if one is left; it reads nothing.
+`plan_rebuild` decides from what was found in the directories (`found.py`) and from a copy of the
+metadata, if one is left. It reads nothing itself.
 
-| what | becomes |
+| what | after the rebuild |
 |---|---|
-| brokers | those whose directories were found, fenced, with the broker epoch that each has noted |
-| voters | the first three of them; of fewer than three the first alone |
-| topics | those of which there is a directory, with all partitions that they had |
+| brokers | those whose directories were found, fenced, with the broker epoch that each recorded |
+| voters | the first three of them; if there are fewer than three, only the first |
+| topics | those with at least one directory, with all partitions that they had |
 | leader of a partition | the highest last epoch, then the longest log; among equals one that is |
-|  | whole, by turns |
-| in-sync replicas | the leader alone: the others catch up with it, cut to its epochs first |
-| logs that were open | every copy: a broker that comes back without one lacks records |
-| leader epochs, broker epochs, metadata offsets, producer ids | go on above the highest found |
-| where brokers shall run | what the newest copy of it in a directory says |
-| settings | those in force last; where that is not known nothing is ever removed or compacted |
+|  | whole, in turn |
+| in-sync replicas | only the leader: the others truncate by its epochs, then catch up |
+| logs that were open | every copy: a broker that returns without one lacks records |
+| leader epochs, broker epochs, metadata offsets, producer ids | continue above the highest found |
+| where brokers should run | what the newest copy of that in a directory says |
+| settings | the last effective ones; where these are unknown nothing is ever removed or compacted |
 |  | (`rebuilt_settings.py`) |
 | features | the highest levels of this build, as in a new cluster |
 
-Topics none of whose partitions has a directory are lost, and without a copy of the metadata the
-settings of the cluster, of brokers and of groups are.
+Topics without any directory are lost. Without a copy of the metadata the settings of the cluster,
+of brokers and of groups are lost, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from raylog.actors.broker.directories import directory_name
+from raylog.actors.broker.rules.directories import directory_name
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import BrokerSettings, ResourceType
-from raylog.actors.controller.topics import check_name
+from raylog.actors.controller.rules.topics import check_name
+from raylog.actors.coordinator_kinds import KIND_OF_TOPIC
 from raylog.actors.metadata.features import SUPPORTED
 from raylog.actors.metadata.found import PRODUCER_ID_MAX
 from raylog.actors.metadata.found import FoundBroker as FoundBroker
@@ -39,7 +41,6 @@ from raylog.actors.metadata.found import FoundReplica as FoundReplica
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.rebuilt_settings import (
     COMPACTED_AT_ONCE,
-    INTERNAL_TOPICS,
     KEEP_CLUSTER_WIDE,
     is_newest,
     other_settings,
@@ -60,56 +61,51 @@ from raylog.actors.metadata.records import (
     Voters,
     VotersChanged,
 )
-from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import InvalidTopicException
 from raylog.wire.uuids import to_base64
 
 VOTERS_MAX = 3
 EPOCHS_SKIPPED = 1_000
-"""Leaders may have begun epochs that no log shows. Clients ignore metadata with an older epoch than
-one that they have seen."""
+"""Leaders may have started epochs that no log shows, and clients ignore metadata with an older
+epoch than one they have seen."""
 PRODUCER_IDS_SKIPPED = 1_000_000
-"""Producers may hold ids under which nothing was written yet."""
+"""Producers may hold ids with which they have not written yet."""
 OFFSETS_SKIPPED = 1_000_000
-"""Brokers note now and then how far they have followed the metadata, not at every record."""
+"""Brokers record how far they have followed the metadata only from time to time."""
 EPOCH_MAX = 2**30
-"""Of leaders and controllers: nobody was elected more often. They have 31 bits."""
+"""Limit for the epochs of leaders and controllers. They have 31 bits, and no cluster has held this
+many elections."""
 OFFSET_MAX = 2**62
-"""Of the metadata."""
+"""Limit for offsets of the metadata."""
 PARTITION_MAX = 1_000_000
-"""No topic has one with a higher number."""
+"""No topic has a partition with a higher number."""
 NAMED_MAX = 20
-"""Partitions or topics that a message names."""
+"""Maximum number of partitions or topics named in a message."""
 WAS_OPEN = "before-rebuild"
-"""An opening of a log earlier than any: a broker that has no log now has lost one."""
-_COUNTS = {
-    OFFSETS_TOPIC: "offsets.topic.num.partitions",
-    TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions",
-}
+"""An incarnation of a log before any real one: a broker that has no log now has lost one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """A partition as it will be."""
+    """A partition after the rebuild."""
 
     partition: int
     leader: int
-    """NO_LEADER for one that begins empty."""
+    """NO_LEADER for one that starts empty."""
     replicas: tuple[int, ...]
-    """Those with a copy first."""
+    """Brokers with a copy first."""
     leader_epoch: int
     ends: Mapping[int, tuple[int, int]]
     """Broker id to (last epoch, log end) of its copy."""
     is_whole: bool = True
-    """Whether the leader's log is; one that is not leads only after an unclean election."""
+    """Whether the leader's log is whole. If not, it leads only after an unclean election."""
     offsets: int = 0
-    """From the leader's log start to its end: as many records, but for what was compacted."""
+    """Records from the leader's log start to its end, if nothing was compacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTopic:
-    """A topic as it will be."""
+    """A topic after the rebuild."""
 
     topic_id: TopicId
     name: str
@@ -120,41 +116,41 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What the new metadata says; nothing may be carried out while there are `problems`."""
+    """The new metadata. It must not be written while there are `problems`."""
 
     cluster_id: str
     metadata_id: str
-    """A new one: brokers refuse what is left of the metadata before."""
+    """A new id, so that brokers refuse what is left of the old metadata."""
     offset: int
-    """Of the snapshot: above all broker epochs and all that brokers have followed."""
+    """Offset of the snapshot: above all broker epochs and everything that brokers have followed."""
     epoch: int
-    """The controller epoch that the snapshot stands for."""
+    """The controller epoch of the snapshot."""
     voters: Voters
     brokers: tuple[FoundBroker, ...]
     topics: tuple[PlannedTopic, ...]
     next_producer_id: int
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What an operator should know before it is carried out."""
+    """Warnings for the operator before the metadata is written."""
     other_settings: tuple[ConfigChanged, ...] = ()
-    """Of the cluster, of brokers and of groups."""
+    """Settings of the cluster, of brokers and of groups."""
     wanted: tuple[BrokerWanted, ...] = ()
-    """Where brokers shall run, on a Ray of several machines."""
+    """Where brokers should run, on a Ray cluster of several machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the operator said about what the directories leave open."""
+    """The operator's decisions about what the directories leave open."""
 
     names: Mapping[TopicId, str] = field(default_factory=dict)
     excluded: frozenset[TopicId] = frozenset()
     """Topics to leave out; their directories become strays."""
     accept_missing: bool = False
-    """Whether partitions of which there is no copy begin empty."""
+    """Whether partitions without a copy start empty."""
     partitions: Mapping[str, int] = field(default_factory=dict)
-    """How many partitions topics have, at least."""
+    """Minimum number of partitions of topics."""
     without: frozenset[int] = frozenset()
-    """Brokers that are lost with all that only they had."""
+    """Brokers that are lost, together with everything that only they had."""
 
 
 def plan_rebuild(
@@ -163,9 +159,10 @@ def plan_rebuild(
     metadata_id: str,
     image: MetadataImage | None = None,
 ) -> RebuildPlan:
-    """What the metadata will be. `found` are brokers of one cluster, each once, at least one.
+    """Plan the new metadata.
 
-    `image` is a copy of the metadata that is left, if there is one, be it an older one.
+    `found` has one or more brokers of the cluster, each once. `image` is a remaining copy of the
+    metadata, which may be outdated.
     """
     brokers = sorted(found, key=lambda one: one.broker_id)
     newest = is_newest(image, brokers)
@@ -210,7 +207,7 @@ def _kept_cluster_wide(image: MetadataImage | None) -> str:
 
 
 def records_of(plan: RebuildPlan) -> list[Record]:
-    """The snapshot's records."""
+    """Return the records of the snapshot."""
     records: list[Record] = [
         LeaderChanged(plan.epoch),
         ClusterNamed(plan.cluster_id, plan.metadata_id),
@@ -266,7 +263,7 @@ Copies = dict[int, list[tuple[FoundBroker, FoundReplica]]]
 
 
 class _Planning:
-    """What topics become, and what keeps them from it."""
+    """Plans topics, and collects problems."""
 
     def __init__(
         self,
@@ -281,13 +278,13 @@ class _Planning:
         self._choices = choices
         self._image = image
         self._keeps = keeps
-        """Whether nothing goes by cluster-wide settings."""
+        """Whether the cluster-wide settings keep everything: the effective ones are unknown."""
         self.problems: list[str] = []
         self.notes: list[str] = []
         self._uncounted: list[str] = []
 
     def topics(self) -> list[PlannedTopic]:
-        """All of which there is a directory."""
+        """Plan all topics that have a directory."""
         topics = []
         found = self._found()
         for topic_id, copies in found.items():
@@ -364,7 +361,7 @@ class _Planning:
         return name
 
     def _check_directories(self, topic_id: TopicId, name: str, copies: Copies) -> None:
-        """Tell of directories in which no broker would look for the partition."""
+        """Report directories in which no broker would look for the partition."""
         for partition, of_partition in copies.items():
             expected = directory_name(name, (topic_id, partition))
             self.problems += [
@@ -392,7 +389,7 @@ class _Planning:
         )
         settings = topic_settings(topic_id, name, _all(copies), self._image)
         own = settings.settings
-        if self._keeps and name in INTERNAL_TOPICS:
+        if self._keeps and name in KIND_OF_TOPIC:
             own = {**COMPACTED_AT_ONCE, **own}
         if settings.differ:
             self.notes.append(
@@ -402,20 +399,21 @@ class _Planning:
         return PlannedTopic(topic_id, name, own, settings.known, partitions)
 
     def _count(self, topic_id: TopicId, name: str, copies: Copies) -> int:
-        """How many partitions the topic has: the highest number that anybody tells."""
-        told = max(replica.partitions for _, replica in _all(copies))
+        """Return the number of partitions of the topic: the highest number that any source has."""
+        count = max(replica.partitions for _, replica in _all(copies))
         if self._image is not None and topic_id in self._image.topics:
-            told = max(told, len(self._image.topics[topic_id].partitions))
-        told = max(told, self._choices.partitions.get(name, 0))
-        if not told and name in _COUNTS:
-            told = BrokerSettings().number(_COUNTS[name])
+            count = max(count, len(self._image.topics[topic_id].partitions))
+        count = max(count, self._choices.partitions.get(name, 0))
+        if not count and name in KIND_OF_TOPIC:
+            key = f"{KIND_OF_TOPIC[name].settings}.num.partitions"
+            count = BrokerSettings().number(key)
             self.notes.append(
-                f"how many partitions {name} had is not known: {_COUNTS[name]} is {told} where it "
-                f"was not set. Another number is given with --partitions {name}=NUMBER"
+                f"how many partitions {name} had is not known: {key} is {count} where it was not "
+                f"set. Another number is given with --partitions {name}=NUMBER"
             )
-        if not told:
+        if not count:
             self._uncounted.append(name)
-        return max(told, max(copies) + 1)
+        return max(count, max(copies) + 1)
 
     def _partition(
         self,
@@ -446,7 +444,7 @@ class _Planning:
     def _without_copy(
         self, state: PartitionState | None, ends: Mapping[int, object]
     ) -> Iterator[int]:
-        """Brokers that should have a copy, and have none: they get one from the leader."""
+        """Yield brokers that should have a copy but do not; they get it from the leader."""
         if state is not None:
             yield from [
                 one for one in state.replicas if one in self._broker_ids and one not in ends
@@ -462,7 +460,7 @@ class _Planning:
     # ---- numbers -------------------------------------------------------------------------
 
     def check_brokers(self) -> None:
-        """Tell of brokers that the cluster had and whose directories were not given."""
+        """Report brokers of the cluster whose directories were not given."""
         known = {one for broker in self._brokers for one in broker.voters}
         if self._image is not None:
             known |= self._image.brokers.keys()
@@ -475,9 +473,9 @@ class _Planning:
         ]
 
     def check_numbers(self) -> None:
-        """Tell of epochs and offsets that no cluster has reached: what goes on above would not fit.
+        """Report epochs and offsets so high that there is no room above them.
 
-        Only a damaged file says so.
+        No cluster has reached them, so they can only come from a damaged file.
         """
         for broker in self._brokers:
             if (
@@ -498,7 +496,7 @@ class _Planning:
             ]
 
     def highest_producer_id(self) -> int:
-        """The highest that was found; ids that no cluster has given out do not count."""
+        """Return the highest producer id found, except ids that no cluster has allocated."""
         replicas = [one for broker in self._brokers for one in broker.replicas]
         found = [
             number
@@ -522,13 +520,13 @@ def _all(copies: Copies) -> Iterator[tuple[FoundBroker, FoundReplica]]:
 
 
 def _named(them: Sequence[object]) -> str:
-    """Some of them, for a message, and how many there are."""
+    """Name some of the items, and say how many more there are."""
     shown = ", ".join(map(str, them[:NAMED_MAX]))
     return shown if len(them) <= NAMED_MAX else f"{shown} and {len(them) - NAMED_MAX} more"
 
 
 def _leave_out(broker: FoundBroker, replica: FoundReplica) -> str:
-    """How to rebuild without a directory that cannot be used."""
+    """Say how to rebuild without a directory that cannot be used."""
     return (
         f"Leave its topic out with --exclude {to_base64(replica.topic_id)}, or the broker: name "
         f"the other brokers' directories, and --without {broker.broker_id}"

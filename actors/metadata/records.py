@@ -1,9 +1,9 @@
-"""Records of the metadata log: typed, versioned, msgpack on disk.
+"""Records of the metadata log: typed, versioned, in msgpack on disk.
 
-A record is written as `[type, version, field, ...]`. Fields are only ever added at the end, with a
-default: an older record reads as a newer one, and of a newer one the fields that this build does
-not know are ignored. The version says which fields its writer knew. Broker, leader and partition
-epochs only grow.
+A record is written as `[type, version, field, ...]`. Fields are only added at the end and have a
+default, so an older record can be read as a newer one, and fields of a newer record that this build
+does not know are ignored. The version tells which fields its writer knew. Broker, leader and
+partition epochs only grow.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.endpoints import Endpoints
-from raylog.actors.plain import distinct, taken
-from raylog.actors.ports import TopicId
+from raylog.actors.message import distinct, taken
 from raylog.wire.errors import KafkaError
 
 NO_LEADER = -1
 Voters = tuple[tuple[int, str], ...]
-"""Who holds the metadata log: (broker id, directory id) of each."""
+"""The voters of the metadata log, as (broker id, directory id)."""
 
 
 class MetadataCorrupt(Exception):
-    """Bytes of the metadata log that are no record this build knows."""
+    """Bytes in the metadata log that are not a record this build knows."""
 
 
 @distinct
 class LeaderChanged(NamedTuple):
-    """A controller took over: the first record of its epoch."""
+    """A controller took over. The first record of its epoch."""
 
     controller_epoch: int
     controller: str = ""
-    """Name of the actor; empty in records of builds that knew one name only."""
+    """Name of the actor; empty in records of builds that knew only one name."""
     nonce: int = 0
-    """Drawn for this epoch: a history that goes on from an older copy has the same epoch, and
-    another nonce. 0 in records of builds that drew none."""
+    """Drawn for this epoch: a history that continues from an older copy has the same epoch, but
+    another nonce. 0 in records of older builds."""
     terms: tuple[tuple[int, int, int], ...] = ()
-    """In a snapshot: (epoch, nonce, first offset) of the controllers so far, this one's last."""
+    """In a snapshot: (epoch, nonce, first offset) of the controllers so far, including this one."""
 
 
 @distinct
@@ -47,28 +47,28 @@ class ClusterNamed(NamedTuple):
 
     cluster_id: str
     metadata_id: str = ""
-    """Of this metadata: another when a cluster is founded anew under its id. Empty in records of
-    builds that gave none; the next controller gives one then."""
+    """Id of this metadata; a cluster that is founded again has another. Empty in records of older
+    builds; then the next controller assigns one."""
 
 
 @distinct
 class VotersChanged(NamedTuple):
-    """The brokers that hold the metadata log, each with the directory it holds it in."""
+    """The voters of the metadata log, with their directories."""
 
     voters: Voters
     kept_out: tuple[int, ...] = ()
-    """Brokers that somebody has taken the vote from: they do not come to vote by themselves."""
+    """Brokers whose voter was removed by an operator. They do not become voters automatically."""
 
 
 @distinct
 class BrokerRegistered(NamedTuple):
-    """A broker's process start, known by its broker epoch from now on."""
+    """A broker's process has started; its broker epoch identifies it from now on."""
 
     broker_id: int
     broker_epoch: int
     host: str
     port: int
-    """Of the first endpoint: builds before version 4 knew one."""
+    """Port of the first endpoint; builds before version 4 knew only one."""
     rack: str | None
     directory_id: str
     incarnation: str
@@ -76,8 +76,8 @@ class BrokerRegistered(NamedTuple):
     build: str = ""
     node_id: str = ""
     endpoints: Endpoints = ()
-    """What clients are told to connect to, for each listener; empty in records of builds before
-    version 4, which had one listener, PLAINTEXT."""
+    """The advertised endpoint of each listener; empty in records of builds before version 4,
+    which had one listener, PLAINTEXT."""
 
 
 @distinct
@@ -90,7 +90,7 @@ class BrokerUnregistered(NamedTuple):
 
 @distinct
 class BrokerFenced(NamedTuple):
-    """A broker may not lead: its session ended, or it is not caught up yet."""
+    """A broker may not lead: its session expired, or it has not caught up yet."""
 
     broker_id: int
     broker_epoch: int
@@ -98,7 +98,7 @@ class BrokerFenced(NamedTuple):
 
 @distinct
 class BrokerUnfenced(NamedTuple):
-    """A broker is caught up and may lead."""
+    """A broker has caught up and may lead."""
 
     broker_id: int
     broker_epoch: int
@@ -106,7 +106,7 @@ class BrokerUnfenced(NamedTuple):
 
 @distinct
 class BrokerShuttingDown(NamedTuple):
-    """A broker asked to stop cleanly and leads nothing more."""
+    """A broker has requested a clean shutdown and no longer leads."""
 
     broker_id: int
     broker_epoch: int
@@ -122,7 +122,7 @@ class TopicCreated(NamedTuple):
 
 @distinct
 class PartitionCreated(NamedTuple):
-    """A partition with its first leader, epochs 0; or, in a snapshot, as it stands."""
+    """A new partition with its first leader and epochs 0; in a snapshot, its current state."""
 
     topic_id: TopicId
     partition: int
@@ -132,7 +132,7 @@ class PartitionCreated(NamedTuple):
     leader_epoch: int = 0
     partition_epoch: int = 0
     incarnations: Mapping[int, str] = {}
-    """Broker id to the opening of its log that last counted."""
+    """Broker id to the last opening of its log that counted."""
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
@@ -142,16 +142,16 @@ class PartitionCreated(NamedTuple):
 
 @distinct
 class PartitionChanged(NamedTuple):
-    """A partition's new state; None leaves a field as it is. The partition epoch rises by one."""
+    """Changes of a partition; None leaves a field unchanged. Increments the partition epoch."""
 
     topic_id: TopicId
     partition: int
     leader: int | None = None
-    """A leader, the same or another, raises the leader epoch by one."""
+    """A leader, even the same one, increments the leader epoch."""
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     incarnations: Mapping[int, str] | None = None
-    """Entries that changed."""
+    """Changed entries."""
     adding_replicas: tuple[int, ...] | None = None
     removing_replicas: tuple[int, ...] | None = None
     elr: tuple[int, ...] | None = None
@@ -161,14 +161,14 @@ class PartitionChanged(NamedTuple):
 
 @distinct
 class TopicDeleted(NamedTuple):
-    """A topic is gone with its partitions and settings."""
+    """A topic was deleted, with its partitions and settings."""
 
     topic_id: TopicId
 
 
 @distinct
 class ConfigChanged(NamedTuple):
-    """A setting of a topic, broker ("" for all) or group; None removes it."""
+    """A setting of a topic, a broker ("" for all) or a group; None removes it."""
 
     resource_type: int
     resource_name: str
@@ -183,12 +183,12 @@ class FeatureChanged(NamedTuple):
     name: str
     level: int
     epoch: int
-    """Rises with every change: clients ignore what is older than they have seen."""
+    """Incremented by every change, so that clients ignore older levels than they have seen."""
 
 
 @distinct
 class ProducerIdsAllocated(NamedTuple):
-    """Producer ids below `next_producer_id` are given away."""
+    """All producer ids below `next_producer_id` are allocated."""
 
     broker_id: int
     broker_epoch: int
@@ -197,27 +197,27 @@ class ProducerIdsAllocated(NamedTuple):
 
 @distinct
 class BrokerWanted(NamedTuple):
-    """Where a broker shall run, and with what: the supervisor starts it there."""
+    """Where a broker should run, and with what. The supervisor starts it there."""
 
     broker_id: int
     labels: Mapping[str, str]
-    """Of the Ray node that it is for."""
+    """Labels of its Ray node."""
     directory: str
     """Its data directory on that node."""
     settings: Mapping[str, str]
-    """What it is started with: listeners and rack among them."""
+    """Its start-up settings, including listeners and rack."""
     cpus: float
     memory_bytes: int
-    """What is kept free for it on its node."""
+    """Resources reserved for it on its node."""
     directory_id: str = ""
-    """Of its data directory: no other is taken for it. Empty until a new one has registered."""
+    """Id of its data directory, the only one it may use. Empty until a new one has registered."""
     replaced: tuple[str, ...] = ()
-    """Ids of directories that were given up: they are never taken again."""
+    """Ids of directories that were given up and are never accepted again."""
 
 
 @distinct
 class BrokerUnwanted(NamedTuple):
-    """A broker shall run no more."""
+    """A broker should no longer run."""
 
     broker_id: int
 
@@ -244,7 +244,7 @@ Record = (
 """Any record of the metadata log."""
 
 VERSION = 5
-"""Of the records' fields; rises when one is added."""
+"""Version of the records; incremented when a field is added."""
 
 _KINDS: dict[int, type[Record]] = {
     1: LeaderChanged,
@@ -265,23 +265,23 @@ _KINDS: dict[int, type[Record]] = {
     16: BrokerWanted,
     17: BrokerUnwanted,
 }
-"""Types as they are numbered on disk; a number is never given to another type."""
+"""Types by their number on disk. A number is never reused."""
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _VOTERS_CHANGED = bytes([_NUMBERS[VotersChanged]])
 _VERSION_AT = 2
-"""Where an encoded record has its version: after the array's length and the type."""
+"""The version's position in an encoded record: after the array's length and the type."""
 _ARRAY_MASK, _SHORT_ARRAY = 0xF0, 0x90
-"""How msgpack begins an array of less than 16 items, which every record is."""
+"""The first byte of a msgpack array of less than 16 items, which every record is."""
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of one record."""
+    """Encode one record."""
     packed: bytes = msgpack.packb([_NUMBERS[type(record)], VERSION, *record])
     return packed
 
 
 def voters_in(records: Iterable[bytes]) -> Voters | None:
-    """The voter set that encoded records name last; None if they name none."""
+    """Return the last voter set in encoded records; None if there is none."""
     found = None
     for record in records:
         if record[1:2] == _VOTERS_CHANGED and record[0] & _ARRAY_MASK == _SHORT_ARRAY:
@@ -292,17 +292,17 @@ def voters_in(records: Iterable[bytes]) -> Voters | None:
 
 
 def newest_version(records: Iterable[bytes]) -> int:
-    """The highest version of encoded records; 0 if there are none."""
-    versions = [one[_VERSION_AT] for one in records if _is_record(one)]
+    """Return the highest version of encoded records; 0 if there are none."""
+    versions = [
+        one[_VERSION_AT]
+        for one in records
+        if len(one) > _VERSION_AT and one[0] & _ARRAY_MASK == _SHORT_ARRAY
+    ]
     return max(versions, default=0)
 
 
-def _is_record(data: bytes) -> bool:
-    return len(data) > _VERSION_AT and data[0] & _ARRAY_MASK == _SHORT_ARRAY
-
-
 def decode_record(data: bytes) -> Record:
-    """The record of its bytes; raises MetadataCorrupt for what is none."""
+    """Decode one record; raises MetadataCorrupt if the bytes are not a record."""
     try:
         return _record_of(msgpack.unpackb(data, use_list=False, strict_map_key=False))
     except (ValueError, TypeError) as broken:
@@ -310,13 +310,13 @@ def decode_record(data: bytes) -> Record:
 
 
 def join_records(encoded: Sequence[bytes]) -> bytes:
-    """One value of several encoded records."""
+    """Join encoded records into one value."""
     header: bytes = msgpack.Packer().pack_array_header(len(encoded))
     return b"".join((header, *encoded))
 
 
 def decode_records(joined: bytes) -> list[Record]:
-    """The records that `join_records` has joined; raises MetadataCorrupt for anything else."""
+    """Decode the result of `join_records`; raises MetadataCorrupt for anything else."""
     try:
         values = msgpack.unpackb(joined, use_list=False, strict_map_key=False)
         return list(map(_record_of, values))

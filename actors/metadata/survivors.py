@@ -1,29 +1,29 @@
-"""Copies of the metadata that are left in brokers' directories, and whether they are enough."""
+"""Copies of the metadata that are left in brokers' directories, and whether they suffice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from raylog.actors.message import distinct
 from raylog.actors.metadata.followed import Followed, contradiction
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.plain import distinct
 
 
 @distinct
 class Copy(NamedTuple):
-    """What one broker's directory has of the metadata."""
+    """The metadata found in one broker's directory."""
 
     broker_id: int
     directory_id: str
     followed: Followed
-    """As far as it has noted."""
+    """How far it has followed the metadata, as recorded."""
     image: MetadataImage | None
-    """Of its own copy; None if it has none that can be read."""
+    """The image from its own copy; None if it has no readable copy."""
 
 
 def best_copy(copies: Sequence[Copy]) -> MetadataImage | None:
-    """The latest copy, of those that no directory contradicts if there are any."""
+    """Return the latest copy, preferably one that no directory contradicts."""
     images = [one.image for one in copies if one.image is not None]
     sound = [image for image in images if not is_stale(image, copies)]
     return max(
@@ -32,15 +32,15 @@ def best_copy(copies: Sequence[Copy]) -> MetadataImage | None:
 
 
 def is_stale(image: MetadataImage, copies: Sequence[Copy]) -> bool:
-    """Whether some directory has followed what is not in it."""
+    """Whether some directory has followed metadata that is not in this image."""
     return any(contradiction(one.followed, image) is not None for one in copies)
 
 
 def enough(copies: Sequence[Copy]) -> list[int]:
-    """The voters that are left, if a cluster that starts on them has all that was followed.
+    """Return the remaining voters if they have everything that was followed, otherwise none.
 
-    Whoever wins an election takes the latest log of some majority. So a majority must be left, and
-    not one of stale copies alone. No voters where that is not so.
+    The winner of an election adopts the latest log of any majority. So a majority of the voters
+    must remain, and stale copies must not form a majority.
     """
     best = best_copy(copies)
     if best is None or is_stale(best, copies):

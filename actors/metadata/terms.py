@@ -1,7 +1,7 @@
-"""Which controllers have written metadata, and from which offset on each.
+"""The controllers that have written the metadata, and the offsets at which their terms began.
 
-Controller epochs alone do not tell two histories apart: metadata that goes on from an older copy
-has the same epochs once more. So each controller draws a nonce, and writes it with its epoch.
+Controller epochs alone cannot distinguish two histories: metadata that continues from an older copy
+reuses the same epochs. So each controller draws a nonce and writes it with its epoch.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import NamedTuple
 
-from raylog.actors.plain import distinct
+from raylog.actors.message import distinct
 
 TERMS_MAX = 4_096
-"""Terms that are kept; about 20 bytes each in a snapshot. With a new controller every hour they
-reach back for 170 days."""
+"""Maximum number of terms to keep. Each takes about 20 bytes in a snapshot. With a new controller
+every hour they cover 170 days."""
 
 NONCE_END = 1 << 48
-"""Nonces are below, and not 0: any program that reads JSON keeps them as they are."""
+"""Nonces are below this, and not 0, so that every JSON parser preserves them."""
 
 
 @distinct
 class Term(NamedTuple):
-    """The time of one controller."""
+    """The term of one controller."""
 
     epoch: int
     nonce: int
-    """Drawn by the controller; 0 in records of builds that drew none."""
+    """Drawn by the controller; 0 in records of older builds."""
     start: int
-    """Offset of its first record, or of one of its records if the first is not known."""
+    """Offset of its first record, or of one of its records if the first is unknown."""
 
 
 class Terms(tuple[Term, ...]):
-    """Terms in order, without a gap; where there are more than TERMS_MAX the first are dropped."""
+    """Consecutive terms, in order; beyond TERMS_MAX the oldest are dropped."""
 
     __slots__ = ()
 
@@ -43,18 +43,18 @@ class Terms(tuple[Term, ...]):
 
     @property
     def nonce(self) -> int:
-        """Of the last term; 0 if there is none."""
+        """Nonce of the last term; 0 if there is none."""
         return self[-1].nonce if self else 0
 
     def begun(self, epoch: int, nonce: int, start: int) -> Terms:
-        """These and a new one."""
+        """Return these terms with a new one added."""
         return Terms((*self, Term(epoch, nonce, start))[-TERMS_MAX:])
 
     def ended_at(self, offset: int) -> Terms:
-        """The terms of a snapshot up to an offset.
+        """Return the terms of a snapshot up to an offset.
 
-        One of an older build has no terms: what looks like a term without a nonce, from the
-        beginning on, is then the last of many, and only its last record is known to be its own.
+        A snapshot of an older build has no terms. What looks like one term without a nonce,
+        starting at 0, is then the last of many, and only its last record is known to belong to it.
         """
         if not offset:
             return Terms()
@@ -63,6 +63,6 @@ class Terms(tuple[Term, ...]):
         return self
 
     def at(self, offset: int) -> Term | None:
-        """The term of the record at an offset; None if it is older than what is known."""
+        """Return the term of the record at an offset; None if it is older than the known terms."""
         found = bisect_right(self, offset, key=attrgetter("start"))
         return self[found - 1] if found else None

@@ -1,1 +1,1 @@
-"""Metrics: what processes count, and how a broker tells it to Prometheus."""
+"""Metrics: the counts of processes, and how a broker exposes them to Prometheus."""

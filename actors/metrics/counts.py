@@ -1,6 +1,6 @@
-"""Plain counts for hot paths: integers and lists of integers, counted on one event loop.
+"""Counters and histograms for hot paths: plain integers, updated on one event loop.
 
-Nothing here knows names or labels: those come in when somebody asks (`samples`).
+They have no names or labels; those are added when metrics are collected (`samples`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from typing import Generic, TypeVar
 
 C = TypeVar("C")
 OTHERS = "(others)"
-"""The label value of everything beyond a limit; no topic or group can be mistaken for it."""
+"""The label value for everything beyond a limit. No topic or group can have this name."""
 
 
 class Histogram:
-    """How many values lay at or below each bound, and their sum."""
+    """A histogram: counts per bucket and the sum of the values."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """Of each bucket alone; the last is for what is above all bounds."""
+        """Per bucket, not cumulative; the last is for values above all bounds."""
         self.total = 0.0
         """The sum of all values."""
 
     def observe(self, value: float) -> None:
-        """Count one value."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
 
 class Bounded(Generic[C]):
-    """Counts by a name that clients choose: `most` names have their own, later ones share one.
+    """Counts by a name that clients choose: the first `most` have their own, others share one.
 
     A name keeps its own counts until it is forgotten, so its series never jump.
     """
@@ -45,7 +45,7 @@ class Bounded(Generic[C]):
         self._others: C | None = None
 
     def of(self, name: str) -> C:
-        """Where to count for a name."""
+        """Return the counts for a name."""
         own = self._own.get(name)
         if own is not None:
             return own
@@ -61,11 +61,11 @@ class Bounded(Generic[C]):
         return name in self._own
 
     def forget(self, name: str) -> None:
-        """The name is gone: another may have its place."""
+        """Remove a name, so that another can have its place."""
         self._own.pop(name, None)
 
     def items(self) -> Iterator[tuple[str, C]]:
-        """Names and counts; OTHERS last."""
+        """Yield names and counts, OTHERS last."""
         yield from self._own.items()
         if self._others is not None:
             yield OTHERS, self._others

@@ -1,4 +1,4 @@
-"""Counts the error codes in answers to clients, wherever a message has them."""
+"""Counts error codes in responses to clients, wherever a message contains them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from raylog.wire.schema import Array, is_struct, layout_of
 
 _CODE = "error_code"
 Collect = Callable[[Any, list[int]], None]
-"""Adds the codes of a message, or of a part of one, that are not 0."""
+"""Appends the nonzero codes of a message, or of a part of one."""
 
 
 class ErrorCounts:
-    """How often each API has answered each error code."""
+    """Error codes returned, by API."""
 
     __slots__ = ("_counts",)
 
@@ -27,32 +27,32 @@ class ErrorCounts:
         self._counts: Counter[tuple[int, int]] = Counter()
 
     def answered(self, api_key: int, response: object) -> None:
-        """Count what an answer says."""
+        """Count the error codes of a response."""
         self.add(api_key, codes_in(response))
 
     def add(self, api_key: int, codes: Iterable[int]) -> None:
-        """Count codes of an answer."""
+        """Count error codes of a response."""
         for code in codes:
             self._counts[api_key, code] += 1
 
     def sample(self, samples: Samples) -> None:
-        """Tell all counts."""
+        """Add samples of all counts."""
         for (api_key, code), count in self._counts.items():
             samples.add(ERRORS, count, api_name(api_key), error_name(code))
 
 
 def api_name(api_key: int) -> str:
-    """A Kafka API as Kafka spells it: "ListOffsets"."""
+    """Return the name of an API as Kafka spells it, such as "ListOffsets"."""
     return "".join(part.capitalize() for part in ApiKey(api_key).name.split("_"))
 
 
 def error_name(code: int) -> str:
-    """An error code as Kafka spells it."""
+    """Return the name of an error code as Kafka spells it."""
     return ErrorCode(code).name
 
 
 def codes_in(response: Any) -> list[int]:
-    """The error codes of an answer but 0, one for each item that failed."""
+    """Return the nonzero error codes in a response, one per failed item."""
     found: list[int] = []
     kind: type = type(response)
     collect = _collector(kind)
@@ -63,7 +63,7 @@ def codes_in(response: Any) -> list[int]:
 
 @cache
 def _collector(kind: type) -> Collect | None:
-    """How the codes of a class of messages are found; None if it has none."""
+    """Return the function that finds the codes in a message class, or None if it has none."""
     has_code = False
     inner: list[tuple[str, Collect]] = []
     for one in layout_of(kind).fields:

@@ -1,6 +1,6 @@
-"""Samples as Prometheus reads them: its text format, or OpenMetrics.
+"""Encodes samples in the Prometheus text format or in OpenMetrics.
 
-prometheus_client is loaded by the first scrape. Everything here is done in a thread.
+prometheus_client is imported by the first scrape. Everything here runs in a thread.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 LABEL_CHARACTERS_MAX = 200
-"""Of a value; names of topics have up to 249, those of groups up to 32,767."""
+"""Maximum length of a label value; names of topics have up to 249 characters, those of groups
+32,767."""
 
 
 class Exposition(NamedTuple):
-    """What a scraper gets."""
+    """The response to a scrape."""
 
     body: bytes
     content_type: str
 
 
 def exposition(samples: Iterable[Sample], accept: str) -> Exposition:
-    """The samples in the format that the header `Accept` asks for; else in the text format."""
+    """Encode samples in the format that the `Accept` header asks for; by default as text."""
     from prometheus_client.exposition import choose_encoder
 
     try:
         encode, content_type = choose_encoder(accept)
-    except (TypeError, ValueError):  # it asks for a version that is no number
+    except (TypeError, ValueError):  # it asks for an invalid version
         encode, content_type = choose_encoder("")
     return Exposition(encode(_Collected(metrics_of(samples))), content_type)
 
 
 class _Collected(NamedTuple):
-    """In place of a registry: it holds what was asked for."""
+    """Stands in for a registry: it holds the metrics to encode."""
 
     metrics: Sequence[Metric]
 
     def collect(self) -> Iterator[Metric]:
-        """What an encoder asks for."""
+        """Return the metrics; called by the encoder."""
         return iter(self.metrics)
 
 
 def metrics_of(samples: Iterable[Sample]) -> list[Metric]:
-    """The families that have samples, in the order of the table."""
+    """Return the families that have samples, in the order of the table."""
     by_family: dict[str, list[tuple[tuple[str, ...], Value]]] = {}
     for name, labels, value in samples:
         by_family.setdefault(name, []).append((labels, value))
@@ -70,7 +71,7 @@ def _metric(family: Family, samples: list[tuple[tuple[str, ...], Value]]) -> Met
     metric: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
     if family.kind is Kind.HISTOGRAM:
         metric = HistogramMetricFamily(name, family.help, labels=labels)
-        ends = [*map(_bound, family.bounds), "+Inf"]
+        ends = [*(repr(float(bound)) for bound in family.bounds), "+Inf"]
         for values, value in samples:
             assert isinstance(value, tuple | list), name
             total, *counts = value
@@ -85,12 +86,8 @@ def _metric(family: Family, samples: list[tuple[tuple[str, ...], Value]]) -> Met
     return metric
 
 
-def _bound(bound: float) -> str:
-    return repr(float(bound))
-
-
 def clean(value: str) -> str:
-    """A label value that can be written, and is not long; two different ones stay different."""
+    """Return a label value that can be encoded and is not long; distinct ones stay distinct."""
     text = value.encode("utf-8", "replace").decode()
     if text == value and len(text) <= LABEL_CHARACTERS_MAX:
         return value

@@ -1,4 +1,4 @@
-"""What a metric family is: the one description of which exposition and documentation are made."""
+"""Metric families: the definitions from which exposition and documentation are generated."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ UNITS = ("seconds", "bytes", "ratio")
 REQUEST_SECONDS = (
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Upper bounds for whatever a client waits for."""
+"""Default bucket bounds, for anything that a client waits for."""
 
 
 class Kind(Enum):
-    """Of a family, in Prometheus's words."""
+    """The type of a family, in Prometheus's terms."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -21,17 +21,17 @@ class Kind(Enum):
 
 
 class Scope(Enum):
-    """Who tells a family, which says how values of several brokers are put together."""
+    """The reporter of a family, which determines how to aggregate it over brokers."""
 
     PROCESS = "process"
-    """Each process of a broker tells its own: series carry `broker`, `role` and `process`, and
-    sum() over them is the cluster's."""
+    """Each process reports its own values: series carry `broker`, `role` and `process`, and
+    sum() over them is the value of the cluster."""
     BROKER = "broker"
-    """Each broker tells it once: series carry `broker`."""
+    """Each broker reports it once: series carry `broker`."""
     CLUSTER = "cluster"
-    """One broker tells it for all, so sum() and max() over brokers are both right."""
+    """One broker reports it for the cluster, so both sum() and max() over brokers are right."""
     JOB = "job"
-    """The process of a job tells it, at an endpoint of its own; no broker does."""
+    """The process of a job reports it, at its own endpoint; brokers do not."""
 
 
 SCOPE_LABELS = {
@@ -44,25 +44,25 @@ SCOPE_LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: a name, and a series for each combination of values of its labels."""
+    """A metric: a name, and a series per combination of label values."""
 
     name: str
-    """As in Prometheus; that of a counter ends with `_total`."""
+    """As in Prometheus; the name of a counter ends with `_total`."""
     kind: Kind
     help: str
     labels: tuple[str, ...]
     scope: Scope
     bounds: tuple[float, ...] = ()
-    """Of a histogram: upper ends of its buckets, inclusive and rising; that of infinity follows."""
+    """Bucket bounds of a histogram: inclusive, ascending, without infinity."""
 
     @property
     def all_labels(self) -> tuple[str, ...]:
-        """Names of the labels of a series, those that its scope adds first."""
+        """Names of the labels of a series, starting with those of its scope."""
         return (*SCOPE_LABELS[self.scope], *self.labels)
 
     @property
     def unit(self) -> str:
-        """The unit that the name ends with; "" for numbers of things."""
+        """The unit at the end of the name; "" for counts."""
         return next((unit for unit in UNITS if self._base.endswith(f"_{unit}")), "")
 
     @property
@@ -77,22 +77,22 @@ class Table:
     title: str
     scope: Scope
     about: str = ""
-    """What its readers must know of all of them, in Markdown."""
+    """An introduction for their readers, in Markdown."""
     families: list[Family] = field(default_factory=list)
 
     def counter(self, name: str, help_text: str, *labels: str) -> Family:
-        """A number that only grows, until its process restarts."""
+        """Add a counter: a number that only grows until its process restarts."""
         assert name.endswith("_total"), name
         return self._add(Family(name, Kind.COUNTER, help_text, labels, self.scope))
 
     def gauge(self, name: str, help_text: str, *labels: str) -> Family:
-        """A number as it is now."""
+        """Add a gauge: a number that can rise and fall."""
         return self._add(Family(name, Kind.GAUGE, help_text, labels, self.scope))
 
     def histogram(
         self, name: str, help_text: str, *labels: str, bounds: tuple[float, ...] = REQUEST_SECONDS
     ) -> Family:
-        """How often something took how much."""
+        """Add a histogram: the distribution of a duration or size."""
         return self._add(Family(name, Kind.HISTOGRAM, help_text, labels, self.scope, bounds))
 
     def _add(self, family: Family) -> Family:

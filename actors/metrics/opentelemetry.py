@@ -1,13 +1,14 @@
-"""The reporter `opentelemetry`: metrics go out through an exporter of OpenTelemetry.
+"""The reporter `opentelemetry`: sends metrics through an OpenTelemetry exporter.
 
-The environment chooses it, as for any program: `OTEL_METRICS_EXPORTER` (`otlp` unless told
-otherwise), `OTEL_EXPORTER_OTLP_PROTOCOL` (`grpc`, or `http/protobuf`),
-`OTEL_EXPORTER_OTLP_ENDPOINT` and so on; `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say
-whose metrics they are. An exporter is a package of its own: `opentelemetry-exporter-otlp`.
+It is configured by the usual environment variables: `OTEL_METRICS_EXPORTER` (default `otlp`),
+`OTEL_EXPORTER_OTLP_PROTOCOL` (`grpc`, or `http/protobuf`), `OTEL_EXPORTER_OTLP_ENDPOINT` and so on;
+`OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` identify the source. The exporter is a separate
+package: `opentelemetry-exporter-otlp`.
 
-What a scrape tells is handed to it as it is, histograms too: there are no instruments. A counter
-begins when its process was started. It keeps that beginning while it is absent: a process that has
-missed a scrape has not begun anew, and backends would add all that it has counted once more.
+Scraped samples, including histograms, are exported as they are; there are no instruments. The start
+time of a counter is that of its process. It is kept while the counter is absent: a process that
+missed a scrape has not restarted, and a new start time would make backends add everything it has
+counted once more.
 """
 
 from __future__ import annotations
@@ -49,26 +50,26 @@ _GROUP = "opentelemetry_metrics_exporter"
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 ABSENT_MS_MAX = 600_000
-"""After which a series that is no longer told is forgotten."""
+"""After this time a series that is no longer reported is forgotten."""
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1", "": ""}
 Series = tuple[str, tuple[str, ...]]
-"""Name of the family, values of its labels."""
+"""Family name and label values."""
 Owner = tuple[str, ...]
-"""Labels of the process that tells a series, as many as the series has."""
+"""Labels of the process that reports a series, as many as the series has."""
 
 
 class _Begun(NamedTuple):
-    """A series of what only grows."""
+    """A series of a cumulative metric."""
 
     began_ns: int
     last: float
     """Its last value."""
-    told_ns: int
-    """When it was told last."""
+    reported_ns: int
+    """When it was last reported."""
 
 
 class OpenTelemetryReporter:
-    """Gives every sample to the exporters."""
+    """Sends every sample to the exporters."""
 
     def __init__(self, exporters: Sequence[MetricExporter]) -> None:
         self._exporters = exporters
@@ -77,7 +78,7 @@ class OpenTelemetryReporter:
         self._begun: dict[Series, _Begun] = {}
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
-        """Export them, and wait until that is done; raises OSError if an exporter fails."""
+        """Export the samples and wait until that is done; raises OSError if an exporter fails."""
         data = self._data(samples, now_ms * _NS_PER_MS)
         failed = [
             type(exporter).__name__
@@ -96,7 +97,7 @@ class OpenTelemetryReporter:
             self._metric(FAMILIES[name], found, now_ns, starts) for name, found in by_family.items()
         ]
         oldest_ns = now_ns - ABSENT_MS_MAX * _NS_PER_MS
-        self._begun = {key: one for key, one in self._begun.items() if one.told_ns >= oldest_ns}
+        self._begun = {key: one for key, one in self._begun.items() if one.reported_ns >= oldest_ns}
         scope = ScopeMetrics(InstrumentationScope("raylog", BUILD), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
@@ -112,7 +113,8 @@ class OpenTelemetryReporter:
         for values, value in samples:
             labels = dict(zip(family.all_labels, map(clean, values), strict=True))
             series = (family.name, values)
-            started = min(now_ns, starts.get(_owner(family, values), now_ns))
+            owner = values[: len(SCOPE_LABELS[family.scope])]
+            started = min(now_ns, starts.get(owner, now_ns))
             if isinstance(value, tuple | list):
                 began = self._began(series, sum(value[1:]), now_ns, started)
                 histograms.append(_histogram(family, labels, value, began, now_ns))
@@ -132,7 +134,7 @@ class OpenTelemetryReporter:
         return Metric(family.name, family.help, _UNITS[family.unit], data)
 
     def _began(self, series: Series, value: float, now_ns: int, started_ns: int) -> int:
-        """When a series began, in ns: with its process, and anew when it has become less."""
+        """Return the start of a series, in ns: that of its process, or now if the value dropped."""
         before = self._begun.get(series)
         began_ns = started_ns if before is None else before.began_ns
         if before is not None and value < before.last:
@@ -142,7 +144,7 @@ class OpenTelemetryReporter:
 
 
 def _starts(times: Iterable[tuple[tuple[str, ...], Value]]) -> dict[Owner, int]:
-    """When processes were started, in ns, by the labels that name them for each scope."""
+    """Return the start times of processes, in ns, by their labels in each scope."""
     starts: dict[Owner, int] = {}
     for (broker, role, process), value in times:
         assert not isinstance(value, tuple | list), START_TIME.name
@@ -153,10 +155,6 @@ def _starts(times: Iterable[tuple[tuple[str, ...], Value]]) -> dict[Owner, int]:
         elif role == CONTROLLER:
             starts[()] = started_ns
     return starts
-
-
-def _owner(family: Family, labels: tuple[str, ...]) -> Owner:
-    return labels[: len(SCOPE_LABELS[family.scope])]
 
 
 def _histogram(
@@ -174,13 +172,13 @@ def _histogram(
         total,
         counts,
         family.bounds,
-        ends[filled[0]] if filled else 0.0,  # as near as the buckets tell
+        ends[filled[0]] if filled else 0.0,  # as exact as the buckets are
         ends[filled[-1] + 1] if filled else 0.0,
     )
 
 
 def make() -> OpenTelemetryReporter:
-    """The reporter that the environment asks for; raises InvalidConfig."""
+    """Return the reporter that the environment configures; raises InvalidConfig."""
     names = os.environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")
     return OpenTelemetryReporter([_exporter(name.strip()) for name in names if name != "none"])
 

@@ -1,4 +1,4 @@
-"""The documents' page of all metric families: `python -m raylog.actors.metrics.page`."""
+"""Generates docs/metrics.md, the list of all metrics: `python -m raylog.actors.metrics.page`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from raylog.actors.metrics.family import SCOPE_LABELS, Family, Kind
 _HEAD = """# Metrics
 
 This page is generated from the table of metric families: `python -m raylog.actors.metrics.page`.
-[Monitoring](monitoring.md) says how to get at them, and what the dashboards and [alerts](alerts.md)
-make of them.
+[Monitoring](monitoring.md) describes how to collect them, and the dashboards and
+[alerts](alerts.md) that use them.
 
-- A *counter* only grows, until its process restarts; a *gauge* is a number as it is now; a
-  *histogram* has the series `_bucket`, `_sum` and `_count`.
-- `broker` is a broker's id, "" for processes that belong to none. `role` and `process` name the
-  process as `raylog status` does: add them up with `sum by (broker)`.
-- A counter of something that has never happened may be absent.
+- A *counter* only grows, until its process restarts. A *gauge* is the current value. A *histogram*
+  has the series `_bucket`, `_sum` and `_count`.
+- `broker` is a broker's id, or "" for a process that belongs to no broker. `role` and `process`
+  name the process as `raylog status` does; add them up with `sum by (broker)`.
+- The counter of an event that has never happened may be absent.
 """
 
 
 def render_markdown() -> str:
-    """The page."""
+    """Return the page."""
     parts = [_HEAD]
     for table in TABLES:
         parts.append(f"\n## {table.title}\n\n")

@@ -1,4 +1,4 @@
-"""Metrics that a broker sends somewhere itself, now and then (`metrics.reporters`)."""
+"""Reporters that push a broker's metrics elsewhere (`metrics.reporters`)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _MODULES = {
     "opentelemetry": "raylog.actors.metrics.opentelemetry",
     "ray": "raylog.actors.runtime.ray_metrics",
 }
-"""Name -> module, whose function `make` makes the reporter."""
+"""Modules by name; their function `make` returns the reporter."""
 NAMES = tuple(_MODULES)
 
 
 class Reporter(Protocol):
-    """Takes what a scrape has told. It is called in a thread, one call at a time."""
+    """Pushes scraped metrics. It is called in a thread, one call at a time."""
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
-        """Send samples with the values of all labels, as of a time since the epoch."""
+        """Send samples with the values of all labels, scraped at `now_ms` since the epoch."""
 
 
 def reporters(names: Sequence[str]) -> list[Reporter]:
-    """The reporters of these names; raises InvalidConfig where one cannot work here."""
+    """Return the reporters of these names; raises InvalidConfig if one cannot be used here."""
     made: list[Reporter] = []
     for name in names:
         try:

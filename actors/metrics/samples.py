@@ -1,13 +1,13 @@
-"""What a process answers when it is asked for its metrics.
+"""The response of a process that is asked for its metrics.
 
-Its counts have no names; they get them here, once they are asked for. A shell has a method
+Its counts have no names; they get them here, when metrics are collected. A shell has a method
 
     async def metrics(self) -> ProcessMetrics:
         samples = Samples()
         samples.add(families.groups.GROUPS, len(self._machine.groups), "stable")
         return process_metrics(self._runtime, samples)
 
-which its broker calls when it is scraped, and nobody calls otherwise.
+which only its broker calls, when it is scraped.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from raylog.actors.message import distinct
 from raylog.actors.metrics.counts import Histogram
 from raylog.actors.metrics.families import process
 from raylog.actors.metrics.family import Family, Kind
-from raylog.actors.plain import distinct
 from raylog.actors.runtime.base import Runtime
 
 Value = int | float | tuple[float, ...]
-"""Of a histogram: its sum, then the count of each bucket alone."""
+"""For a histogram: its sum, then the count of each bucket (not cumulative)."""
 Sample = tuple[str, tuple[str, ...], Value]
-"""Name of the family, values of its labels in their order, and the value."""
+"""Family name, label values in order, and the value."""
 
 
 @distinct
 class ProcessMetrics(NamedTuple):
-    """Everything that one actor has counted."""
+    """The metrics of one actor."""
 
     pid: int
-    """Of its process, which several actors may share."""
+    """Process id. Several actors may share a process."""
     samples: Sequence[Sample]
     process: Sequence[Sample]
-    """Of the whole process: alike from all actors in it."""
+    """Metrics of the process: the same from all actors in it."""
 
 
 class Samples:
-    """The samples of one answer."""
+    """Collects the samples of one response."""
 
     def __init__(self) -> None:
         self.taken: list[Sample] = []
@@ -51,7 +51,7 @@ class Samples:
         self._add(family, labels, value)
 
     def histogram(self, family: Family, counts: Histogram, *labels: str) -> None:
-        """Add a histogram that was counted with the family's bounds."""
+        """Add a histogram that uses the bounds of the family."""
         assert family.bounds == counts.bounds, family.name
         self._add(family, labels, (counts.total, *counts.counts))
 
@@ -61,7 +61,7 @@ class Samples:
 
 
 def process_metrics(runtime: Runtime, samples: Samples) -> ProcessMetrics:
-    """The answer of an actor, with the figures of its process."""
+    """Return the response of an actor, including the metrics of its process."""
     return ProcessMetrics(os.getpid(), samples.taken, _of_process(runtime).taken)
 
 

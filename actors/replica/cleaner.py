@@ -1,16 +1,17 @@
 """Compacts the logs of one process whose topics ask for it, the dirtiest first.
 
-A log is looked at some `log.cleaner.backoff.ms` after a checkpoint, for only then it may be due,
-and again while time or other replicas can make it due; where there is none, nothing runs. The work
-is done apart (`Runtime.apart`): under Ray in a process of its own, which is started when a log is
-due and ends soon after the last. In one process of many actors (`raylog.testing`) a thread does it
-and rests half a millisecond or more after each one or two of work: it shares the interpreter with
-the event loop, which would else wait 5 ms for every event.
+A log is checked `log.cleaner.backoff.ms` after a checkpoint, because only then can it become due,
+and again as long as time or other replicas can make it due; without such logs nothing runs. The
+work runs outside this process (`Runtime.apart`): under Ray in a process of its own, which is
+started when a log is due and ends soon after the last one. If many actors share one process
+(`raylog.testing`), a thread does the work and rests half a millisecond or more after every one or
+two of work, because it shares the interpreter with the event loop, which would otherwise wait 5 ms
+for every event.
 
-Where older builds stored timestamps that are claims of clients, these are corrected first, in the
-same way, whatever the topics ask for.
+Timestamps from older builds that are clients' claims are corrected first, in the same way, whether
+or not the topic is compacted.
 
-Of the processes of a broker one cleans at a time: each asks the broker for its turn.
+Only one process of a broker cleans at a time: each asks the broker for its turn.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.config import CleanerSettings
+from raylog.actors.common_messages import PartitionKey
+from raylog.actors.remote import Broker, call
 from raylog.actors.replica.pacing import Pacing
 from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.rules.config import CleanerSettings
+from raylog.actors.replica.rules.work import Task
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime, Timer
 from raylog.storage.clean_job import CleanJob
 from raylog.storage.correcting import Correction
@@ -32,17 +35,17 @@ from raylog.wire.errors import KafkaError, KafkaStorageError
 log = logging.getLogger(__name__)
 BACKOFF_MS_MIN = 10
 LOOKS = 50
-"""Logs looked at in one go, so that no request waits for it."""
+"""Logs checked in one go, so that no request waits for it."""
 CORRECTED_FIRST = 2.0
-"""A log of which timestamps are to be corrected counts as dirtier than any."""
+"""A log with timestamps to correct counts as dirtier than any other."""
 CLOSED_AT_ONCE = 50
-"""Of growing segments: each is flushed, and has a file more."""
+"""Growing segments closed in one sweep: each needs a flush and adds a file."""
 ASK_EVERY_MS = 1_000
 ASK_TIMEOUT_MS = 5_000
 
 
 class _Due(NamedTuple):
-    """A log that is to be cleaned."""
+    """A log to be cleaned."""
 
     dirty_ratio: float
     partition: Partition
@@ -50,7 +53,7 @@ class _Due(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerCounts:
-    """What has been cleaned."""
+    """Cleanings so far."""
 
     done: int = 0
     failed: int = 0
@@ -59,7 +62,7 @@ class CleanerCounts:
 
 
 class Cleaner:
-    """Shell of the cleaning: which log when is the log's decision."""
+    """Shell of the cleaner: decides nothing about which log is due when; the log does."""
 
     def __init__(
         self,
@@ -85,12 +88,12 @@ class Cleaner:
 
     @property
     def candidates(self) -> int:
-        """How many logs may be due soon."""
+        """Number of logs that may become due soon."""
         return len(self._noted)
 
     def note(self, partition: Partition) -> None:
-        """A log may be due, or have more to clean, than when it was looked at last."""
-        if partition.log.claims is not None or self._cleans(partition):
+        """Record that a log may be due, or may have more to clean than at the last check."""
+        if partition.log.state.claims is not None or self._cleans(partition):
             self._noted[partition.key] = None
             self._look_later()
 
@@ -116,7 +119,7 @@ class Cleaner:
         self._look_later()
 
     async def sweep(self) -> int:
-        """Clean logs until none is due; how many cleanings came to their end."""
+        """Clean logs until none is due; return the number of completed cleanings."""
         cleaned = 0
         failed: set[PartitionKey] = set()
         while (due := await self._dirtiest(failed)) is not None:
@@ -131,7 +134,7 @@ class Cleaner:
         return cleaned
 
     async def _dirtiest(self, failed: set[PartitionKey]) -> _Due | None:
-        """The log that is to be cleaned first, as Kafka chooses it."""
+        """The log to be cleaned first, chosen as in Kafka."""
         dirtiest: _Due | None = None
         self._closed = 0
         for number, key in enumerate(list(self._noted), 1):
@@ -145,15 +148,15 @@ class Cleaner:
         return dirtiest
 
     def _due(self, key: PartitionKey) -> _Due | None:
-        """A noted log, if it is due; one that cannot become due by itself is noted no more."""
+        """A candidate, if it is due; one that cannot become due by itself is removed."""
         partition = self._partitions.get(key)
         if partition is None:
             self._noted.pop(key, None)
             return None
-        if partition.in_surgery:
+        if partition.work.is_reserved:
             return None
         try:
-            if partition.log.claims is not None:
+            if partition.log.state.claims is not None:
                 return self._correctable(partition)
             return self._cleanable(partition)
         except KafkaStorageError:
@@ -163,25 +166,28 @@ class Cleaner:
             return None
 
     def _correctable(self, partition: Partition) -> _Due | None:
-        """A log of which timestamps are to be corrected; the growing segment is closed for that.
+        """A log with timestamps to correct; its growing segment is closed for that.
 
-        One that has to wait is looked at behind the others from now on.
+        A log that has to wait is moved behind the other candidates.
         """
-        if partition.log.correctable:
+        if partition.log.cleaner.correctable:
             return _Due(CORRECTED_FIRST, partition)
         self._noted.pop(partition.key, None)
         if partition.log.offline:
             return None
         self._noted[partition.key] = None
-        if self._closed < CLOSED_AT_ONCE and partition.log.close_claimed(self._runtime.now_ms()):
+        now_ms = self._runtime.now_ms()
+        if self._closed < CLOSED_AT_ONCE and partition.log.cleaner.close_claimed(now_ms):
             self._closed += 1
-            partition.host.has_appended(partition)  # it is flushed soon, and can be corrected then
+            partition.host.log_manager.appended(partition, now_ms)  # flushed soon, then correctable
         return None
 
     def _cleanable(self, partition: Partition) -> _Due | None:
         found = None
         if self._cleans(partition):
-            found = partition.log.cleanable(self._runtime.now_ms(), partition.high_watermark)
+            found = partition.log.cleaner.cleanable(
+                self._runtime.now_ms(), partition.high_watermark
+            )
         if found is not None and found.is_due:
             return _Due(found.dirty_ratio, partition)
         if found is None or not found.waits:
@@ -191,15 +197,19 @@ class Cleaner:
     # ---- turns ---------------------------------------------------------------------------
 
     async def _has_turn(self, dirty_ratio: float) -> bool:
-        """Whether no other process of the broker cleans, nor has a dirtier log."""
+        """Whether the broker grants the turn: no other process cleans or has a dirtier log."""
         try:
-            granted: bool = await self._runtime.call(
-                self._broker, "cleaning_turn", self._name, dirty_ratio, timeout_ms=ASK_TIMEOUT_MS
+            return await call(
+                self._runtime,
+                self._broker,
+                Broker.cleaning_turn,
+                self._name,
+                dirty_ratio,
+                timeout_ms=ASK_TIMEOUT_MS,
             )
         except (ActorGone, PeerLost, PeerTimeout) as silent:
             log.info("the broker grants no turn to clean: %s", silent)
             return False
-        return granted
 
     async def _keep_turn(self, dirty_ratio: float) -> None:
         while True:
@@ -208,8 +218,12 @@ class Cleaner:
 
     async def _end_turn(self) -> None:
         try:
-            await self._runtime.call(
-                self._broker, "cleaning_ended", self._name, timeout_ms=ASK_TIMEOUT_MS
+            await call(
+                self._runtime,
+                self._broker,
+                Broker.cleaning_ended,
+                self._name,
+                timeout_ms=ASK_TIMEOUT_MS,
             )
         except (ActorGone, PeerLost, PeerTimeout) as silent:
             log.info("the broker will see that nothing is cleaned: %s", silent)
@@ -217,7 +231,7 @@ class Cleaner:
     # ---- one log -------------------------------------------------------------------------
 
     async def _clean(self, due: _Due) -> bool:
-        """Whether a cleaning came to its end."""
+        """Clean a log in this process's turn; return whether the cleaning was completed."""
         keeping = self._runtime.start(self._keep_turn(due.dirty_ratio), "turn to clean")
         try:
             return await self._clean_one(due.partition)
@@ -226,7 +240,9 @@ class Cleaner:
             await self._end_turn()
 
     async def _clean_one(self, partition: Partition) -> bool:
-        if self._partitions.get(partition.key) is not partition or partition.in_surgery:
+        if self._partitions.get(partition.key) is not partition:
+            return True
+        if not partition.work.begin(Task.CLEAN):
             return True
         try:
             job = self._begin(partition)
@@ -235,13 +251,15 @@ class Cleaner:
             log.exception("cleaning of %s failed", partition.name)
             partition.give_up_if_offline()
             return False
+        finally:
+            partition.work.end(Task.CLEAN)
 
     def _begin(self, partition: Partition) -> CleanJob | None:
         now_ms, token = self._runtime.now_ms(), self._runtime.instance
         pause = Pacing(self._settings.bytes_per_second, self._runtime.rest_s)
-        if partition.log.claims is not None:
-            return partition.log.begin_correct(now_ms, pause=pause, token=token)
-        return partition.log.begin_clean(
+        if partition.log.state.claims is not None:
+            return partition.log.cleaner.begin_correct(now_ms, pause=pause, token=token)
+        return partition.log.cleaner.begin_clean(
             now_ms,
             partition.high_watermark,
             memory_bytes=self._settings.memory_bytes,
@@ -255,7 +273,7 @@ class Cleaner:
             await self._run_apart(partition, job)
         except PeerLost as lost:
             await self._runtime.run_blocking(job.abandon)
-            partition.log.end_clean(job, self._runtime.now_ms())
+            partition.log.cleaner.end_clean(job, self._runtime.now_ms())
             log.warning("cleaning of %s begins anew later: %s", partition.name, lost)
             return False
         took_s = (self._runtime.monotonic_ms() - start_ms) / 1000
@@ -270,7 +288,7 @@ class Cleaner:
         log.info(
             "cleaned %s up to offset %d: %d records read, %d bytes of %d left, in %.1f s",
             partition.name,
-            partition.log.first_dirty_offset,
+            partition.log.cleaner.first_dirty_offset,
             job.records_read,
             partition.log.size,
             size,
@@ -279,7 +297,7 @@ class Cleaner:
         return not job.stopping
 
     async def _run_apart(self, partition: Partition, job: CleanJob) -> None:
-        """Run the steps; raises PeerLost if who does the work is gone."""
+        """Run the steps; raises PeerLost if the worker is gone."""
         apart = await self._runtime.apart(job.work)
         try:
             job.on_stop = apart.stop
@@ -289,7 +307,7 @@ class Cleaner:
             while more:
                 outcome = await apart.step()
                 await self._runtime.run_blocking(job.take, outcome)
-                more = partition.log.end_clean(job, self._runtime.now_ms())
+                more = partition.log.cleaner.end_clean(job, self._runtime.now_ms())
         finally:
             job.on_stop = None
             await apart.close()

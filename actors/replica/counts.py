@@ -1,40 +1,31 @@
-"""What a Replica process counts by topic."""
+"""Counters of a Replica process, by topic."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True, eq=False)
 class TopicCounts:
-    """The partitions of one topic in one process, or of all topics that share a count."""
+    """Counters of the partitions of one topic in one process, or of all topics that share them."""
 
-    __slots__ = (
-        "batches_in",
-        "bytes_in",
-        "expands",
-        "partitions",
-        "records_in",
-        "replicated_in",
-        "replicated_out",
-        "shrinks",
-    )
-
-    def __init__(self) -> None:
-        self.partitions = 0
-        """How many are open."""
-        self.batches_in = 0
-        """Appended as leader; so are the next two."""
-        self.bytes_in = 0
-        self.records_in = 0
-        self.replicated_in = 0
-        """Bytes fetched from leaders."""
-        self.replicated_out = 0
-        """Bytes sent to followers."""
-        self.shrinks = 0
-        """Changes of the in-sync replicas after which there were fewer, or others."""
-        self.expands = 0
-        """Those after which there were more."""
+    partitions: int = 0
+    """Number of open partitions."""
+    batches_in: int = 0
+    """Appended as leader, like the next two."""
+    bytes_in: int = 0
+    records_in: int = 0
+    replicated_in: int = 0
+    """Bytes fetched from leaders."""
+    replicated_out: int = 0
+    """Bytes sent to followers."""
+    shrinks: int = 0
+    """ISR changes that removed a replica."""
+    expands: int = 0
+    """ISR changes that added replicas."""
 
     def isr_changed(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
-        """Count a committed change of the in-sync replicas of a partition."""
+        """Count a committed ISR change of a partition."""
         if set(before) - set(after):
             self.shrinks += 1
         if set(after) - set(before):

@@ -1,65 +1,87 @@
-"""DeleteRecords: answered once no replica that may lead next brings the records back (KIP-107)."""
+"""DeleteRecords: answered once every replica that may become leader has deleted (KIP-107)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.serving import Serving
-from raylog.actors.replica.upkeep import Upkeep
+from raylog.actors.common_messages import PartitionKey
+from raylog.actors.message import first_values
+from raylog.actors.replica.follower_sessions import FollowerSessions
+from raylog.actors.replica.log_manager import LogManager
+from raylog.actors.replica.partition import Partition, open_partition
 from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.runtime.deadlines import Deadlines, Due
 from raylog.wire.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 
-BUSY_WAIT_S = 0.005
 TIMEOUT_MS = 20_000
-"""For followers to delete records, too."""
+"""Time for the followers to delete the records too."""
+
+
+@dataclass(slots=True, eq=False)
+class Deletion:
+    """A deletion that waits for its followers."""
+
+    request: LinkRequest
+    partition: Partition
+    log_start_offset: int
+    due: Due = field(default_factory=Due)
+
+    def reply(self) -> None:
+        """Answer: all have durably deleted the records below the offset."""
+        self.due.discard(self)
+        self.request.reply(self.log_start_offset)
+
+    def fail(self, failure: KafkaError) -> None:
+        """Fail, because the replica no longer leads or is closed."""
+        self.due.discard(self)
+        self.request.fail(failure)
+
+    def timed_out(self) -> None:
+        """Fail, because a follower is too slow or does not fetch."""
+        self.partition.deletions.remove(self)
+        failure = RequestTimedOut(f"not all replicas begin at {self.log_start_offset} yet")
+        self.request.fail(failure)
 
 
 class Deletions:
-    """Deletions of one process."""
+    """The deletions of one process."""
 
     def __init__(
         self,
         runtime: Runtime,
         partitions: Mapping[PartitionKey, Partition],
-        upkeep: Upkeep,
-        serving: Serving,
+        deadlines: Deadlines,
+        log_manager: LogManager,
+        follower_sessions: FollowerSessions,
     ) -> None:
         self._runtime = runtime
         self._partitions = partitions
-        self._upkeep = upkeep
-        self._serving = serving
+        self._deadlines = deadlines
+        self._log_manager = log_manager
+        self._follower_sessions = follower_sessions
 
-    def delete(self, request: LinkRequest, partition: Partition, offset: int) -> None:
-        """Delete what lies before an offset (-1: all readable), answer with the log start later."""
-        log_start_offset = partition.delete_records(offset)
-        self._runtime.start(self._answer(request, partition, log_start_offset), "delete records")
+    def delete(self, request: LinkRequest) -> None:
+        """Delete what is below an offset (-1: all readable records); answer later."""
+        topic_id, index, offset = first_values(request.header, 3)
+        partition = open_partition(self._partitions, topic_id, index)
+        deletion = Deletion(request, partition, partition.delete_records(offset))
+        self._runtime.start(self._save(deletion), "delete records")
 
-    async def _answer(
-        self, request: LinkRequest, partition: Partition, log_start_offset: int
-    ) -> None:
-        """Answer once the deletion survives a crash, and the loss of this replica."""
+    async def _save(self, deletion: Deletion) -> None:
+        """Make the deletion durable here, then wait for the followers."""
+        partition = deletion.partition
         try:
-            await self._upkeep.checkpoint(partition)
-            partition.host.has_news(partition)
-            await self._tell_log_start(partition, log_start_offset)
-        except KafkaError as failure:
-            request.fail(failure)
-            partition.give_up_if_offline()
-        else:
-            request.reply(log_start_offset)
-
-    async def _tell_log_start(self, partition: Partition, log_start_offset: int) -> None:
-        """Wait until all who fetch, or may be in sync, have deleted as much, durably."""
-        self._serving.tell_now(partition)
-        deadline_ms = self._runtime.monotonic_ms() + TIMEOUT_MS
-        while True:
-            if self._partitions.get(partition.key) is not partition:
-                raise NotLeaderOrFollower(f"{partition.name} is closed here")
+            await self._log_manager.checkpoint(partition)
+            partition.host.gateway_sessions.has_news(partition)
+            self._follower_sessions.tell_now(partition)
             partition.machine.require_leader()
-            if self._serving.log_starts_at(partition, log_start_offset):
-                return
-            if self._runtime.monotonic_ms() > deadline_ms:
-                raise RequestTimedOut(f"not all replicas begin at {log_start_offset} yet")
-            await self._runtime.sleep(BUSY_WAIT_S)
+            if partition.work.is_reserved or partition.log.offline:
+                raise NotLeaderOrFollower(f"{partition.name} is closed here")
+        except KafkaError as failure:
+            deletion.fail(failure)
+            partition.give_up_if_offline()
+            return
+        deletion.due = self._deadlines.add(deletion, TIMEOUT_MS)
+        partition.deletions.append(deletion)
+        partition.answer_deletions()

@@ -1,67 +1,30 @@
-"""Whether a process of replicas hears nobody: then it serves no client (DESIGN.md, Deviations).
+"""Detects that a process of replicas is isolated: it then serves no client (DESIGN.md, Deviations).
 
-It is cut off where no follower has fetched from it for the session of a broker, and the controller
-has not answered its broker for as long. Others may lead its partitions by then. Either alone says
-nothing: followers may be gone, or the controller.
-
-| state   | event                                                       | state after it |
-|---------|-------------------------------------------------------------|----------------|
-| heard   | both silent for a session, at two looks, one after another  | cut off        |
-| cut off | a follower fetches, or the controller answers               | heard          |
+When it does so is decided by `Contact` (`rules/contact.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.machine import CutOff, HeardAgain
+from raylog.actors.common_messages import PartitionKey
+from raylog.actors.remote import Broker, call
 from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.rules.contact import Contact
+from raylog.actors.replica.rules.machine import CutOff, Reconnected
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 LOOK_MS = 1_000
 ASK_TIMEOUT_MS = 1_000
-TOLD_AT_ONCE = 200
-"""Partitions that are told in one turn of the event loop."""
-
-
-@dataclass(slots=True)
-class Hearing:
-    """What a process hears of other brokers; times in ms of a monotonic clock."""
-
-    session_ms: int
-    heard_ms: float = 0.0
-    """When a follower has fetched last."""
-    is_cut_off: bool = False
-    _silent_before: bool = False
-    """Whether the look before found silence: a process that stood still has heard nobody either."""
-
-    def heard(self, now_ms: float) -> bool:
-        """A follower fetches; returns whether that ends a time of being cut off."""
-        self.heard_ms = now_ms
-        self._silent_before = False
-        ended, self.is_cut_off = self.is_cut_off, False
-        return ended
-
-    def is_silent(self, now_ms: float) -> bool:
-        """Whether no follower has fetched for a session."""
-        return now_ms - self.heard_ms >= self.session_ms
-
-    def looked(self, now_ms: float, controller_silent_ms: float) -> bool:
-        """A look, and for how long the controller is silent; returns whether anything changed."""
-        silent = self.is_silent(now_ms) and controller_silent_ms >= self.session_ms
-        cut_off = silent and self._silent_before
-        self._silent_before = silent
-        changed, self.is_cut_off = cut_off != self.is_cut_off, cut_off
-        return changed
+NOTIFIED_AT_ONCE = 200
+"""Partitions notified in one turn of the event loop."""
 
 
 class Isolation:
-    """Looks, from the first fetch of a follower on, and tells partitions."""
+    """Checks for isolation from the first follower's fetch on, and notifies partitions."""
 
     def __init__(
         self,
@@ -74,66 +37,74 @@ class Isolation:
         self._runtime = runtime
         self._partitions = partitions
         self._broker = broker
-        self._hearing = Hearing(session_ms)
+        self._contact = Contact(session_ms)
         self._watching = False
+        self._heartbeat_ms = 0.0
+        """When the broker sent the latest heartbeat that a controller has answered, as far as this
+        process knows; initially, when the watch began."""
 
-    def heard(self) -> None:
-        """A follower fetches."""
-        if self._hearing.heard(self._runtime.monotonic_ms()):
-            self._tell()
+    def follower_fetched(self) -> None:
+        """Record a fetch of a follower."""
+        if self._contact.follower_fetched(self._runtime.monotonic_ms()):
+            self._changed()
         if not self._watching:
             self._watching = True
-            self._runtime.start(self._watch(), "hear of others")
+            self._heartbeat_ms = self._runtime.monotonic_ms()
+            self._runtime.start(self._watch(), "watch for isolation")
 
     async def _watch(self) -> None:
-        """Look again and again while partitions are led here that others hold, too.
+        """Check repeatedly while this process leads partitions with other in-sync replicas.
 
-        The broker is asked once at first: later it may be out of reach for who has never found it.
+        The broker is called once at the start, because a broker that was never found may be
+        unreachable later.
         """
-        hearing = self._hearing
+        contact = self._contact
         await self._controller_silent_ms()
         while True:
-            rest_ms = hearing.heard_ms + hearing.session_ms - self._runtime.monotonic_ms()
+            rest_ms = contact.look_ms - self._runtime.monotonic_ms()
             await self._runtime.sleep(max(LOOK_MS, rest_ms) / 1000)
-            if not hearing.is_silent(self._runtime.monotonic_ms()):
+            if self._runtime.monotonic_ms() < contact.look_ms:
                 continue
             if not any(one.machine.needs_others for one in self._partitions.values()):
                 break
             silent_ms = await self._controller_silent_ms()
-            if hearing.looked(self._runtime.monotonic_ms(), silent_ms):
-                self._tell()
+            if contact.looked(self._runtime.monotonic_ms(), silent_ms):
+                self._changed()
         self._watching = False
 
     async def _controller_silent_ms(self) -> float:
-        """For how long the controller has not answered this broker; 0 if that is not known."""
-        try:
-            silent_ms: float = await self._runtime.call(
-                self._broker, "controller_silent_ms", timeout_ms=ASK_TIMEOUT_MS
-            )
-        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
-            log.info("the broker does not say whether it hears the controller: %s", failure)
-            return 0.0
-        return silent_ms
+        """How long the controller has not answered this broker, in ms.
 
-    def _tell(self) -> None:
-        if self._hearing.is_cut_off:
+        If the broker does not answer here, the last known answer ages.
+        """
+        try:
+            age_ms, *_ = await call(
+                self._runtime, self._broker, Broker.last_heartbeat, timeout_ms=ASK_TIMEOUT_MS
+            )
+            self._heartbeat_ms = self._runtime.monotonic_ms() - age_ms
+        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+            log.info("the broker does not say when the controller last answered it: %s", failure)
+        return self._runtime.monotonic_ms() - self._heartbeat_ms
+
+    def _changed(self) -> None:
+        if self._contact.is_cut_off:
             log.warning(
-                "no follower and no controller heard for %d ms: this process leads nothing that "
-                "others hold, until it hears of them",
-                self._hearing.session_ms,
+                "no follower fetched and no controller answered for %d ms: this process stops "
+                "serving partitions that have other in-sync replicas until one of them does",
+                self._contact.session_ms,
             )
         else:
-            log.warning("others are heard again")
-        self._runtime.start(self._tell_all(), "tell partitions who is heard")
+            log.warning("contact with other brokers is back")
+        self._runtime.start(self._notify_all(), "notify partitions of isolation")
 
-    async def _tell_all(self) -> None:
-        """Tell all partitions, unless it changes meanwhile."""
-        cut_off = self._hearing.is_cut_off
+    async def _notify_all(self) -> None:
+        """Notify all partitions, unless the state changes meanwhile."""
+        cut_off = self._contact.is_cut_off
         partitions = list(self._partitions.values())
-        for at in range(0, len(partitions), TOLD_AT_ONCE):
-            if self._hearing.is_cut_off is not cut_off:
+        for at in range(0, len(partitions), NOTIFIED_AT_ONCE):
+            if self._contact.is_cut_off is not cut_off:
                 return
-            for partition in partitions[at : at + TOLD_AT_ONCE]:
+            for partition in partitions[at : at + NOTIFIED_AT_ONCE]:
                 if self._partitions.get(partition.key) is partition:
-                    partition.handle(CutOff() if cut_off else HeardAgain())
+                    partition.handle(CutOff() if cut_off else Reconnected())
             await self._runtime.sleep(0)

@@ -1,36 +1,32 @@
-"""Markers of transactions: what one request of a coordinator writes, and what became of each."""
+"""Transaction markers: what one coordinator request writes, and each marker's outcome."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
-from raylog.actors.replica.api import ProduceAnswer
+from raylog.actors.replica.messages import ProduceAnswer
 from raylog.actors.runtime.base import LinkRequest
-from raylog.actors.transaction.api import Marker
+from raylog.actors.transaction.messages import Marker, by_marker
 from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import ErrorCode
 
 
 class MarkerCodes:
-    """Answers with error codes: a list for each marker, in the order of its partitions."""
+    """Answers with error codes: one list per marker, in the order of its partitions."""
 
-    def __init__(self, request: LinkRequest, counts: list[int]) -> None:
+    def __init__(self, request: LinkRequest, markers: list[Marker]) -> None:
         self._request = request
-        self._counts = counts
-        self.count = sum(counts)
+        self._markers = markers
+        self.count = sum(len(marker.partitions) for marker in markers)
         if not self.count:
             self.reply([])
 
     def reply(self, header: Any) -> None:
-        """Take the answers of all writes; of one that failed, code and message."""
-        codes = iter(
-            [
-                int(ErrorCode.NONE) if isinstance(answer, ProduceAnswer) else answer[0]
-                for answer in header
-            ]
-        )
-        self._request.reply([list(islice(codes, count)) for count in self._counts])
+        """Record the outcomes of all writes; a failed one has code and message."""
+        codes = [
+            ErrorCode.NONE if isinstance(answer, ProduceAnswer) else answer[0] for answer in header
+        ]
+        self._request.reply(by_marker(self._markers, codes))
 
 
 def marker_batch(marker: Marker, now_ms: int) -> bytes:

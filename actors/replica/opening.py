@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from raylog.actors.ports import OpenPartition, PartitionKey
+from raylog.actors.common_messages import OpenPartition, PartitionKey
 from raylog.actors.replica import partition_files
-from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.partition_files import Checked, names_in
+from raylog.actors.replica.rules.config import partition_config
 from raylog.storage.disk import Disk, sync_names_anew
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaError, KafkaStorageError
@@ -20,29 +20,29 @@ Outcome = tuple[Log, Checked] | KafkaError | OSError
 
 
 def open_logs(
-    asked: list[OpenPartition], disk: Disk, now_ms: int, flush_failed: frozenset[PartitionKey]
+    openings: list[OpenPartition], disk: Disk, now_ms: int, flush_failed: frozenset[PartitionKey]
 ) -> list[Outcome]:
-    """Each log with what its directory says, or why it cannot be opened.
+    """Open logs; return each with its directory's contents, or why it cannot be opened.
 
-    `flush_failed`: those of which this process knows that what was not flushed is in doubt.
+    `flush_failed` holds the partitions whose unflushed data this process knows to be in doubt.
     """
-    failures = _make_directories(asked, disk)
+    failures = _make_directories(openings, disk)
     return [
         failures.get(one.directory)
         or _open_log(one, disk, now_ms, (one.topic_id, one.partition) in flush_failed)
-        for one in asked
+        for one in openings
     ]
 
 
-def _make_directories(asked: list[OpenPartition], disk: Disk) -> dict[str, OSError]:
-    """Make the directories that are new, and their names durable; returns why some are not.
+def _make_directories(openings: list[OpenPartition], disk: Disk) -> dict[str, OSError]:
+    """Make missing directories and their names durable; return the failures.
 
-    That one is not there shall mean that it was lost. An empty one counts as new: whoever made it
-    may have failed before its name was durable, or to make it so.
+    This is done so that a directory that is missing later was certainly lost. An empty directory is
+    treated as new: its creator may have failed before or while making its name durable.
     """
     failures: dict[str, OSError] = {}
     new: dict[str, list[str]] = {}
-    for one in asked:
+    for one in openings:
         try:
             if not names_in(disk, one.directory):
                 disk.mkdir(one.directory)
@@ -74,21 +74,21 @@ def _open_log(one: OpenPartition, disk: Disk, now_ms: int, flush_failed: bool) -
             "it stays offline until an unclean election",
             one.directory,
         )
-    if not opened.is_whole:
+    if not opened.state.is_whole:
         log.error(
             "%s is damaged: it ends at offset %d and had everything below %d. It follows a replica "
             "that has the rest; without one it stays offline until an unclean election",
             one.directory,
             opened.log_end_offset,
-            opened.held,
+            opened.state.held,
         )
     return opened, checked
 
 
 def close_logs(partitions: list[Partition], delete: bool) -> None:
-    """Close logs; with `delete` their files go, too.
+    """Close logs; with `delete`, also remove their files.
 
-    One that fails does not keep the others: KAFKA_STORAGE_ERROR names all that failed.
+    A failure does not keep the others from closing: KAFKA_STORAGE_ERROR names all that failed.
     """
     failures = [why for one in partitions if (why := _close_log(one, delete)) is not None]
     if failures:
@@ -98,7 +98,7 @@ def close_logs(partitions: list[Partition], delete: bool) -> None:
 
 
 def _close_log(partition: Partition, delete: bool) -> str | None:
-    """Close one; returns why it failed. What is deleted need not be closed cleanly."""
+    """Close one log; return why it failed. A deleted log need not be closed cleanly."""
     directory = partition.log.directory
     try:
         partition.close()

@@ -1,8 +1,8 @@
-"""How fast a log is cleaned: a rate, and rests where an event loop runs in the same process."""
+"""Limits how fast a log is cleaned: by rate, with rests if an event loop shares the process."""
 
 from __future__ import annotations
 
-import time  # noqa: TID251 - what is paced runs in a thread or process that may sleep
+import time  # noqa: TID251 - the paced work runs in a thread or process that may sleep
 from dataclasses import dataclass
 
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 class Pacing:
     """Called with the bytes read and written since the last call; sleeps.
 
-    `rest_s` seconds at least each time, and until no more than `bytes_per_second` were moved.
+    Each call sleeps at least `rest_s` seconds, and until the rate is at most `bytes_per_second`.
     """
 
     bytes_per_second: float
     rest_s: float
     _free_at: float = 0.0
-    """When the bytes so far are paid for."""
+    """Time until which the bytes so far use up the rate."""
 
     def __call__(self, spent_bytes: int) -> None:
-        """Pay for `spent_bytes`."""
+        """Account for `spent_bytes` and sleep."""
         now = time.monotonic()
         self._free_at = max(self._free_at, now) + spent_bytes / self.bytes_per_second
         rest_s = max(self.rest_s, self._free_at - now)

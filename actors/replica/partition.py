@@ -1,15 +1,21 @@
-"""One partition replica in its Replica actor: its log, its machine, and who waits for it."""
+"""One partition replica in its Replica actor: its log, its machine, and waiting requests."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from raylog.actors.ports import PartitionKey, PartitionLeadership, PartitionStatus
-from raylog.actors.replica.api import (
+from raylog.actors.common_messages import (
+    PartitionKey,
+    PartitionLeadership,
+    PartitionStatus,
+    TopicId,
+)
+from raylog.actors.replica.counts import TopicCounts
+from raylog.actors.replica.messages import (
     ACKS_ALL,
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -22,17 +28,18 @@ from raylog.actors.replica.api import (
     FetchedPartition,
     Interest,
     ProduceAnswer,
+    ReplicatedPart,
 )
-from raylog.actors.replica.config import PartitionConfig
-from raylog.actors.replica.counts import TopicCounts
-from raylog.actors.replica.leading import Proposal
-from raylog.actors.replica.machine import (
+from raylog.actors.replica.rules.config import PartitionConfig
+from raylog.actors.replica.rules.divergence import divergence
+from raylog.actors.replica.rules.machine import (
     Appended,
     Effect,
     Event,
     FailUnsafe,
     Follow,
     IsrAltered,
+    IsrRefused,
     LeadershipChanged,
     MinIsrChanged,
     PartitionMachine,
@@ -42,13 +49,13 @@ from raylog.actors.replica.machine import (
     StopFollowing,
     StopLeading,
 )
-from raylog.actors.replica.produce import Write
-from raylog.actors.replica.serving import FollowerSession
-from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.replica.rules.sessions import FetchSession, FollowerSession
+from raylog.actors.replica.rules.work import LogWork, Task
 from raylog.actors.replica.verifying import Verification
-from raylog.actors.transaction.api import Marker
+from raylog.actors.replica.writes import Write
+from raylog.actors.transaction.messages import Marker
 from raylog.storage.config import NEVER
-from raylog.storage.jobs import FlushJob
+from raylog.storage.durability import FlushJob
 from raylog.storage.log import Log, Slice
 from raylog.storage.lookup import LookupJob
 from raylog.storage.producers import Duplicate, marker_in
@@ -64,54 +71,39 @@ from raylog.wire.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolation,
+    UnknownTopicOrPartition,
 )
 from raylog.wire.records import NO_SEQUENCE, BatchHeader, read_header, set_log_append_time
 
+if TYPE_CHECKING:
+    from raylog.actors.replica.alter_partition import AlterPartitionManager
+    from raylog.actors.replica.deletions import Deletion
+    from raylog.actors.replica.follower_sessions import FollowerSessions
+    from raylog.actors.replica.gateway_sessions import GatewaySessions
+    from raylog.actors.replica.log_manager import LogManager
+    from raylog.actors.replica.reads import Reads
+    from raylog.actors.replica.replica_fetcher_manager import ReplicaFetcherManager
+
 log = logging.getLogger(__name__)
 Waiting = tuple[int, Write, ProduceAnswer]
-"""A writer: the next offset of its batch, itself, its answer."""
+"""A waiting writer: the next offset after its batch, its write, its answer."""
 REFUSED_MAX = 1_000
-"""Producers whose refused sequences are remembered."""
+"""Limit for the number of producers whose refused sequences are remembered."""
 
 
-class Host(Protocol):
-    """What a partition needs of the process it lives in."""
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The parts of the process that a partition calls."""
 
-    def monotonic_ms(self) -> int:
-        """Time that never goes back."""
-
-    def has_news(self, partition: Partition) -> None:
-        """Readers may read further, or are to be told that they may not."""
-
-    def has_grown(self, partition: Partition) -> None:
-        """Followers may fetch further, or are to be told that they may not."""
-
-    def has_figures(self, partition: Partition) -> None:
-        """Followers are to be told other figures, some time soon."""
-
-    def flush(self, partition: Partition) -> None:
-        """The log has as much unflushed as its configuration allows."""
-
-    def check(self, partition: Partition, found: Slice) -> None:
-        """A slice must be checked before it is served; there is news afterwards."""
-
-    def load_index(self, partition: Partition, offset: int) -> None:
-        """The index for an offset must be read from its file; there is news afterwards."""
-
-    def has_appended(self, partition: Partition) -> None:
-        """The log grew: it is looked after until it rests."""
-
-    def has_failed(self, partition: Partition) -> None:
-        """The disk failed the log, which is offline until it is opened anew."""
-
-    def follow(self, partition: Partition, leader: int) -> None:
-        """Fetch from the leader, as a follower in the machine's leader epoch."""
-
-    def leave(self, partition: Partition) -> None:
-        """Fetch no more."""
-
-    def propose(self, partition: Partition, proposal: Proposal) -> None:
-        """Ask the controller for other in-sync replicas."""
+    monotonic_ms: Callable[[], float]
+    reads: Reads
+    gateway_sessions: GatewaySessions
+    follower_sessions: FollowerSessions
+    log_manager: LogManager
+    fetchers: ReplicaFetcherManager
+    alterations: AlterPartitionManager
+    failed: Callable[[Partition], None]
+    """Called when the disk failed; the log is then offline until it is reopened."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,88 +116,82 @@ class Partition:
     config: PartitionConfig
     machine: PartitionMachine
     host: Host
-    sessions: dict[FetchSession, tuple[int, int]] = field(default_factory=dict)
-    """Who watches this partition, with the session's key in the actor."""
+    sessions: dict[FetchSession, None] = field(default_factory=dict)
+    """Gateway sessions that watch this partition."""
     waiting: deque[Waiting] = field(default_factory=deque)
-    """Writers that wait for the high watermark, and for a flush if one is due."""
+    """Writers waiting for the high watermark, and for a flush if one is due."""
     unflushed: deque[Waiting] = field(default_factory=deque)
-    """Writers that wait for a flush only."""
+    """Writers waiting only for a flush."""
     committing: deque[Waiting] = field(default_factory=deque)
-    """Coordinators, which wait as `waiting` does, but for as long as this replica leads."""
+    """Coordinators' writes: like `waiting`, but they wait as long as this replica leads."""
     refused: dict[tuple[int, int], int] = field(default_factory=dict)
-    """First sequence refused of producers, by id and epoch, that the log does not know."""
+    """First refused sequence of each producer unknown to the log, by id and epoch."""
     verifying: dict[int, Verification] = field(default_factory=dict)
-    """Writers that wait for their transaction's coordinator, by producer id."""
+    """Writes waiting for their transaction's coordinator, by producer id."""
+    deletions: list[Deletion] = field(default_factory=list)
+    """Deletions waiting for followers."""
     followers: dict[FollowerSession, None] = field(default_factory=dict)
     """Sessions of followers that fetch from this replica."""
-    in_surgery: bool = False
-    """Whether a thread shortens the log: nothing else may touch it then."""
+    work: LogWork = field(default_factory=LogWork)
+    """The tasks that use the log's files."""
     is_behind: bool = True
-    """As a follower: whether the leader had more at its last answer, as far as is known."""
-    check_running: bool = False
-    index_running: bool = False
-    flush_running: bool = False
+    """As a follower: whether the leader had more records at the last answer."""
     flush_target: int = 0
-    """Writers of batches that end at or below it wait until the log is flushed that far."""
+    """Writers whose batches end at or below this offset wait for a flush up to that end."""
     counts: TopicCounts = field(default_factory=TopicCounts)
-    """Where it counts."""
+    """Counters of its topic."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name in logs and messages."""
         return f"{self.topic}-{self.key[1]}"
 
     @property
-    def flushes_by_time(self) -> bool:
-        """Whether flush.ms is set, so that a timer must look after this log."""
-        return self.config.log.flush_ms < NEVER
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether everything is durable."""
-        return self.log.recovery_point >= self.log.log_end_offset
+    def waits_for_flush(self) -> bool:
+        """Whether flush.ms is set and not everything is durable, so that a timer must flush it."""
+        return (
+            self.config.log.flush_ms < NEVER
+            and self.log.state.recovery_point < self.log.log_end_offset
+        )
 
     @property
     def high_watermark(self) -> int:
-        """Exclusive end of what readers see."""
+        """Exclusive end of what read_uncommitted consumers see."""
         return self.machine.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """Exclusive end of what read_committed readers see."""
-        return self.log.last_stable_offset(self.machine.high_watermark)
+        """Exclusive end of what read_committed consumers see."""
+        return self.log.reader.last_stable_offset(self.machine.high_watermark)
 
     def lead(self, leadership: PartitionLeadership) -> None:
-        """Take in committed leadership; older epochs change nothing."""
-        self._may_change_isr(
-            LeadershipChanged(leadership, self.log.log_end_offset, self.host.monotonic_ms())
+        """Apply committed leadership; an older epoch changes nothing."""
+        self.isr_altered(
+            LeadershipChanged(leadership, self.log.log_end_offset, int(self.host.monotonic_ms()))
         )
 
-    def isr_altered(self, event: IsrAltered) -> None:
-        """Take in what the controller has made of a proposal."""
-        self._may_change_isr(event)
-
-    def _may_change_isr(self, event: LeadershipChanged | IsrAltered) -> None:
-        """Give the machine an event, and count what it changes while the same leader leads."""
+    def isr_altered(self, event: LeadershipChanged | IsrAltered | IsrRefused) -> None:
+        """Handle a change of the in-sync replicas; count it if the same leader still leads."""
         progress = self.machine.progress
         before = None if progress is None else progress.isr
         self.handle(event)
         if progress is not None and before is not None and self.machine.progress is progress:
             self.counts.isr_changed(before, progress.isr)
+        self.answer_deletions()
 
     def configure(self, config: PartitionConfig) -> None:
-        """Obey another configuration from now on."""
+        """Apply a new configuration."""
         self.config = config
         self.log.reconfigure(config.log)
         self.handle(MinIsrChanged(config.min_isr))
 
     def handle(self, event: Event) -> None:
-        """Give the machine an event and do what it wants done."""
+        """Give the machine an event and carry out the effects."""
         for effect in self.machine.handle(event):
             self._carry_out(effect)
 
     def produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
-        """Append a batch and answer when its acks say so."""
+        """Append a batch and answer it as its acks demand."""
         try:
             self._produce(write, current_epoch, acks, now_ms)
         except KafkaError:
@@ -213,11 +199,12 @@ class Partition:
             raise
 
     def write_marker(self, write: Write, marker: Marker, leader_epoch: int, now_ms: int) -> None:
-        """Append the end of a transaction; answered once it is below the high watermark.
+        """Append a transaction's marker; answer once it is below the high watermark.
 
-        Under transaction version 2 it has a higher epoch than what it ends (KIP-890), so that one
-        of the same epoch without an open transaction is here already. Verifications of what it ends
-        are worthless from now on, whatever the coordinator said.
+        Under transaction version 2 a marker has a higher epoch than the transaction that it ends
+        (KIP-890). So if the producer's epoch is the marker's and no transaction is open, the marker
+        was written before. Pending verifications of the ended transaction fail, whatever the
+        coordinator answers.
         """
         self.machine.require_leader(leader_epoch)
         producers, producer_id = self.log.producers, marker.producer_id
@@ -229,8 +216,7 @@ class Partition:
                     f"{marker.producer_epoch}, which only a higher one can end"
                 )
             end = self.log.log_end_offset
-            answer = ProduceAnswer(end, -1, self.log.log_start_offset)
-            self._answer(write, ACKS_ALL, end, answer)
+            self._answer(write, ACKS_ALL, end, ProduceAnswer(end, -1, self.log.log_start_offset))
             return
         verification = self.verifying.get(producer_id)
         self._produce(write, leader_epoch, ACKS_ALL, now_ms)
@@ -243,11 +229,9 @@ class Partition:
         write.fail(failure)
 
     def _note_refusal(self, header: BatchHeader) -> None:
-        """Remember where an unknown producer has to begin: what it sent behind may be here soon."""
-        if (
-            header.base_sequence == NO_SEQUENCE
-            or self.log.producers.epoch_of(header.producer_id) >= 0
-        ):
+        """Remember an unknown producer's first refused sequence: later batches may follow soon."""
+        producers = self.log.producers
+        if header.base_sequence == NO_SEQUENCE or producers.epoch_of(header.producer_id) >= 0:
             return
         producer = (header.producer_id, header.producer_epoch)
         self.refused.setdefault(producer, header.base_sequence)
@@ -273,23 +257,27 @@ class Partition:
             append_time = now_ms
             set_log_append_time(batch, now_ms)
             header = read_header(batch)
-        info = log.append(batch, header, self.machine.leader_epoch, now_ms)
+        try:
+            info = log.append(batch, header, self.machine.leader_epoch, now_ms)
+        except KafkaStorageError:
+            self.give_up_if_offline()
+            raise
         counts = self.counts
         counts.batches_in += 1
         counts.bytes_in += len(batch)
         counts.records_in += info.next_offset - info.base_offset
         answer = ProduceAnswer(info.base_offset, append_time, log.log_start_offset)
-        self.handle(Appended(info.next_offset, self.host.monotonic_ms()))
+        self.handle(Appended(info.next_offset, int(self.host.monotonic_ms())))
         if self.followers:
-            self.host.has_grown(self)
-        if log.flush_due:
+            self.host.follower_sessions.has_grown(self)
+        if info.next_offset - log.state.recovery_point >= self.config.log.flush_messages:
             self._must_flush(info.next_offset)
         self._answer(write, acks, info.next_offset, answer)
 
     def _check_producer(self, header: BatchHeader, write: Write) -> Duplicate | None:
-        """The stored batch if this is a repeat; raises if the producer may not go on like this.
+        """Return the stored batch if this one is a repeat; raise if it may not be appended.
 
-        A marker is one that a coordinator writes into its own partition.
+        A control batch here is a marker that a coordinator writes into its own partition.
         """
         producers = self.log.producers
         if header.is_control:
@@ -308,12 +296,12 @@ class Partition:
 
     def _must_flush(self, next_offset: int) -> None:
         self.flush_target = next_offset
-        if not self.flush_running:
-            self.host.flush(self)
+        if not self.work.runs(Task.FLUSH):
+            self.host.log_manager.flush(self)
 
     def _is_flushed_to(self, next_offset: int) -> bool:
-        """Whether a batch is as durable as the topic's flush settings want it."""
-        return self.log.recovery_point >= min(next_offset, self.flush_target)
+        """Whether a batch is as durable as the topic's flush settings require."""
+        return self.log.state.recovery_point >= min(next_offset, self.flush_target)
 
     def _is_replicated_to(self, next_offset: int) -> bool:
         return next_offset <= self.machine.high_watermark and self._is_flushed_to(next_offset)
@@ -331,9 +319,9 @@ class Partition:
             waiting.append((next_offset, write, answer))
 
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
-        """Take a flush back: answer who waited for it, or fail them if the disk failed."""
+        """End a flush: answer the writers that waited for it, or fail them if the disk failed."""
         try:
-            self.log.end_flush(job, now_ms)
+            self.log.flushes.end(job, now_ms)
         except KafkaStorageError as failure:
             log.error("%s", failure)
             self.fail_waiting(failure)
@@ -345,26 +333,37 @@ class Partition:
         match effect:
             case ReleaseUpTo():
                 self._release()
-                self.host.has_news(self)
+                self.host.gateway_sessions.has_news(self)
                 if self.followers:
-                    self.host.has_figures(self)
+                    self.host.follower_sessions.watermarks_changed(self)
             case Propose(proposal):
-                self.host.propose(self, proposal)
+                self.host.alterations.propose(self, proposal)
             case StartLeading(leader_epoch, start_offset):
                 self.log.epochs.assign(leader_epoch, start_offset)
             case StopLeading():
-                self.fail_waiting(NotLeaderOrFollower("leadership has moved"))
-                self.host.has_news(self)
+                self._stop_leading(NotLeaderOrFollower("leadership has moved"))
             case Follow(leader):
-                self.host.follow(self, leader)
+                self.host.fetchers.follow(self, leader)
             case StopFollowing():
-                self.host.leave(self)
-                self.host.has_news(self)
+                self.host.fetchers.leave(self)
+                self.host.gateway_sessions.has_news(self)
             case FailUnsafe():
                 unsafe = NotEnoughReplicasAfterAppend("too few replicas are in sync now")
                 _fail_all(self.waiting, unsafe)
             case _:
                 assert_never(effect)
+
+    def _stop_leading(self, moved: KafkaError) -> None:
+        """Fail what waited under the ended leadership.
+
+        Deletions continue if the same replica leads in the next epoch.
+        """
+        self.fail_waiting(moved)
+        try:
+            self.machine.require_leader()
+        except KafkaError as failure:
+            self.fail_deletions(failure)
+        self.host.gateway_sessions.has_news(self)
 
     def _release(self) -> None:
         _reply_to_first(self.unflushed, self._is_flushed_to)
@@ -372,9 +371,9 @@ class Partition:
         _reply_to_first(self.committing, self._is_replicated_to)
 
     def fail_waiting(self, failure: KafkaError) -> None:
-        """Answer every waiting writer with a failure.
+        """Fail every waiting writer.
 
-        Coordinators would take KAFKA_STORAGE_ERROR for a batch that was not written.
+        Coordinators would take KAFKA_STORAGE_ERROR to mean that the batch was not written.
         """
         _fail_all(self.unflushed, failure)
         _fail_all(self.waiting, failure)
@@ -382,12 +381,17 @@ class Partition:
         for verification in tuple(self.verifying.values()):
             verification.fail(failure)
 
+    def fail_deletions(self, failure: KafkaError) -> None:
+        """Fail every waiting deletion."""
+        while self.deletions:
+            self.deletions.pop().fail(failure)
+
     def read(
         self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int
     ) -> FetchedPartition:
-        """The slice of the log that a fetcher may have now; errors are part of the answer."""
+        """Read the slice of the log that a fetcher may see now; errors are part of the answer."""
         try:
-            if interest.any_replica and self.machine.is_follower and not self.in_surgery:
+            if interest.any_replica and self.machine.is_follower and not self.work.is_reserved:
                 self.machine.require_epoch(interest.current_leader_epoch)
             else:
                 self.machine.require_leader(interest.current_leader_epoch)
@@ -406,14 +410,14 @@ class Partition:
         committed = isolation == READ_COMMITTED
         limit = self._readable_end(isolation)
         figures = (*self.key, 0, self.machine.high_watermark, stable, log.log_start_offset)
-        if interest.last_fetched_epoch >= 0:
-            epoch, end = log.epochs.end_offset_for(interest.last_fetched_epoch, log.log_end_offset)
-            if epoch < 0:
-                raise OffsetOutOfRange(
-                    f"where epoch {interest.last_fetched_epoch} ended is not known here"
-                )
-            if epoch < interest.last_fetched_epoch or end < offset:
-                return FetchedPartition(*figures, diverging=[epoch, end])
+        last_epoch = interest.last_fetched_epoch
+        diverging = None
+        if last_epoch >= 0:
+            diverging = divergence(log.epochs, log.log_end_offset, last_epoch, offset)
+        if diverging is not None:
+            if diverging[0] < 0:
+                raise OffsetOutOfRange(f"where epoch {last_epoch} ended is not known here")
+            return FetchedPartition(*figures, diverging=diverging)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
@@ -427,40 +431,35 @@ class Partition:
         if committed:
             aborted = [
                 [one.producer_id, one.first_offset]
-                for one in log.aborted_transactions(offset, found.next_offset)
+                for one in log.reader.aborted_transactions(offset, found.next_offset)
             ]
         return FetchedPartition(
             *figures, found.segment_id, found.position, found.length, aborted, None
         )
 
     def can_read(self, offset: int) -> bool:
-        """Whether the index for an offset is in memory; else a thread gets it, and it is news."""
-        if self.log.is_indexed(offset):
+        """Whether an offset's index is in memory; if not, a thread loads it and reports news."""
+        if self.log.reader.is_indexed(offset):
             return True
-        if not self.index_running:
-            self.host.load_index(self, offset)
+        if not self.work.runs(Task.LOAD_INDEX):
+            self.host.reads.load_index(self, offset)
         return False
 
-    @property
-    def waits_for_files(self) -> bool:
-        """Whether a thread reads what a reader waits for."""
-        return self.index_running or self.check_running
-
     def may_serve(self, found: Slice) -> bool:
-        """Whether a slice is known to be right; else it is checked now, and is news then."""
-        if not self.log.needs_check(found):
+        """Whether a slice has been checked; if not, a thread checks it and reports news."""
+        if not self.log.reader.unchecked.touches(found):
             return True
-        if not self.check_running:
-            self.host.check(self, found)
+        if not self.work.runs(Task.CHECK):
+            self.host.reads.check(self, found)
         return False
 
     def offset_for(
         self, current_epoch: int, timestamp: int, isolation: int
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) for one of the timestamps with a special meaning.
+        """Return (offset, timestamp, leader epoch) for a special timestamp.
 
-        (-1, -1, -1) where there is none. None for times, and for the largest timestamp: they are
-        looked up in the log's files (`begin_lookup`).
+        (-1, -1, -1) if there is none. None for real timestamps and for the largest timestamp, which
+        must be looked up in the log's files (`begin_lookup`).
         """
         self.machine.require_leader(current_epoch)
         log = self.log
@@ -476,11 +475,11 @@ class Partition:
         return None
 
     def begin_lookup(self, timestamp: int) -> LookupJob:
-        """A job for a thread that looks for a record by its time (KIP-79)."""
-        return self.log.begin_lookup(None if timestamp == MAX_TIMESTAMP else timestamp)
+        """A job that finds a record by time; run it in a thread (KIP-79)."""
+        return self.log.reader.begin_lookup(None if timestamp == MAX_TIMESTAMP else timestamp)
 
     def found_by(self, job: LookupJob, current_epoch: int, isolation: int) -> tuple[int, int, int]:
-        """What a lookup found, as `offset_for`; (-1, -1, -1) where no record is that young."""
+        """A lookup's result, as of `offset_for`; (-1, -1, -1) if no record is that recent."""
         self.machine.require_leader(current_epoch)
         found = job.found
         if found is None or found.offset >= self._readable_end(isolation):
@@ -489,16 +488,16 @@ class Partition:
         return found
 
     def _readable_end(self, isolation: int) -> int:
-        """Exclusive end of what a reader sees."""
+        """Exclusive end of what a consumer sees at this isolation level."""
         return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
 
     def _require_epoch_start(self) -> None:
-        """A new leader does not know yet how far consumers have read before it (KIP-207)."""
+        """Raise OFFSET_NOT_AVAILABLE while a new leader's high watermark may lag (KIP-207)."""
         if self.machine.is_before_epoch_start:
             raise OffsetNotAvailable("the high watermark is not in the leader's epoch yet")
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start up to `offset` (-1: the high watermark); returns the log start."""
+        """Move the log start up to `offset` (-1: the high watermark); return the log start."""
         self.machine.require_leader()
         if not self.config.log.delete:
             raise PolicyViolation("the topic's cleanup.policy does not delete records")
@@ -513,17 +512,46 @@ class Partition:
         self.log.delete_records_to(target)
         return self.log.log_start_offset
 
+    def answer_deletions(self) -> None:
+        """Answer the deletions that all possible next leaders have reported as durable."""
+        if not self.deletions:
+            return
+        log_starts = {
+            session.broker_id: interest.log_start_offset
+            for session in self.followers
+            if (interest := session.interests.get(self.key)) is not None
+        }
+        for deletion in tuple(self.deletions):
+            if self.machine.have_deleted_to(deletion.log_start_offset, log_starts):
+                self.deletions.remove(deletion)
+                deletion.reply()
+
     def give_up_if_offline(self) -> None:
-        """After a failure of the disk: whether the log can go on is the log's own to know."""
+        """Give the partition up if its log is offline; call this after a disk failure."""
         if self.log.offline:
-            self.host.has_failed(self)
+            self.host.failed(self)
 
     def close(self) -> None:
-        """Close the log, when nobody waits any more. Blocking."""
+        """Close the log. Nothing may still wait here. Blocking."""
         self.log.close(self.high_watermark)
 
+    def follower_answer(self, length: int = 0) -> ReplicatedPart:
+        """A follower's answer with `length` bytes of records: epoch, offsets, end of claims."""
+        log, machine = self.log, self.machine
+        return ReplicatedPart(
+            *self.key,
+            machine.leader_epoch,
+            0,
+            machine.high_watermark,
+            log.log_start_offset,
+            log.log_end_offset,
+            None,
+            length,
+            log.state.claims.end if log.state.claims is not None else 0,
+        )
+
     def status(self) -> PartitionStatus:
-        """Figures for people."""
+        """Status for `raylog` commands."""
         log = self.log
         return PartitionStatus(
             *self.key[:1],
@@ -537,13 +565,13 @@ class Partition:
             log.size,
             log.segment_count,
             log.offline,
-            log.is_whole,
+            log.state.is_whole,
             log.trouble,
         )
 
 
 def _reply_to_first(waiting: deque[Waiting], is_settled: Callable[[int], bool]) -> None:
-    """Answer writers in their order, as far as their batches are settled."""
+    """Answer writers in order, up to the first whose batch is not settled."""
     while waiting and is_settled(waiting[0][0]):
         _, write, answer = waiting.popleft()
         write.reply(answer)
@@ -555,8 +583,18 @@ def _fail_all(waiting: deque[Waiting], failure: KafkaError) -> None:
         write.fail(failure)
 
 
+def open_partition(
+    partitions: Mapping[PartitionKey, Partition], topic_id: TopicId, index: int
+) -> Partition:
+    """Return a partition replica that is open here; raises UnknownTopicOrPartition."""
+    partition = partitions.get((topic_id, index))
+    if partition is None:
+        raise UnknownTopicOrPartition(f"partition {index} of {topic_id.hex()} is not open here")
+    return partition
+
+
 def unknown_partition(interest: Interest) -> FetchedPartition:
-    """The answer for a partition that is not open here (any more)."""
+    """Answer for a partition that is not open here."""
     code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     key = (interest.topic_id, interest.partition)
     return FetchedPartition(*key, code, -1, -1, -1)

@@ -1,19 +1,21 @@
-"""Keeps the file `partition.json` of the partitions that are open in this process.
+"""Keeps the files `partition.json` of this process's open partitions up to date.
 
-It is compared when a log is opened, in the thread that opens it, and afterwards whenever the
-topic's own settings change: then a thread writes the files of that topic, and of no other, one
-after the other. A file that cannot be written is tried again while its partition is open.
+A file is compared when its log is opened, in the thread that opens it, and then whenever the
+topic's own settings change. A thread then writes only the files of that topic, one after another. A
+file that cannot be written is retried while its partition is open.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
-from raylog.actors.ports import OpenPartition, PartitionKey
+from raylog.actors.common_messages import OpenPartition, PartitionKey
+from raylog.actors.replica.rules.work import LogWork, Task
 from raylog.actors.runtime.base import Runtime
-from raylog.storage.disk import Disk
+from raylog.storage.disk import Disk, opened
 from raylog.storage.layout import LOG_SUFFIX, PARTITION_FILE, holds_log
 from raylog.storage.partition_file import (
     PartitionFile,
@@ -25,12 +27,13 @@ from raylog.storage.partition_file import (
 from raylog.wire.errors import KafkaStorageError
 
 log = logging.getLogger(__name__)
-WRITES_AT_ONCE = 50
-"""Files a thread writes before the event loop looks what else changed, or was closed."""
+WRITES_AT_ONCE = 10
+"""Files written in one call, before checking again what else changed or was closed."""
 RETRY_MS = 5_000
 RETRY_MS_MAX = 60_000
+_TASK = Task.PARTITION_FILE
 _BATCH_HEAD = 12
-"""Bytes of base offset and length, with which a batch begins."""
+"""Size of base offset and length, with which a batch begins."""
 
 
 class Checked(NamedTuple):
@@ -39,7 +42,7 @@ class Checked(NamedTuple):
     wanted: PartitionFile
     """What the file should say."""
     is_written: bool
-    """Whether the file says so."""
+    """Whether the file does say so."""
 
 
 @dataclass(slots=True)
@@ -48,53 +51,50 @@ class _Kept:
 
     directory: str
     written: PartitionFile | None
-    """What it says; None if that could not be written yet."""
+    """What it says; None if it could not be written yet."""
     wanted: PartitionFile
+    work: LogWork
 
 
 class PartitionFiles:
-    """Knows what each file says and what it should say."""
+    """What each file says, and what it should say."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._disk: Disk = runtime.disk
         self._kept: dict[PartitionKey, _Kept] = {}
         self._due: dict[PartitionKey, None] = {}
-        self._writing: set[PartitionKey] = set()
         self._runs = False
 
-    def opened(self, one: OpenPartition, checked: Checked) -> None:
-        """A log is open whose directory was checked."""
+    def opened(self, one: OpenPartition, checked: Checked, work: LogWork) -> None:
+        """Add the partition of a newly opened log whose directory was checked."""
         key, wanted = (one.topic_id, one.partition), checked.wanted
-        self._kept[key] = _Kept(one.directory, wanted if checked.is_written else None, wanted)
+        written = wanted if checked.is_written else None
+        self._kept[key] = _Kept(one.directory, written, wanted, work)
         self._see_to(key)
 
     def configured(self, key: PartitionKey, settings: dict[str, str], noted: TopicNote) -> None:
-        """An open partition's topic has these settings of its own: others, or still the same."""
+        """Set an open partition's topic settings, changed or not."""
         kept = self._kept[key]
         kept.wanted = replace(kept.wanted, settings=settings, noted=noted)
         self._see_to(key)
 
     def begun_anew(self, key: PartitionKey) -> bool:
-        """Whether the log lacks what its predecessor had, for all that is known."""
+        """Whether the log may lack records that its predecessor had."""
         kept = self._kept.get(key)
         return kept is not None and kept.wanted.begun_anew
 
     def in_sync(self, key: PartitionKey) -> None:
-        """The replica is in sync, or leads because nobody has more: nothing is missed any more."""
+        """Record that the replica lacks nothing: it is in sync, or leads with none ahead of it."""
         if self.begun_anew(key):
             kept = self._kept[key]
             kept.wanted = replace(kept.wanted, begun_anew=False)
             self._see_to(key)
 
     def closing(self, key: PartitionKey) -> None:
-        """Write the file of a partition no more."""
+        """Stop writing a partition's file."""
         self._kept.pop(key, None)
         self._due.pop(key, None)
-
-    def is_writing(self, key: PartitionKey) -> bool:
-        """Whether a thread may still write it: nobody may remove the directory then."""
-        return key in self._writing
 
     def _see_to(self, key: PartitionKey) -> None:
         if self._is_due(key):
@@ -121,27 +121,38 @@ class PartitionFiles:
         self._runs = False
 
     async def _write(self, keys: list[PartitionKey]) -> list[PartitionKey]:
-        """Have a thread write some files; returns whose could not be written."""
-        files = {key: (self._kept[key].directory, self._kept[key].wanted) for key in keys}
-        self._writing.update(keys)
+        """Write some files in a thread; return the partitions that failed.
+
+        A partition whose log is reserved is written once the reservation ends.
+        """
+        begun: dict[PartitionKey, _Kept] = {}
+        for key in keys:
+            kept = self._kept[key]
+            if kept.work.begin(_TASK):
+                begun[key] = kept
+            else:
+                kept.work.on_release(partial(self._see_to, key))
+        files = {key: (kept.directory, kept.wanted) for key, kept in begun.items()}
         try:
             failed = await self._runtime.run_blocking(_write_files, self._disk, files)
         finally:
-            self._writing.difference_update(keys)
+            for kept in begun.values():
+                kept.work.end(_TASK)
         for key, (_, contents) in files.items():
-            if key in self._kept and key not in failed:
-                self._kept[key].written = contents
+            if key not in failed:
+                begun[key].written = contents
         return failed
 
 
 def check(one: OpenPartition, disk: Disk) -> Checked:
-    """Before a log is opened: see that its directory is this partition's, and says so. Blocking.
+    """Check before opening a log that its directory is this partition's, and say so in its file.
 
-    The directory is there.
+    The directory must exist. Blocking.
 
-    Raises KafkaStorageError where the directory is another partition's, or the file of a newer
-    build. A file that cannot be written keeps no log closed that is there. Where nothing of a log
-    is, or it begins anew, OSError is raised: whoever opens it next must see what happened.
+    Raises KafkaStorageError if the directory is another partition's or the file is of a newer
+    build. A file that cannot be written does not prevent an existing log from being opened. If
+    there is no log, or it begins anew, OSError is raised instead: whoever opens it next must be
+    able to tell what happened.
     """
     names = names_in(disk, one.directory)
     has_log = holds_log(names or ())
@@ -154,18 +165,18 @@ def check(one: OpenPartition, disk: Disk) -> Checked:
             )
         anew = found.begun_anew if found else _was_lost(one, disk, names or [], has_log=has_log)
         wanted = replace(wanted, begun_anew=anew)
-        if found != wanted or anew:  # who wrote so may have ended before it was durable
+        if found != wanted or anew:  # an earlier write may not be durable
             write_partition_file(disk, one.directory, wanted)
     except OSError as failure:
         if wanted.begun_anew or not has_log:
             raise
-        _tell(one.directory, failure)
+        _log_failed_write(one.directory, failure)
         return Checked(wanted, False)
     return Checked(wanted, True)
 
 
 def names_in(disk: Disk, directory: str) -> list[str] | None:
-    """What is in a directory; None if it is missing."""
+    """Names in a directory; None if it is missing."""
     try:
         return disk.listdir(directory)
     except FileNotFoundError:
@@ -173,11 +184,12 @@ def names_in(disk: Disk, directory: str) -> list[str] | None:
 
 
 def _was_lost(one: OpenPartition, disk: Disk, names: list[str], *, has_log: bool) -> bool:
-    """Whether a directory whose file says nothing lacks records that were once in it.
+    """Whether a directory without a readable file lacks records that it once held.
 
-    That it is there is no proof: its maker may have ended before anything was in it. Where only the
-    file is missing or damaged the controller may know that the replica lacks records. It does not
-    know yet of a log that was just begun anew, but nothing can be in that one.
+    The existence of the directory proves nothing: its creator may have crashed before it held
+    anything. If only the file is missing or damaged, the controller may know that the replica lacks
+    records. It does not know that yet about a log that has just begun anew, but such a log is
+    empty.
     """
     if not one.was_open:
         return False
@@ -187,7 +199,7 @@ def _was_lost(one: OpenPartition, disk: Disk, names: list[str], *, has_log: bool
 
 
 def _has_records(disk: Disk, directory: str, names: list[str]) -> bool:
-    """Whether any segment has data: a base offset or a length that is not zero."""
+    """Whether any segment has data, that is a base offset or length other than zero."""
     return any(
         _begins_with_data(disk, f"{directory}/{name}")
         for name in names
@@ -196,11 +208,8 @@ def _has_records(disk: Disk, directory: str, names: list[str]) -> bool:
 
 
 def _begins_with_data(disk: Disk, path: str) -> bool:
-    fd = disk.open(path)
-    try:
+    with opened(disk, path) as fd:
         return any(disk.pread(fd, _BATCH_HEAD, 0))
-    finally:
-        disk.close(fd)
 
 
 def _found(one: OpenPartition, disk: Disk) -> PartitionFile | None:
@@ -214,16 +223,16 @@ def _found(one: OpenPartition, disk: Disk) -> PartitionFile | None:
 def _write_files(
     disk: Disk, files: dict[PartitionKey, tuple[str, PartitionFile]]
 ) -> list[PartitionKey]:
-    """Write files; returns whose could not be written."""
+    """Write files; return the partitions that failed."""
     failed = []
     for key, (directory, contents) in files.items():
         try:
             write_partition_file(disk, directory, contents)
         except OSError as failure:
-            _tell(directory, failure)
+            _log_failed_write(directory, failure)
             failed.append(key)
     return failed
 
 
-def _tell(directory: str, failure: OSError) -> None:
-    log.error("partition.json in %s cannot be written, it is tried again: %s", directory, failure)
+def _log_failed_write(directory: str, failure: OSError) -> None:
+    log.error("cannot write partition.json in %s, will retry: %s", directory, failure)

@@ -1,4 +1,4 @@
-"""What a Replica process tells of its logs, read when somebody asks."""
+"""Metrics of a Replica process about its logs, collected on request."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raylog.actors.common_messages import PartitionKey
 from raylog.actors.metrics.counts import OTHERS, Bounded
 from raylog.actors.metrics.families import replica as families
 from raylog.actors.metrics.samples import ProcessMetrics, Samples, process_metrics
-from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.cleaner import Cleaner
 from raylog.actors.replica.counts import TopicCounts
+from raylog.actors.replica.log_manager import LogManager
 from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.upkeep import Upkeep
 from raylog.actors.runtime.base import Runtime
 
 TOPICS_MAX = 200
-"""Of metrics.topics.max, by default."""
+"""Default of metrics.topics.max."""
 AT_ONCE = 500
-"""Partitions that are looked at before others have their turn."""
+"""Partitions sampled before other tasks may run."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Standing:
 
 
 class ReplicaMetrics:
-    """The counts of one process by topic, and what it tells of itself."""
+    """Metrics of one process: counters by topic, and figures about the process."""
 
     def __init__(
         self, runtime: Runtime, partitions: Mapping[PartitionKey, Partition], topics_max: int
@@ -66,25 +66,25 @@ class ReplicaMetrics:
         self._topics = Bounded(TopicCounts, topics_max)
 
     def opened(self, topic: str) -> TopicCounts:
-        """Where a partition counts that is opened."""
+        """Return the counters for a newly opened partition."""
         counts = self._topics.of(topic)
         counts.partitions += 1
         return counts
 
     def closed(self, partition: Partition) -> None:
-        """A partition is closed: with the last of a topic its series end."""
+        """Release a closed partition's counters; the last of a topic ends the topic's series."""
         partition.counts.partitions -= 1
         if not partition.counts.partitions:
             self._topics.forget(partition.topic)
 
     async def sample(
-        self, upkeep: Upkeep, cleaner: Cleaner, waiting: Mapping[str, int]
+        self, log_manager: LogManager, cleaner: Cleaner, waiting: Mapping[str, int]
     ) -> ProcessMetrics:
-        """Tell everything. `waiting` is how many requests wait, by kind."""
+        """Collect all metrics. `waiting` is the number of waiting requests, by kind."""
         samples = Samples()
         self._sample_topics(samples)
         await self._sample_partitions(samples)
-        samples.histogram(families.FLUSHES, upkeep.flush_seconds)
+        samples.histogram(families.FLUSHES, log_manager.flush_seconds)
         cleaned = cleaner.counts
         samples.add(families.CLEANED, cleaned.done, "done")
         samples.add(families.CLEANED, cleaned.failed, "failed")
@@ -106,7 +106,7 @@ class ReplicaMetrics:
             samples.add(families.ISR_CHANGES, counts.expands, topic, "expand")
 
     async def _sample_partitions(self, samples: Samples) -> None:
-        """Tell how all partitions stand, a slice of them at a time."""
+        """Sum up all partitions, a slice at a time."""
         standing = _Standing()
         for number, partition in enumerate(list(self._partitions.values()), 1):
             topic = partition.topic if partition.topic in self._topics else OTHERS

@@ -1,6 +1,6 @@
-"""Replication quotas in one process: where its replicas ask whether they may, and are woken up.
+"""Replication quotas in one process: replicas ask here before they copy, and are woken later.
 
-While the broker has no rate (`leads` and `follows` are false) this costs the look at one of these.
+While the broker has no rate (`leads` and `follows` are false), this costs one attribute access.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ import logging
 from collections.abc import Callable, Hashable, Mapping
 
 from raylog.actors.names import broker_name
-from raylog.actors.replica.config import ReplicationSettings
+from raylog.actors.remote import Broker, call
 from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.throttle import (
+from raylog.actors.replica.rules.config import ReplicationSettings
+from raylog.actors.replica.rules.throttle import (
     UNLIMITED,
     Event,
     HeldBack,
     Moved,
     RateChanged,
     Release,
-    ShareTold,
+    ShareChanged,
     Throttle,
     WakeAfter,
     Woken,
@@ -27,30 +28,30 @@ from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 
 log = logging.getLogger(__name__)
 SHARE_MS = 1_000
-"""Between the questions how many processes of the broker share a rate, while this one uses it."""
+"""Interval at which the broker is asked how many processes share a rate this one uses."""
 SHARE_TIMEOUT_MS = 2_000
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 
 
 class _Side:
-    """One side's machine with its timer and the ways to try again."""
+    """One side's machine, with its timer and callbacks."""
 
     def __init__(self, runtime: Runtime, settings: ReplicationSettings) -> None:
         self.machine = Throttle(settings.quota_window_ms, settings.quota_windows)
         self.is_used = False
-        """Whether anything has moved since the last question how many do."""
+        """Whether anything was copied since the last sharing request."""
         self._runtime = runtime
         self._again: dict[Hashable, Callable[[], None]] = {}
         self._timer: Timer | None = None
 
     def hold(self, who: Hashable, again: Callable[[], None]) -> None:
-        """Let somebody wait; `again` is called when there is a chance."""
+        """Hold `who` back; `again` is called when it may try again."""
         self._again[who] = again
         self.handle(HeldBack(who, self._runtime.monotonic_ms()))
 
     def handle(self, event: Event) -> None:
-        """Give the machine an event and do what it wants done."""
+        """Pass the machine an event and carry out its effects."""
         for effect in self.machine.handle(event):
             if isinstance(effect, WakeAfter):
                 self._wake_after(effect.delay_ms)
@@ -72,7 +73,7 @@ class _Side:
 
 
 class Throttler:
-    """Both sides of a process' replicas."""
+    """Both sides, for the replicas of one process."""
 
     def __init__(
         self,
@@ -90,14 +91,16 @@ class Throttler:
         self._leading = _Side(runtime, settings)
         self._following = _Side(runtime, settings)
         self._shares = False
-        """Whether it is being asked how many processes share the rates."""
+        """Whether the sharing loop is running."""
+        self._unsent = 0
+        """Bytes of throttled partitions in the response that is being gathered."""
         self.leads = False
-        """Whether what is led here may have to wait."""
+        """Whether partitions led here may have to wait."""
         self.follows = False
-        """Whether what follows here may have to wait."""
+        """Whether partitions followed here may have to wait."""
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take in the broker's rates, which come with a topic's settings, at once."""
+        """Apply the broker's rates, which come with a topic's settings, immediately."""
         now_ms = self._runtime.monotonic_ms()
         leader_rate = int(config.get(LEADER_RATE) or UNLIMITED)
         follower_rate = int(config.get(FOLLOWER_RATE) or UNLIMITED)
@@ -105,17 +108,17 @@ class Throttler:
         self._leading.handle(RateChanged(leader_rate, now_ms))
         self._following.handle(RateChanged(follower_rate, now_ms))
 
-    # ---- what is led here ----------------------------------------------------------------
+    # ---- partitions led here -------------------------------------------------------------
 
     def keeps_back(
         self, follower: Hashable, broker_id: int, partition: Partition, again: Callable[[], None]
     ) -> bool:
-        """Whether a follower's process gets no records of a partition now; then `again` follows.
+        """Whether a follower gets no records of a partition now; if so, `again` is called later.
 
-        Followers in sync are never kept waiting, or else writers would be.
+        In-sync followers never wait, because writers would wait with them.
         """
         side = self._leading
-        if not side.machine.is_over(self._runtime.monotonic_ms()):
+        if not side.machine.is_over(self._runtime.monotonic_ms(), self._unsent):
             return False
         progress = partition.machine.progress
         in_sync = progress is not None and broker_id in progress.isr
@@ -124,20 +127,30 @@ class Throttler:
         side.hold((follower, partition.key), again)
         return True
 
-    def sent(self, partition: Partition, count: int) -> None:
-        """Note the bytes that a follower is sent, be it in sync or not."""
+    def gathered(self, partition: Partition, count: int) -> None:
+        """Count bytes that a response to a follower will have, unless it is `put_back`."""
         if self._is_throttled_leader(partition):
+            self._unsent += count
+
+    def put_back(self) -> None:
+        """The gathered response is not sent: it has too few bytes yet."""
+        self._unsent = 0
+
+    def sent(self, partition: Partition, count: int) -> None:
+        """Count gathered bytes as sent to a follower, whether in sync or not."""
+        if self._is_throttled_leader(partition):
+            self._unsent -= count
             self._moved(self._leading, partition, count)
 
     def _is_throttled_leader(self, partition: Partition) -> bool:
         return partition.config.leader_throttled.covers(partition.key[1], self._broker_id)
 
-    # ---- what follows here ---------------------------------------------------------------
+    # ---- partitions followed here --------------------------------------------------------
 
     def lets_ask(self, partition: Partition, again: Callable[[], None]) -> bool:
-        """Whether a partition may be asked for; if not, `again` follows.
+        """Whether a partition may be fetched; if not, `again` is called later.
 
-        One that had all there was at the last answer may always.
+        A partition that was up to date at the last answer always may.
         """
         side = self._following
         if not partition.is_behind or not self._is_throttled_follower(partition):
@@ -148,7 +161,7 @@ class Throttler:
         return False
 
     def received(self, partition: Partition, count: int) -> None:
-        """Note what the leader has sent, be it nothing."""
+        """Count bytes received from the leader, even if none."""
         if self._is_throttled_follower(partition):
             self._moved(self._following, partition, count)
 
@@ -165,15 +178,16 @@ class Throttler:
             self._runtime.start(self._share(), "shares of throttled rates")
 
     async def _share(self) -> None:
-        """Ask the broker how many processes use the rates, as long as this one does."""
+        """Ask the broker for the number of processes that share the rates, while this one does."""
         leading, following = self._leading, self._following
         while leading.is_used or following.is_used:
             used = leading.is_used, following.is_used
             leading.is_used = following.is_used = False
             try:
-                leads, follows = await self._runtime.call(
+                leads, follows = await call(
+                    self._runtime,
                     self._broker,
-                    "throttle_shares",
+                    Broker.throttle_shares,
                     self._name,
                     *used,
                     timeout_ms=SHARE_TIMEOUT_MS,
@@ -182,7 +196,7 @@ class Throttler:
                 log.info("the shares of throttled rates stay as they are: %s", failure)
             else:
                 now_ms = self._runtime.monotonic_ms()
-                leading.handle(ShareTold(leads, now_ms))
-                following.handle(ShareTold(follows, now_ms))
+                leading.handle(ShareChanged(leads, now_ms))
+                following.handle(ShareChanged(follows, now_ms))
             await self._runtime.sleep(SHARE_MS / 1000)
         self._shares = False

@@ -1,16 +1,16 @@
-"""Transactional batches wait here until their transaction holds the partition (KIP-890).
+"""Holds transactional batches until their transaction includes the partition (KIP-890).
 
-The transaction's coordinator adds the partition for Produce 12 and later, and says for earlier
-versions whether it was added. It is asked for the first batch of a transaction in a partition;
-what its producer sends meanwhile waits behind that.
+For Produce 12 and later the transaction's coordinator adds the partition; for earlier versions it
+says whether the partition was added. It is asked at the first batch of a transaction in a
+partition; later batches of the producer queue behind that one.
 
-| event                                     | batches of the producer that wait here       |
+| event                                     | waiting batches of the producer              |
 |-------------------------------------------|----------------------------------------------|
 | the coordinator says yes                  | are appended, in their order                 |
-| it refuses, or nobody answers             | fail                                         |
+| it refuses, or does not answer            | fail                                         |
 | a batch of a higher epoch                 | fail: INVALID_PRODUCER_EPOCH                 |
 | a marker that ends the transaction        | fail: INVALID_TXN_STATE, whatever the answer |
-| leadership goes, the log fails or closes  | fail                                         |
+| leadership ends, the log fails or closes  | fail                                         |
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from raylog.actors.replica.api import TransactionalWrite
-from raylog.actors.replica.produce import Write
-from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.replica.messages import TransactionalWrite
+from raylog.actors.replica.writes import Write
+from raylog.actors.transaction.messages import (
+    AddPartitions,
+    TopicPartitions,
+    TransactionCoordinators,
+)
 from raylog.wire.errors import (
     ErrorCode,
     InvalidProducerEpoch,
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from raylog.actors.replica.partition import Partition
 
 HELD_MAX = 100
-"""Batches of one producer that wait for one partition."""
+"""Limit for batches of one producer that wait in one partition."""
 _ASK_AGAIN = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -48,16 +52,7 @@ _ASK_AGAIN = frozenset(
         ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-"""What the coordinator's whereabouts say; producers know no way on from these."""
-
-
-class TransactionsPort(Protocol):
-    """The coordinators of transactions, wherever they are."""
-
-    def add_partitions(
-        self, asked: AddPartitions, settled: Callable[[list[int] | KafkaError], None]
-    ) -> None:
-        """Have the coordinator add or look for partitions; `settled` is called once."""
+"""Errors about where the coordinator is; producers cannot handle these."""
 
 
 class Held(NamedTuple):
@@ -71,7 +66,7 @@ class Held(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Verification:
-    """What waits for the coordinator's word about one producer in one partition."""
+    """Batches of one producer in one partition that wait for the coordinator's answer."""
 
     partition: Partition
     transactional_id: str
@@ -81,7 +76,7 @@ class Verification:
     held: list[Held] = field(default_factory=list)
 
     def add(self, held: Held) -> None:
-        """Have a batch wait behind the others; raises where it must not."""
+        """Queue a batch; raises if it must not wait here."""
         if held.transaction.transactional_id != self.transactional_id:
             raise InvalidProducerIdMapping(
                 f"producer {self.producer_id} writes for {self.transactional_id!r}"
@@ -91,31 +86,31 @@ class Verification:
         self.held.append(held)
 
     def end(self) -> bool:
-        """Nothing is waited for any more; False if that is known."""
+        """End the wait; False if it has already ended."""
         if self.partition.verifying.get(self.producer_id) is not self:
             return False
         del self.partition.verifying[self.producer_id]
         return True
 
     def fail(self, failure: KafkaError) -> None:
-        """Fail all that waits."""
+        """Fail all waiting batches."""
         if self.end():
             for held in self.held:
                 self.partition.refuse(held.write, failure)
 
 
 class Verifying:
-    """Of all partitions of one process; those of one request are asked about together."""
+    """Verifications of one process; those from one request are asked about together."""
 
     def __init__(
-        self, transactions: TransactionsPort, append: Callable[[Partition, Held], None]
+        self, transactions: TransactionCoordinators, append: Callable[[Partition, Held], None]
     ) -> None:
         self._transactions = transactions
         self._append = append
         self._fresh: list[Verification] = []
 
     def produce(self, partition: Partition, held: Held) -> None:
-        """Append a batch as soon as its transaction holds the partition; `ask` must follow."""
+        """Append a batch once its transaction includes the partition; `ask` must be called next."""
         header = read_header(held.write.batch)
         if not self._must_ask(partition, header, held):
             self._append(partition, held)
@@ -138,7 +133,7 @@ class Verifying:
         )
 
     def _verification(self, partition: Partition, header: BatchHeader, held: Held) -> Verification:
-        """What the batch has to wait for: one that is under way, or a new one."""
+        """The verification that the batch must wait for: a pending or a new one."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         found = partition.verifying.get(producer_id)
         if found is not None and epoch == found.epoch:
@@ -157,7 +152,7 @@ class Verifying:
         return verification
 
     def ask(self) -> None:
-        """Ask about what came since the last time."""
+        """Ask the coordinators about verifications added since the last call."""
         fresh, self._fresh = self._fresh, []
         together: dict[tuple[str, int, int, bool], list[Verification]] = {}
         for one in fresh:
@@ -182,7 +177,7 @@ class Verifying:
     def _release(self, verification: Verification, held: Held, failure: KafkaError | None) -> None:
         partition = verification.partition
         if failure is not None:
-            partition.refuse(held.write, told(failure, held.transaction))
+            partition.refuse(held.write, client_error(failure, held.transaction))
             return
         sequence = read_header(held.write.batch).base_sequence
         if (
@@ -203,8 +198,8 @@ def _failure(code: int) -> KafkaError | None:
     return None if code == ErrorCode.NONE else error_of(ErrorCode(code))
 
 
-def told(failure: KafkaError, transaction: TransactionalWrite) -> KafkaError:
-    """What a client is told of a coordinator's refusal, as Kafka maps it."""
+def client_error(failure: KafkaError, transaction: TransactionalWrite) -> KafkaError:
+    """The client's error for a coordinator's refusal, mapped as in Kafka."""
     code = failure.code
     if code is ErrorCode.PRODUCER_FENCED:
         return InvalidProducerEpoch(str(failure))

@@ -1,9 +1,9 @@
-"""Link addresses: `unix:NAME@MACHINE` on the same machine, `tcp:INSTANCE@HOST:PORT` from all.
+"""Link addresses: `unix:NAME@MACHINE` on one machine, `tcp:INSTANCE@HOST:PORT` between machines.
 
-An actor that can be reached both ways has both, with a comma between. `unix:NAME` alone means this
-machine. A machine is one boot of a kernel and one network namespace of it: abstract socket names
-reach no further. The instance is the actor process that is meant: where ports are few, another one
-soon has the port of a process that ended.
+An actor that can be reached both ways has both, separated by a comma. `unix:NAME` alone means this
+machine. A machine is one boot of a kernel and one of its network namespaces, because abstract
+socket names reach no further. The instance is the actor process that is meant: in a small port
+range another process soon takes the port of one that has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Endpoint = str | tuple[str, int]
 
 @functools.cache
 def this_machine() -> str:
-    """What tells this machine from all others."""
+    """Return an id that no other machine has."""
     if sys.platform != "linux":
         return socket.gethostname()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -28,17 +28,17 @@ def this_machine() -> str:
 
 
 def unix_address(name: str) -> str:
-    """The address of a Unix socket here."""
+    """Return the address of a Unix socket on this machine."""
     return f"unix:{name}@{this_machine()}"
 
 
 def tcp_address(host: str, port: int, instance: str = "") -> str:
-    """The address of a TCP socket, and of the actor process there, if only that is meant."""
+    """Return the address of a TCP socket, and of an actor process if only that is meant."""
     return f"tcp:{instance}@{host}:{port}" if instance else f"tcp:{host}:{port}"
 
 
 def endpoint_of(address: str) -> Endpoint:
-    """The nearest way to an address; raises ValueError when there is none from here."""
+    """Return the best endpoint for an address; raises ValueError if there is none from here."""
     for way in address.split(","):
         scheme, _, place = way.partition(":")
         if scheme == "unix":
@@ -54,6 +54,6 @@ def endpoint_of(address: str) -> Endpoint:
 
 
 def instance_of(address: str) -> str:
-    """The actor process that an address means, on whatever way; "" if it does not say."""
+    """Return the actor process that an address names; "" if it names none."""
     _, tcp, place = address.rpartition("tcp:")
     return place.rpartition("@")[0] if tcp else ""

@@ -1,8 +1,8 @@
-"""What every runtime offers to the shells: spawning, calls, links, time and chance.
+"""The interface of every runtime: spawning, calls, links, time and random numbers.
 
-Three implementations share this interface (design: one code, three runtimes): `ray` runs each
-actor in a process of a Ray cluster, `inproc` runs all of them as objects on one event loop, `sim`
-runs them under virtual time with a seeded scheduler.
+There are three implementations: `ray` runs each actor in a process of a Ray cluster, `inproc` runs
+all of them as objects on one event loop, and `sim` runs them under virtual time with a seeded
+scheduler.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from raylog.actors.plain import message
+from raylog.actors.message import message
+from raylog.actors.places import NodeEntry, Place
+from raylog.actors.places import Share as Share
 from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.storage.disk import Volume
 from raylog.wire.errors import KafkaError
@@ -27,72 +29,40 @@ FailureHandler = Callable[[Exception], None]
 
 
 class PeerLost(Exception):
-    """The peer is gone or restarting; whether the call took effect is unknown."""
+    """The peer is gone or restarting; it is unknown whether the call took effect."""
 
 
 class PeerTimeout(Exception):
-    """The peer did not answer within the deadline; whether the call took effect is unknown."""
+    """The peer did not answer in time; it is unknown whether the call took effect."""
 
 
 class ActorGone(Exception):
-    """A name that no live actor carries."""
+    """No live actor has this name."""
 
 
 @message
 @dataclass(frozen=True, slots=True)
 class ActorRef:
-    """A live actor: where it is and which process start of it is meant."""
+    """A reference to a live actor, and to one start of its process."""
 
     name: str
     role: str
     address: str
-    """Where its links are accepted; opaque to everyone but the runtime."""
+    """Where it accepts links; opaque to everything but the runtime."""
     pid: int
     node_id: str
     instance: str
-    """Unique for each process start: a restarted actor of the same name has another."""
+    """Unique for each process start: after a restart an actor of the same name has another."""
     started: str = ""
-    """When its process was started, as `runtime.processes` has it; "" where actors are none."""
-
-
-NODE_ID_LABEL = "ray.io/node-id"
-"""The label by which Ray names every node."""
-
-
-@message
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What is kept free on one node for all actors that share it, whether or not they run."""
-
-    name: str
-    """Unique in the cluster of nodes."""
-    cpus: float
-    memory_bytes: int
-    resources: dict[str, float] = field(default_factory=dict)
-    """Custom ones."""
-
-
-@message
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an actor may run: on nodes that carry all these labels, and nowhere else."""
-
-    labels: dict[str, str]
-    share: Share | None = None
-    """What it has a part of there. It is made on first use, and holds its actors together."""
-
-
-def on_node(node_id: str) -> Place:
-    """One node, by the id that it has until its end."""
-    return Place({NODE_ID_LABEL: node_id})
+    """Start time of its process, as in `runtime.processes`; "" if actors are not processes."""
 
 
 @message
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
-    """An actor to be started: detached, and unique by its name.
+    """The spec of an actor to start: detached, with a unique name.
 
-    The name `OWN@HOST` (`actors.names.lodger_name`) has it live in the process of the actor HOST.
+    The name `OWN@HOST` (`actors.names.colocated_name`) places it in the process of the actor HOST.
     """
 
     name: str
@@ -101,56 +71,45 @@ class ActorSpec:
     place: Place | None = None
     """None leaves the choice to the runtime."""
     restarts: bool = False
-    """Whether the runtime restarts it when its process ends (Controller and Broker only)."""
+    """Whether the runtime restarts it when its process ends (only Controller and Broker)."""
     houses: tuple[str, ...] = ()
-    """Roles of lodgers that may come: their code is loaded before they do."""
+    """Roles of actors that may be placed in its process later; their code is loaded ahead."""
     links: LinkSettings | None = None
-    """Where it accepts links; None: as who starts it."""
+    """Where it accepts links; None means as its spawner."""
     drain_ms: int = 0
-    """How long it may take to end in order (`runtime.termination`); 0: as who starts it."""
+    """The time limit of a shutdown (`runtime.termination`); 0 means as its spawner."""
     journal: str = ""
-    """The broker's data directory that its decisions are kept in; "": as who starts it."""
+    """The broker's data directory that keeps its journal; "" means as its spawner."""
     hosts: tuple[dict[str, str], ...] = ()
-    """Labels of nodes, any of which will do for an actor without a place; () for any node."""
-
-
-@message
-@dataclass(frozen=True, slots=True)
-class NodeEntry:
-    """A live node."""
-
-    node_id: str
-    address: str
-    """Under which others reach it."""
-    labels: dict[str, str]
+    """Node labels for an actor without a place: any matching node will do; () for every node."""
 
 
 class Timer(Protocol):
-    """A callback that has not run yet."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Keep the callback from running; harmless when it has run."""
+        """Cancel the callback, unless it has run already."""
 
 
 class LinkRequest(Protocol):
-    """One request that came in over a link. It is answered once, by `reply` or `fail`."""
+    """A request that came over a link. It is answered once, by `reply` or `fail`."""
 
     peer: int
-    """The link it came over, unique within the actor; `Actor.link_lost` names it at the end."""
+    """The link it came over, unique within the actor; `Actor.link_lost` names it when it ends."""
     kind: str
     header: Any
     payload: memoryview
-    """The receiver's own, writable bytes: nobody else reuses or changes them."""
+    """Writable memory that belongs to the receiver: nothing else reuses or changes it."""
 
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Answer; a requester that is gone is passed over silently."""
+        """Answer; ignored if the requester is gone."""
 
     def fail(self, failure: KafkaError) -> None:
-        """Answer with an error, raised on the other side as the same class."""
+        """Answer with an error, which is raised on the other side as the same class."""
 
 
 class Link(Protocol):
-    """A stream of requests to one actor. Requests arrive in the order they were sent.
+    """A stream of requests to one actor. Requests arrive in the order in which they were sent.
 
     `request` never blocks and never raises: a lost link reports PeerLost to `failed`. Buffers of a
     payload must not be changed until the request was answered or failed.
@@ -178,52 +137,53 @@ class Link(Protocol):
         """Bytes accepted but not yet handed to the operating system (for back-pressure)."""
 
     def on_lost(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the other side is gone (at once if it is already)."""
+        """Run `callback` once when the other side is gone, immediately if it is already."""
 
     def close(self) -> None:
-        """End the link; what is unanswered fails with PeerLost."""
+        """Close the link; unanswered requests fail with PeerLost."""
 
 
 class Actor(Protocol):
-    """A shell as the runtime sees it. Its other public async methods answer `Runtime.call`."""
+    """A shell as the runtime sees it. `Runtime.call` calls its other public async methods."""
 
     async def start(self) -> None:
-        """Become ready: the spawner waits for it."""
+        """Become ready; the spawner waits for it."""
 
     async def stop(self) -> None:
         """End cleanly: close files, answer or fail what is waiting."""
 
     def link_received(self, request: LinkRequest) -> None:
-        """Take one link request; answer now or later."""
+        """Handle a link request; answer it now or later."""
 
     def link_lost(self, peer: int) -> None:
-        """A link is gone: nothing more comes over it, and answers to it go nowhere."""
+        """A link has ended: no more requests come over it, and answers to it are dropped."""
 
 
 class Runtime(Protocol):
-    """The world of one actor."""
+    """The environment of one actor."""
 
     random: random.Random
-    """Chance. In production nobody can guess it (the system's), in a simulation it repeats."""
+    """Random numbers: the system's in production, so that nobody can guess them; seeded in
+    simulations."""
     rest_s: float
-    """For how many seconds work that is done `apart` must rest after each ms or two."""
+    """How many seconds work done `apart` must rest after every ms or two."""
 
     @property
     def disk(self) -> Volume:
-        """The disk of the machine that the actor runs on."""
+        """The disk of the actor's machine."""
 
     @property
     def instance(self) -> str:
-        """This process start's unique id (ActorRef.instance)."""
+        """The unique id of this process start (ActorRef.instance)."""
 
     def now_ms(self) -> int:
-        """Wall-clock time in ms since the epoch."""
+        """Return wall-clock time in ms since the epoch."""
 
     def monotonic_ms(self) -> float:
-        """Time in ms that never goes back."""
+        """Return monotonic time in ms."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Run `callback` after `delay_ms`."""
@@ -232,78 +192,78 @@ class Runtime(Protocol):
         """Run a background task; an exception that leaves it ends the actor."""
 
     clock: Callable[[], float]
-    """`monotonic_ms` in seconds, where that is asked for with each request of a client."""
+    """As `monotonic_ms`, but in seconds, for use with every request of a client."""
 
     def process_usage(self) -> ProcessUsage | None:
-        """What this process has used; None where there is no process of its own (simulation)."""
+        """Return the resource usage of this process; None if it has no process (simulation)."""
 
     async def this_node(self) -> NodeEntry:
-        """The node that this runs on."""
+        """Return the node of this process."""
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function (fdatasync, recovery, cold reads) beside the event loop."""
+        """Run a blocking function (fdatasync, recovery, cold reads) in a thread."""
 
     async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
-        """Run a stranger's function, which may never return, in a thread that is then left alone.
+        """Run a plug-in's function, which may never return, in a thread of its own.
 
-        Raises PeerTimeout at the deadline.
+        Raises PeerTimeout at the deadline, and abandons the thread.
         """
 
     async def apart(self, work: Work) -> Apart:
-        """Have somebody do `work`: on Ray a process of its own, started when there is some.
+        """Start long work beside the event loop: on Ray in a separate process.
 
         Raises PeerLost if none can be started.
         """
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Start an actor and wait until its `start()` returned.
+        """Start an actor and wait until its `start()` has returned.
 
-        Raises the KafkaError that this refused with, PeerLost if it failed in another way,
-        PeerTimeout if it took too long, ValueError if the name is taken. Where it raises, no actor
-        comes up later: one that is late is ended for good.
+        Raises the KafkaError that `start()` raised, PeerLost if it failed in another way,
+        PeerTimeout if it took too long, ValueError if the name is taken. After an exception no
+        actor is left: one that comes up late is ended for good.
         """
 
     async def find(self, name: str) -> ActorRef:
-        """The live actor of that name; raises ActorGone."""
+        """Return the live actor with that name; raises ActorGone."""
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
-        """Call a method of an actor by ref or name, found and answered within the timeout.
+        """Call a method of an actor by ref or name. The timeout includes finding the actor.
 
-        KafkaError subclasses that it raises come back as they are; PeerLost and PeerTimeout say
-        that the outcome is unknown. A mistake in the method ends the actor that made it
-        (`runtime.calls`).
+        Raises the KafkaErrors that the method raises; PeerLost and PeerTimeout mean that the
+        outcome is unknown. Any other exception in the method ends that actor (`runtime.calls`).
         """
 
     async def kill(self, peer: ActorRef) -> None:
-        """End the actor's process hard, with all who live in it, and wait until it is gone."""
+        """Kill the actor's process, with all actors in it, and wait until it is gone."""
 
     async def dismiss(self, peer: ActorRef) -> None:
-        """End an actor that has stopped: a lodger leaves its host, others are killed."""
+        """End an actor that has stopped: a co-located one leaves its host, others are killed."""
 
     async def end_for_good(self, name: str) -> None:
-        """End the actor of that name so that the runtime does not restart it; gone is fine.
+        """End the actor with that name so that the runtime does not restart it.
 
-        A runtime that does not answer is waited for a while; the end is then seen to without the
-        caller.
+        It may be gone already.
+
+        If the runtime does not answer for a while, this returns and goes on in the background.
         """
 
     async def nodes(self) -> list[NodeEntry]:
-        """The live nodes. Raises PeerLost, PeerTimeout, as what follows."""
+        """Return the live nodes. Raises PeerLost and PeerTimeout, as do the following methods."""
 
     async def names(self, prefix: str) -> set[str]:
-        """Names that begin so, of actors that live or that the runtime is about to restart."""
+        """Return names with this prefix, of actors that live or that the runtime will restart."""
 
     async def kv_get(self, key: str) -> bytes | None:
-        """A value that all nodes see; None if there is none. The store may be lost as a whole."""
+        """Return a value that all nodes can read, or None. The whole store may be lost."""
 
     async def kv_put(self, key: str, value: bytes) -> None:
         """Set such a value."""
 
     async def kv_keys(self, prefix: str) -> list[str]:
-        """The keys that begin so and have a value, sorted."""
+        """Return the keys with this prefix, sorted."""
 
     async def kv_delete(self, key: str) -> None:
-        """Take such a value away; none there is fine."""
+        """Delete such a value, if it exists."""
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""
@@ -313,37 +273,37 @@ class Runtime(Protocol):
 
 
 class Work(Protocol):
-    """Something that takes long and is done in steps, by whom that holds up least.
+    """Long work in steps, to be done where it delays the event loop least.
 
-    Before its first step it is plain data, and so is what each step returns: it may be done in
-    another process. A step that raises is a mistake.
+    Before its first step it is plain data, and so are the results of its steps, because it may run
+    in another process. An exception in a step is a bug.
     """
 
     def step(self) -> Any:
         """Do one step. Blocking."""
 
     def stop(self) -> None:
-        """Let a running step end soon, from another thread."""
+        """Make a running step end soon; called from another thread."""
 
 
 class Apart(Protocol):
-    """Work that somebody else does."""
+    """Work that runs in a thread or in another process."""
 
     def step(self) -> Awaitable[Any]:
-        """What one step returned. Raises PeerLost if who did it is gone."""
+        """Run one step and return its result. Raises PeerLost if its process is gone."""
 
     def stop(self) -> None:
-        """Have a running step end soon, in whatever way."""
+        """Make a running step end soon."""
 
     async def close(self) -> None:
-        """There are no more steps."""
+        """Finish: there are no more steps."""
 
 
 class BackgroundTask(Protocol):
     """A running background task."""
 
     def cancel(self) -> object:
-        """Ask it to end."""
+        """Request its end."""
 
     def done(self) -> bool:
         """Whether it has ended."""

@@ -1,17 +1,17 @@
-"""What becomes of a call in the actor that is asked, alike in every runtime.
+"""The effect of a call on the called actor, which is the same in every runtime.
 
 | the method                                            | the caller gets      | the actor |
 |-------------------------------------------------------|----------------------|-----------|
 | returns                                               | its answer           | goes on   |
 | raises a KafkaError                                   | that error           | goes on   |
-| raises PeerLost, PeerTimeout or ActorGone: another    | PeerLost, PeerTimeout| goes on   |
-| actor that it asked is gone                           |                      |           |
-| is not there, or takes other arguments: a caller of   | UnsupportedVersion   | goes on   |
-| another build                                         |                      |           |
-| raises anything else, which is a mistake of ours      | PeerLost             | ends      |
+| raises PeerLost, PeerTimeout or ActorGone, because    | PeerLost, PeerTimeout| goes on   |
+| another actor that it called is gone                  |                      |           |
+| does not exist, or has other parameters: the caller   | UnsupportedVersion   | goes on   |
+| is of another build                                   |                      |           |
+| raises anything else, which is a bug in Raylog        | PeerLost             | ends      |
 
-Whoever made the mistake ends, because nobody knows any more what its state is worth. Its callers
-have made none: they see what they would see of a process that was killed.
+The actor with the bug ends, because its state can no longer be trusted. Its callers have no bug:
+they see what they would see if its process had been killed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.wire.errors import KafkaError, UnsupportedVersion
 
 FORESEEN = (KafkaError, PeerLost, PeerTimeout)
-"""What `answer` raises without a mistake of the actor's."""
+"""Exceptions of `answer` that are not a bug of the actor."""
 
 
 async def answer(actor: object, method: str, args: tuple[Any, ...]) -> Any:
-    """What an actor's method returns; whatever it raises beyond FORESEEN is a mistake."""
+    """Call an actor's method; an exception that is not in FORESEEN is a bug."""
     try:
         return await _begun(actor, method, args)
     except ActorGone as gone:
@@ -35,7 +35,7 @@ async def answer(actor: object, method: str, args: tuple[Any, ...]) -> Any:
 
 
 def _begun(actor: object, method: str, args: tuple[Any, ...]) -> Awaitable[Any]:
-    """The call of a coroutine function, which runs nothing of it yet."""
+    """Create the coroutine of a call, without running any of it."""
     role = type(actor).__name__
     found = None if method.startswith("_") else getattr(actor, method, None)
     if found is None:
@@ -50,12 +50,12 @@ def _begun(actor: object, method: str, args: tuple[Any, ...]) -> Awaitable[Any]:
 
 
 def start_failure(name: str, failure: BaseException) -> KafkaError | PeerLost:
-    """What is raised to who starts an actor whose own start has failed."""
+    """Return what the spawner of an actor gets when its start has failed."""
     if isinstance(failure, KafkaError):
         return failure
     return PeerLost(f"{name}: {type(failure).__name__}: {failure}")
 
 
 def is_mistake(failure: BaseException) -> bool:
-    """Whether a start failed by a mistake of ours, not by its disk, its port or its peers."""
+    """Whether a start failed because of a bug, not because of its disk, its port or its peers."""
     return not isinstance(failure, (*FORESEEN, ActorGone, OSError))

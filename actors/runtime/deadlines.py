@@ -1,4 +1,4 @@
-"""Deadlines of requests that hardly ever reach them: one timer, and none while nothing waits."""
+"""Deadlines of requests that rarely reach them: one shared timer, none while nothing waits."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Protocol
 from raylog.actors.runtime.base import Runtime, Timer
 
 TICK_MS = 1_000
-"""How late a deadline may be noticed, at most twice that."""
+"""A deadline is noticed at most twice this late."""
 
 
 class Expiring(Protocol):
-    """A request under way."""
+    """A request in progress."""
 
     def timed_out(self) -> None:
-        """The deadline is over."""
+        """The deadline has passed."""
 
 
 class Due(dict[Expiring, None]):
-    """Requests in the order in which they came: a simulation repeats."""
+    """Requests in order of arrival, which keeps simulations reproducible."""
 
     def discard(self, one: Expiring) -> None:
-        """Take one off that may be gone."""
+        """Remove a request, if it is still there."""
         self.pop(one, None)
 
 
 class Deadlines:
-    """Requests by the second in which they run out of time."""
+    """Requests by the second of their deadline."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -34,7 +34,7 @@ class Deadlines:
         self._timer: Timer | None = None
 
     def add(self, one: Expiring, delay_ms: float) -> Due:
-        """Have `one.timed_out()` called after `delay_ms`, unless it leaves the set it is put in."""
+        """Call `one.timed_out()` after `delay_ms`, unless it is removed from the returned set."""
         second = int((self._runtime.monotonic_ms() + delay_ms) // TICK_MS) + 1
         due = self._due.get(second)
         if due is None:

@@ -1,4 +1,4 @@
-"""Ending an actor so that another one can have its name."""
+"""Ends an actor so that another one can take its name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ LOOK_S = 0.05
 
 
 async def end_and_free(runtime: Runtime, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
-    """End the actor of a name for good and wait until nobody carries the name; gone is fine.
+    """End an actor for good and wait until its name is free. It may be gone already.
 
-    Raises PeerTimeout, and PeerLost where the runtime does not say.
+    Raises PeerTimeout, and PeerLost if the runtime does not answer.
     """
     await runtime.end_for_good(name)
     deadline_ms = runtime.monotonic_ms() + timeout_ms

@@ -1,10 +1,10 @@
-"""The journal's files, and what is left of processes that crash.
+"""Files of the journal, and traces of processes that crash.
 
-Each process has a file in `journal/running` that it removes when it ends as it was asked to. The
-traceback of what ends it goes there, and what faulthandler writes of a crash of the interpreter.
-Whoever looks later, or begins, finds files of processes that run no more, and moves them to
-`journal/crashes`, of which the latest are kept. Nothing is written before the data directory is a
-broker's: an unmounted disk stays empty. What cannot be written is lost, and harms nobody.
+Each process has a file in `journal/running`, which it removes when it ends on request. The file
+gets the traceback of whatever ends the process, and faulthandler's output if the interpreter
+crashes. Readers and starting processes move the files of processes that no longer run to
+`journal/crashes`, where the latest are kept. Nothing is written before the data directory is a
+broker's, so an unmounted disk stays empty. A failed write loses lines and has no other effect.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from raylog.actors.build import BUILD
+from raylog.actors.decisions import PROCESS, Decided
 from raylog.actors.journal import (
-    PROCESS,
     Crash,
-    Decided,
     JournalAsked,
     JournalTold,
     Noted,
@@ -39,13 +38,13 @@ from raylog.actors.journal import (
     merged,
     read_lines,
 )
-from raylog.actors.plain_logs import plain
+from raylog.actors.log_formatting import plain
 from raylog.actors.runtime.base import ActorSpec
 from raylog.actors.runtime.processes import ProcessRecord, is_running, record_of
 
 log = logging.getLogger(__name__)
 ENDING = frozenset({"stop", "shutdown"})
-"""Calls after which a process may end: it was asked to."""
+"""Calls after which a process may end, because it was requested."""
 JOURNAL, _DECISIONS, _BEFORE, _RUNNING, _CRASHES = (
     "journal",
     "decisions",
@@ -54,7 +53,7 @@ JOURNAL, _DECISIONS, _BEFORE, _RUNNING, _CRASHES = (
     "crashes",
 )
 FILE_BYTES_MAX = 1 << 20
-"""Of decisions; there are two such files."""
+"""Maximum size of a file of decisions; there are two such files."""
 CRASHES_MAX = 20
 CRASH_BYTES_MAX = 64 * 1024
 LAST_DECISIONS = 10
@@ -67,7 +66,7 @@ _OF_A_BROKER = "meta.json"
 
 
 class ProcessJournal:
-    """The journal of this process: a thread writes what is noted, so that nobody waits."""
+    """The journal of this process. A thread writes it, so that nothing waits for the disk."""
 
     def __init__(self, broker_directory: Path, process: str) -> None:
         self._broker_directory = broker_directory
@@ -75,12 +74,12 @@ class ProcessJournal:
         self._process = process
         self._pid = os.getpid()
         self._latest: deque[Noted] = deque(maxlen=LATEST_MAX)
-        """What this process decided: its broker's directory may be on another machine."""
+        """Decisions of this process, because its broker's directory may be on another machine."""
         self._queue: queue.SimpleQueue[Noted | threading.Event] = queue.SimpleQueue()
         self._mark: FileIO | None = None
         self._mark_path = self._directory / _RUNNING / f"{quote(process, safe='')}.{self._pid}"
-        self._is_told = False
-        """Whether the log has it that the journal cannot be written."""
+        self._was_reported = False
+        """Whether it was logged that the journal cannot be written."""
         self._lock = threading.Lock()
         """Held while files change."""
         self._ended = False
@@ -88,7 +87,7 @@ class ProcessJournal:
 
     @classmethod
     def begun(cls, spec: ActorSpec) -> ProcessJournal:
-        """The journal of the process of an actor."""
+        """Start the journal of an actor's process."""
         journal = cls(Path(spec.journal), spec.name)
         journal.keep()
         own = logging.getLogger(f"raylog.actors.{spec.role}")
@@ -96,28 +95,28 @@ class ProcessJournal:
         return journal
 
     def keep(self) -> None:
-        """Have the decisions of this process come here."""
+        """Send the decisions of this process here."""
         keep_with(self.note, lambda: (int(time.time() * 1000), self._process, self._pid))
 
     def note(self, noted: Noted) -> None:
-        """Have a decision written soon."""
+        """Queue a decision to be written."""
         self._latest.append(noted)
-        if self._queue.qsize() < _PENDING_MAX:  # a disk that hangs keeps the thread that writes
+        if self._queue.qsize() < _PENDING_MAX:  # bounded, in case the disk hangs
             self._queue.put(noted)
 
-    def told(self, asked: JournalAsked) -> JournalTold:
-        """What this process knows, and its broker's directory if that is here. Blocking."""
+    def read(self, request: JournalAsked) -> JournalTold:
+        """Return what this process knows, and its broker's directory if that is here. Blocking."""
         self.flush()
-        return read_journal(self._broker_directory, asked, tuple(self._latest))
+        return read_journal(self._broker_directory, request, tuple(self._latest))
 
     def flush(self) -> None:
-        """Wait until all that was noted is written, at most 2 s. Blocking."""
+        """Wait up to 2 s until everything queued is written. Blocking."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(_FLUSH_S)
 
     def ended_as_asked(self) -> None:
-        """The process ends as it was asked to: nothing is left of it. Blocking."""
+        """Remove the process's file: it ends on request. Blocking."""
         self.flush()
         with self._files_are_free() as free:
             self._ended = True
@@ -127,7 +126,7 @@ class ProcessJournal:
                     self._mark_path.unlink(missing_ok=True)
 
     def crashed(self, failure: BaseException) -> None:
-        """Keep what ends the process, unless somebody asked it to end. Blocking."""
+        """Keep the exception that ends the process, unless its end was requested. Blocking."""
         if isinstance(failure, InterruptedError):
             self.ended_as_asked()
             return
@@ -140,7 +139,7 @@ class ProcessJournal:
 
     @contextlib.contextmanager
     def _files_are_free(self) -> Iterator[bool]:
-        """Keep files as they are; False where the disk does not let go of them within 2 s."""
+        """Lock the files; yields False if the disk blocks them for more than 2 s."""
         free = self._lock.acquire(timeout=_FLUSH_S)
         try:
             yield free
@@ -158,7 +157,7 @@ class ProcessJournal:
                 one.set()
 
     def _taken_in(self, pending: deque[Noted]) -> list[threading.Event]:
-        """Wait for something, a while only if lines are due; returns who waits for the lines."""
+        """Wait for lines, only briefly if some are due; return the callers waiting for a flush."""
         asked = []
         with contextlib.suppress(queue.Empty):
             one = self._queue.get(timeout=_PENDING_POLL_S if pending else None)
@@ -171,7 +170,7 @@ class ProcessJournal:
         return asked
 
     def _write(self, lines: list[bytes]) -> bool:
-        """Write lines, or lose them; False if they are to wait for a broker's directory."""
+        """Write lines, or lose them; return False if they must wait for a broker's directory."""
         try:
             if not (self._broker_directory / _OF_A_BROKER).exists():
                 return False
@@ -179,15 +178,15 @@ class ProcessJournal:
                 self._begin()
                 _append(self._directory, b"".join(lines))
         except OSError as failure:
-            if not self._is_told:
+            if not self._was_reported:
                 log.warning("the journal in %s cannot be written: %s", self._directory, failure)
-            self._is_told = True
+            self._was_reported = True
         else:
-            self._is_told = False
+            self._was_reported = False
         return True
 
     def _begin(self) -> None:
-        """Mark that this process runs, and put aside what is left of those that run no more."""
+        """Mark that this process runs, and move the files of processes that no longer run."""
         if self._mark is not None or self._ended:
             return
         running = self._directory / _RUNNING
@@ -199,7 +198,7 @@ class ProcessJournal:
             "started": "" if itself is None else itself.started,
             "build": BUILD,
         }
-        draft = self._directory / f"mark.{self._mark_path.name}"  # whole before it counts
+        draft = self._directory / f"mark.{self._mark_path.name}"  # complete before it is renamed
         draft.unlink(missing_ok=True)
         mark = draft.open("xb", buffering=0)
         mark.write(json.dumps(head).encode() + b"\n")
@@ -210,7 +209,7 @@ class ProcessJournal:
 
 
 def _append(directory: Path, lines: bytes) -> None:
-    """Add lines at the end; one process at a time, and the file that is full is put aside."""
+    """Append lines under a lock, and rotate the file when it is full."""
     directory.mkdir(mode=0o700, exist_ok=True)
     with (directory / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,34 +218,34 @@ def _append(directory: Path, lines: bytes) -> None:
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                lines = b"\n" + lines  # a line was torn by a crash
+                lines = b"\n" + lines  # a crash has cut off a line
             file.write(lines)
         if size + len(lines) > FILE_BYTES_MAX:
             path.replace(directory / _BEFORE)
 
 
 def read_journal(
-    broker_directory: Path, asked: JournalAsked, latest: Iterable[Noted] = ()
+    broker_directory: Path, request: JournalAsked, latest: Iterable[Noted] = ()
 ) -> JournalTold:
-    """What a broker's directory tells, and what is known beside it. Blocking.
+    """Return what a broker's directory has, and what else is known. Blocking.
 
-    Whatever its files hold, it does no harm.
+    Any contents of the files are harmless.
     """
     directory = broker_directory / JOURNAL
-    noted = [[one for one in latest if one.at_ms >= asked.since_ms]]
+    noted = [[one for one in latest if one.at_ms >= request.since_ms]]
     unreadable = 0
     for name in (_BEFORE, _DECISIONS):
-        found, bad = read_lines(_contents(directory / name, 2 * FILE_BYTES_MAX), asked.since_ms)
+        found, bad = read_lines(_contents(directory / name, 2 * FILE_BYTES_MAX), request.since_ms)
         noted.append(found)
         unreadable += bad
     ordered = merged(noted)
-    crashes = _crashes(directory, ordered) if asked.crashes else []
-    told = ordered[-max(asked.limit, 0) :] if asked.limit > 0 else []
-    return JournalTold(tuple(told), tuple(crashes), unreadable)
+    crashes = _crashes(directory, ordered) if request.crashes else []
+    returned = ordered[-max(request.limit, 0) :] if request.limit > 0 else []
+    return JournalTold(tuple(returned), tuple(crashes), unreadable)
 
 
 def _contents(path: Path, size_max: int) -> bytes:
-    """The end of a regular file; nothing of what is none."""
+    """Return the end of a regular file; empty for anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -261,7 +260,7 @@ def _contents(path: Path, size_max: int) -> bytes:
 
 
 def _crashes(directory: Path, noted: list[Noted]) -> list[Crash]:
-    """What is left of processes that crashed, the latest last."""
+    """Return the traces of crashed processes, the latest last."""
     _collect(directory)
     found = []
     for path in _files(directory / _CRASHES):
@@ -276,7 +275,7 @@ def _crashes(directory: Path, noted: list[Noted]) -> list[Crash]:
 
 
 def _mark_of(path: Path) -> tuple[ProcessRecord | None, tuple[str, str]]:
-    """Whose file it is, its build, and what the process wrote at its end."""
+    """Return a file's process, its build, and what the process wrote when it ended."""
     head, _, rest = _contents(path, CRASH_BYTES_MAX).partition(b"\n")
     try:
         fields = json.loads(head)
@@ -291,7 +290,7 @@ def _mark_of(path: Path) -> tuple[ProcessRecord | None, tuple[str, str]]:
 
 
 def _collect(directory: Path) -> None:
-    """Move the files of processes that run no more; keep the latest crashes."""
+    """Move the files of processes that no longer run, and keep the latest crashes."""
     crashes = directory / _CRASHES
     for path in _files(directory / _RUNNING):
         record, _ = _mark_of(path)

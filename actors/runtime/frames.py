@@ -2,7 +2,7 @@
 
 | field       | bytes | meaning                                                       |
 |-------------|-------|---------------------------------------------------------------|
-| length      | 4     | of everything behind this field                               |
+| length      | 4     | of everything after this field                                |
 | head length | 4     | of the head                                                   |
 | head        | n     | msgpack: a request `[id, kind, header]`, an answer            |
 |             |       | `[id, 0, header]` or a failure `[id, error code, message]`    |
@@ -25,23 +25,24 @@ import msgpack
 from raylog.wire.errors import DecodeError, EncodeError
 
 LINK_VERSION = 3
-"""The newest that this build speaks. Fields that requests and answers gain at their end, with a
-default, do not raise it (`actors.plain`)."""
+"""The newest version that this build speaks. New fields at the end of requests and answers, with
+a default, do not change it (`actors.message`)."""
 LINK_VERSION_MIN = 3
-"""The oldest. Two ends speak the newest that both know."""
+"""The oldest. Two ends speak the newest version that both know."""
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
 FIRST_CHUNK_BYTES = 8 << 10
-"""Memory of a connection that has not sent anything yet, or little by little."""
+"""Initial size for a connection that has sent nothing, or sends little at a time."""
 
 FEW_READS = 4
-"""Chunks double where as few reads fill them: much comes at a time."""
+"""The chunk size doubles if this many reads or fewer fill a chunk."""
 
 MAPPED_BYTES = 1 << 20
-"""Chunks from here on are mapped: what is not filled yet takes no memory, as zeros would."""
+"""Chunks of this size and more are mapped, so that unfilled parts take no memory."""
 
 PROMISED_BYTES_MAX = 4 << 20
-"""Room that is made for a frame by its length alone; the rest when so much of it is there."""
+"""The room made for a frame on the strength of its length alone. The rest follows once this much
+has arrived."""
 
 _LENGTHS = struct.Struct(">II")
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -51,9 +52,9 @@ Frame = tuple[list[Any], memoryview]
 
 
 def frame(head: list[Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The buffers of one frame, ready for `writelines`; the payload is not copied.
+    """Return the buffers of one frame, ready for `writelines`; the payload is not copied.
 
-    Raises EncodeError for a head that msgpack cannot write, and a frame that is too long.
+    Raises EncodeError for a head that msgpack cannot encode, and for a frame that is too long.
     """
     try:
         packed: bytes = _pack(head)
@@ -69,11 +70,11 @@ def frame(head: list[Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
 
 
 class ReceiveBuffer:
-    """Memory that the transport fills and whose filled parts are handed away.
+    """Memory that the transport fills and whose filled parts are handed out.
 
-    Parts that were handed out stay valid for as long as somebody holds them: a chunk is never
+    Parts that were handed out stay valid as long as they are referenced, because a chunk is never
     filled twice. So a payload may be kept, changed and passed on without a copy. It keeps its whole
-    chunk, so chunks are small where little comes at a time.
+    chunk alive, so chunks are small for senders of little data.
     """
 
     __slots__ = ("_chunk", "_chunk_bytes", "_end", "_reads", "_start", "_usual", "_view")
@@ -81,23 +82,23 @@ class ReceiveBuffer:
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._chunk_bytes = chunk_bytes
         self._usual = min(chunk_bytes, FIRST_CHUNK_BYTES)
-        """Size of the next chunk, where no frame needs more."""
+        """Size of the next chunk, unless a frame needs more."""
         self._chunk: bytearray | mmap.mmap = bytearray(self._usual)
         self._view = memoryview(self._chunk)
         self._start = 0
         self._end = 0
         self._reads = 0
-        """That have filled the chunk so far."""
+        """Reads that have filled the chunk so far."""
 
     @property
     def unread(self) -> int:
-        """Bytes received and not yet taken."""
+        """Bytes received but not yet taken."""
         return self._end - self._start
 
     def writable(self, needed: int) -> memoryview:
-        """Free space to receive into, for a frame of `needed` bytes from the unread start.
+        """Return free space to receive into, for a frame of `needed` bytes from the unread start.
 
-        A frame that only promises to be large gets its room when a part of it is there.
+        A frame that merely announces to be large gets its room once a part of it has arrived.
         """
         believed = min(needed, PROMISED_BYTES_MAX)
         if self._start + believed > len(self._chunk) or self._end == len(self._chunk):
@@ -122,7 +123,7 @@ class ReceiveBuffer:
         self._reads += 1
 
     def release(self) -> None:
-        """Give the memory back while nothing is unread; what comes next gets new."""
+        """Release the memory if nothing is unread; the next read allocates new."""
         if self._start == self._end and self._chunk:
             self._chunk = bytearray()
             self._view = memoryview(self._chunk)
@@ -131,7 +132,7 @@ class ReceiveBuffer:
             self._reads = FEW_READS + 1
 
     def peek_length(self) -> int:
-        """The 4-byte big-endian signed length at the unread start; -1 when not yet there."""
+        """Return the 4-byte big-endian signed length at the unread start; -1 if incomplete."""
         if self._end - self._start < 4:
             return -1
         length: int = _INT32.unpack_from(self._chunk, self._start)[0]
@@ -140,7 +141,7 @@ class ReceiveBuffer:
         return length
 
     def peek(self, count: int) -> bytes | None:
-        """A copy of the next `count` unread bytes; None when they are not all there."""
+        """Return a copy of the next `count` unread bytes; None if they are incomplete."""
         if self._end - self._start < count:
             return None
         return bytes(self._view[self._start : self._start + count])
@@ -159,13 +160,13 @@ def _memory(size: int) -> bytearray | mmap.mmap:
     if size < MAPPED_BYTES:
         return bytearray(size)
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without huge pages does not know the advice
-        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a first byte takes 4 KiB then, not 2 MiB
+    with contextlib.suppress(OSError):  # kernels without huge pages reject the advice
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # so that the first byte takes 4 KiB and not 2 MiB
     return mapped
 
 
 def take_frames(buffer: ReceiveBuffer) -> Iterator[Frame]:
-    """The whole frames in the buffer, each with its head decoded; raises DecodeError."""
+    """Yield the complete frames in the buffer, with decoded heads; raises DecodeError."""
     while (length := buffer.peek_length()) >= 0:
         if length > FRAME_BYTES_MAX or length < 5:
             raise DecodeError(f"a link frame of {length} bytes")
@@ -185,6 +186,6 @@ def take_frames(buffer: ReceiveBuffer) -> Iterator[Frame]:
 
 
 def bytes_wanted(buffer: ReceiveBuffer) -> int:
-    """How much room the frame at the unread start needs."""
+    """Return how much room the frame at the unread start needs."""
     length = buffer.peek_length()
     return 4 + length if 0 <= length <= FRAME_BYTES_MAX else 4

@@ -1,11 +1,11 @@
-"""How the two ends of a link come to trust one another; the secret itself never travels.
+"""The handshake of a link: both ends prove that they know a secret, which never travels.
 
-Each end first says `["raylog", newest link version, nonce, instance, build, oldest link version]`;
-what comes behind is of newer builds and ignored. They speak the newest version that both know, and
-end the link where there is none. Then each proves that it knows the cluster
-secret: `["raylog", "proof", HMAC-SHA-256(secret, side, own nonce, peer's nonce)]`. The side keeps
-a proof from being played back to its author. Nothing else is read before. What follows is neither
-encrypted nor authenticated: links between hosts belong on a private network.
+Each end first sends `["raylog", newest link version, nonce, instance, build, oldest link version]`.
+Further fields are of newer builds and ignored. The ends speak the newest version that both know,
+and close the link if there is none. Then each proves that it knows the cluster secret: `["raylog",
+"proof", HMAC-SHA-256(secret, side, own nonce, peer's nonce)]`. The side is part of the proof, so a
+proof cannot be replayed to its author. Nothing else is read before both proofs are checked. What
+follows is neither encrypted nor authenticated, so links between hosts belong on a private network.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from raylog.wire.errors import DecodeError
 
 GREETING = "raylog"
 GREETING_BYTES_MAX = 1024
-"""Of a frame from a peer that has proved nothing yet."""
+"""Maximum frame size of a peer that has not authenticated yet."""
 CONNECTING, SERVING = b"connecting", b"serving"
 _PROOF = "proof"
 _NONCE_BYTES = 16
 _GREETING_FIELDS = 6
 _GREETING_FIELDS_OLD = 4
-"""Of link versions before 3."""
+"""In link versions before 3."""
 
 
 class Handshake:
-    """One end's part; `side` is CONNECTING or SERVING."""
+    """One end of a handshake; `side` is CONNECTING or SERVING."""
 
     def __init__(self, secrets: LinkSecrets, side: bytes, instance: str) -> None:
         self.done = False
         self.peer_instance = ""
-        """What the peer calls itself; only to be believed when `done`."""
+        """The peer's instance, to be trusted only when `done`."""
         self.version = 0
-        """Of the link protocol that both speak, once the peer has greeted."""
+        """The agreed version of the link protocol, once the peer's greeting has arrived."""
         self._current = secrets.current
         self._accepted = secrets.accepted
         self._side = side
@@ -47,13 +47,13 @@ class Handshake:
         self._peer_nonce = b""
 
     def greeting(self) -> list[Any]:
-        """Head of the first frame to send."""
+        """Return the head of the first frame to send."""
         return [GREETING, LINK_VERSION, self._nonce, self._instance, BUILD, LINK_VERSION_MIN]
 
     def took(self, head: list[Any]) -> list[Any] | None:
-        """Take a frame's head; returns that of the frame to send now, if there is one.
+        """Handle a frame's head; return the head of the frame to send now, if any.
 
-        Raises DecodeError when the peer is not to be trusted.
+        Raises DecodeError if the peer cannot be trusted.
         """
         if not self._peer_nonce:
             self._greeted(head)
@@ -90,7 +90,7 @@ def _proof(secret: bytes, side: bytes, nonce: bytes, peer_nonce: bytes) -> bytes
 
 
 def _agreed(greeting: list[Any]) -> int:
-    """The newest version that a peer and this build speak; raises DecodeError if there is none."""
+    """Return the newest version that both speak; raises DecodeError if there is none."""
     newest = greeting[1]
     build, oldest = greeting[4:6] if len(greeting) >= _GREETING_FIELDS else ("before 3", newest)
     if not isinstance(newest, int) or not isinstance(oldest, int) or oldest > newest:

@@ -1,9 +1,9 @@
 """A small HTTP server for probes: GET and HEAD of a few paths, one request per connection.
 
-Whoever can reach the port may send anything, so every connection has limits: the head of its
+Anyone who can reach the port may send anything, so every connection has limits: the head of its
 request may take HEAD_BYTES_MAX bytes and HEAD_S seconds, its answer ANSWER_S, and no body is read.
-Where CONNECTIONS_MAX are open the oldest one is closed for the newest, one that has yet to ask for
-something if there is any: clients that hang do not keep a probe out.
+If CONNECTIONS_MAX are open, the newest replaces the oldest, preferably one that has not sent its
+request. So clients that hang do not lock a probe out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import h11
 log = logging.getLogger(__name__)
 HEAD_S = 5.0
 ANSWER_S = 20.0
-"""From the head of a request until its answer is read: Prometheus waits for 10 s by default."""
+"""From the request's head until the answer is read. Prometheus waits 10 s by default."""
 HEAD_BYTES_MAX = 8_192
 CONNECTIONS_MAX = 64
 _METHODS = (b"GET", b"HEAD")
@@ -36,16 +36,16 @@ class HttpAnswer(NamedTuple):
 
 
 Page = Callable[[str], HttpAnswer | Awaitable[HttpAnswer]]
-"""Makes an answer for what the request's header `Accept` says; "" where it has none."""
+"""Builds the answer from the request's `Accept` header, which may be ""."""
 
 
 def document(status: HTTPStatus, fields: Mapping[str, object]) -> HttpAnswer:
-    """An answer in JSON."""
+    """Build an answer in JSON."""
     return HttpAnswer(status, json.dumps(fields).encode() + b"\n", "application/json")
 
 
 def refusal(status: HTTPStatus, why: str) -> HttpAnswer:
-    """An answer to a request that cannot be served."""
+    """Build the answer to a request that cannot be served."""
     return document(status, {"error": why})
 
 
@@ -56,10 +56,10 @@ class HttpServer:
         self._pages = pages
         self._server: asyncio.Server | None = None
         self._open: dict[_Exchange, None] = {}
-        """Connections, the oldest first."""
+        """Connections, oldest first."""
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen there, on every interface if `host` is empty; returns the port. Raises OSError."""
+        """Listen, on every interface if `host` is empty; return the port. Raises OSError."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)
         loop = asyncio.get_running_loop()
@@ -68,25 +68,25 @@ class HttpServer:
         return bound
 
     def close(self) -> None:
-        """Stop listening, and cut off whoever is connected."""
+        """Stop listening, and abort all connections."""
         if self._server is not None:
             self._server.close()
         for exchange in tuple(self._open):
             exchange.abort()
 
     def opened(self, exchange: _Exchange) -> None:
-        """Somebody has connected."""
+        """Add a connection; abort another one if there are too many."""
         self._open[exchange] = None
         if len(self._open) > CONNECTIONS_MAX:
             oldest = next(iter(self._open))
             next((one for one in self._open if not one.has_asked), oldest).abort()
 
     def closed(self, exchange: _Exchange) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._open.pop(exchange, None)
 
     def answer(self, request: h11.Request) -> HttpAnswer | Awaitable[HttpAnswer]:
-        """What a request gets."""
+        """Return the answer to a request."""
         page = self._pages.get(request.target.partition(b"?")[0].decode("ascii", "replace"))
         if page is None:
             return refusal(HTTPStatus.NOT_FOUND, f"expected one of {', '.join(self._pages)}")
@@ -107,16 +107,16 @@ class _Exchange(asyncio.Protocol):
         self._answering: asyncio.Task[None] | None = None
         self._head_bytes = 0
         self.has_asked = False
-        """Whether the head of its request is here."""
+        """Whether the head of its request has arrived."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody has connected."""
+        """Start the timeout of the request."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
         self._deadline = asyncio.get_running_loop().call_later(HEAD_S, self.abort)
         self._server.opened(self)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The connection has ended."""
+        """Cancel everything in progress."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._answering is not None:
@@ -124,13 +124,13 @@ class _Exchange(asyncio.Protocol):
         self._server.closed(self)
 
     def abort(self) -> None:
-        """End the connection without waiting for anything."""
+        """Close the connection immediately."""
         self._server.closed(self)
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in; those behind the head of the request are left unread."""
+        """Parse the request; bytes after its head are ignored."""
         if self.has_asked:
             return
         self._head_bytes += len(data)
@@ -138,14 +138,14 @@ class _Exchange(asyncio.Protocol):
             self._http.receive_data(data)
             event = self._http.next_event()
         except h11.RemoteProtocolError as broken:
-            # h11 proposes 431 for a head that is too long, and 400.
+            # h11 suggests 431 for a head that is too long, and 400.
             self._send(refusal(HTTPStatus(broken.error_status_hint), str(broken)), b"GET")
             return
         if isinstance(event, h11.Request):
             self._asked(event)
 
     def _asked(self, request: h11.Request) -> None:
-        """The head of the request is here."""
+        """Start the answer to a request whose head has arrived."""
         self.has_asked = True
         loop = asyncio.get_running_loop()
         if self._deadline is not None:
@@ -160,7 +160,7 @@ class _Exchange(asyncio.Protocol):
         self._answering = loop.create_task(self._answer(request))
 
     async def _answer(self, request: h11.Request) -> None:
-        """Send what a page says; where it fails, the client is told so."""
+        """Send a page's answer, or an error if it fails."""
         try:
             answer = self._server.answer(request)
             if not isinstance(answer, HttpAnswer):

@@ -1,7 +1,7 @@
-"""All actors as objects on one event loop of one process: the embedded broker.
+"""All actors as objects on one event loop of one process, for the embedded broker.
 
-Calls are direct awaits and links are direct method calls, so what crosses them is not serialised:
-it must be plain data that nobody changes afterwards, as `actors.ports` has it.
+Calls are direct awaits and links are direct method calls, so nothing is serialized. What crosses
+them must be plain data that nobody changes afterwards, as in `actors.common_messages`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raylog.actors.names import host_of
+from raylog.actors.places import NODE_ID_LABEL, NodeEntry
 from raylog.actors.runtime.base import (
-    NODE_ID_LABEL,
     Actor,
     ActorGone,
     ActorRef,
     ActorSpec,
     BackgroundTask,
     Link,
-    NodeEntry,
     PeerLost,
     PeerTimeout,
     Timer,
 )
 from raylog.actors.runtime.calls import FORESEEN, answer, is_mistake, start_failure
 from raylog.actors.runtime.links import InprocLink
+from raylog.actors.runtime.local import OneShot, resident_of
 from raylog.actors.runtime.loop import LoopRuntime
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ NODE_ID = "inproc"
 
 @dataclass(slots=True)
 class Resident:
-    """One living actor of the world."""
+    """A live actor in an InprocWorld."""
 
     ref: ActorRef
     actor: Actor
@@ -47,10 +47,10 @@ class Resident:
     watchers: list[Callable[[], None]] = field(default_factory=list)
     links: list[InprocLink] = field(default_factory=list)
     calls: dict[asyncio.Future[Any], None] = field(default_factory=dict)
-    """Calls it has not answered."""
+    """Calls that it has not answered."""
 
     async def answer(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Answer a call; a mistake in it ends the actor."""
+        """Answer a call; a bug in it ends the actor."""
         try:
             return await answer(self.actor, method, args)
         except FORESEEN:
@@ -63,33 +63,33 @@ class Resident:
 class InprocWorld:
     """The actors of one embedded cluster.
 
-    `role_class` maps a role to its actor class. `failures` collects what ended an actor without
-    being asked: a broken invariant shows there (and in the log) instead of ending the process.
+    `role_class` maps a role to its actor class. `failures` collects the exceptions that ended
+    actors: a broken invariant shows there and in the log instead of ending the process.
     """
 
     def __init__(self, role_class: Callable[[str], ActorClass]) -> None:
         self.failures: list[BaseException] = []
         self.values: dict[str, bytes] = {}
-        """What Ray's key-value store would have."""
+        """In place of Ray's key-value store."""
         self.link_numbers = itertools.count(1)
         self._role_class = role_class
         self._residents: dict[str, Resident] = {}
         self._instances = itertools.count(1)
 
     def runtime(self) -> InprocRuntime:
-        """A runtime for a caller that is no actor itself (the starter of the cluster)."""
+        """Return a runtime for a caller that is not an actor, such as the cluster's starter."""
         return self.runtime_for(f"inproc-{next(self._instances)}", None)
 
     def runtime_for(self, instance: str, name: str | None) -> InprocRuntime:
-        """The runtime of one actor, or of a caller that is none."""
+        """Return the runtime of one actor, or of another caller."""
         return InprocRuntime(self, instance, name)
 
     def link_to(self, actor: Actor, number: int) -> InprocLink:
-        """A link to an actor."""
+        """Create a link to an actor."""
         return InprocLink(actor, number)
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Build the actor and wait until it is ready."""
+        """Create an actor and wait until it is ready."""
         if spec.name in self._residents:
             raise ValueError(f"an actor named {spec.name} lives already")
         host = host_of(spec.name)
@@ -115,30 +115,20 @@ class InprocWorld:
         return ref
 
     def residents(self) -> list[Resident]:
-        """Who lives here, in the order of their starts."""
+        """Return the live actors in start order."""
         return list(self._residents.values())
 
     def resident(self, peer: ActorRef | str) -> Resident:
-        """The living actor of a ref, name or address; raises ActorGone."""
-        if isinstance(peer, ActorRef):
-            found = self._residents.get(peer.name)
-            if found is not None and found.ref.instance == peer.instance:
-                return found
-        else:
-            found = self._residents.get(peer) or next(
-                (r for r in self._residents.values() if r.ref.address == peer), None
-            )
-            if found is not None:
-                return found
-        raise ActorGone(f"no actor {peer if isinstance(peer, str) else peer.name} lives here")
+        """Return the live actor of a ref, name or address; raises ActorGone."""
+        return resident_of(self._residents, peer)
 
     def drop(self, name: str) -> None:
-        """End an actor as a crash of its process would: lodgers and their host end together."""
+        """End an actor as a crash of its process would, with all actors of that process."""
         for other in [one for one in self._residents if host_of(one) == host_of(name)]:
             self.dismiss(other)
 
     def dismiss(self, name: str) -> None:
-        """End one actor: its tasks stop, its links break, its watchers learn."""
+        """End one actor: stop its tasks, break its links, notify its watchers."""
         resident = self._residents.pop(name, None)
         if resident is None:
             return
@@ -166,13 +156,13 @@ class InprocRuntime(LoopRuntime):
         super().__init__(instance, self._end_broken)
         self._world = world
         self._name = name
-        self._watches: list[_Watch] = []
+        self._watches: list[OneShot] = []
         self._links: dict[InprocLink, Resident] = {}
-        """Opened from here, and whom they lead to."""
+        """Links opened by this actor, and their targets."""
         self._ended = False
 
     def end(self, *, wait: bool = True) -> None:
-        """Nothing of the actor runs after this: no task, timer or thread, nor an answer to it."""
+        """End the actor: no task, timer, thread or answer runs after this."""
         self._ended = True
         for watch in self._watches:
             watch.cancel()
@@ -184,11 +174,11 @@ class InprocRuntime(LoopRuntime):
         super().end(wait=wait)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Run `callback` after `delay_ms`, if the actor lives then."""
+        """Run `callback` after `delay_ms`, if the actor still lives then."""
         return super().call_later(delay_ms, lambda: None if self._ended else callback())
 
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
-        """Run a background task, until the actor ends."""
+        """Run a background task until the actor ends."""
         task = super().start(coroutine, name)
         if self._ended:
             task.cancel()
@@ -200,11 +190,11 @@ class InprocRuntime(LoopRuntime):
             self._world.drop(self._name)
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Start an actor and wait until its `start()` returned."""
+        """Start an actor and wait until its `start()` has returned."""
         return await self._world.spawn(spec)
 
     async def find(self, name: str) -> ActorRef:
-        """The live actor of that name; raises ActorGone."""
+        """Return the live actor with that name; raises ActorGone."""
         return self._world.resident(name).ref
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
@@ -237,37 +227,37 @@ class InprocRuntime(LoopRuntime):
         self._world.dismiss(peer.name)
 
     async def end_for_good(self, name: str) -> None:
-        """End the actor of that name; gone is fine."""
+        """End the actor with that name, if it exists."""
         self._world.dismiss(name)
 
     async def nodes(self) -> list[NodeEntry]:
-        """This process."""
+        """Return this process."""
         return [NodeEntry(NODE_ID, "", {NODE_ID_LABEL: NODE_ID})]
 
     async def names(self, prefix: str) -> set[str]:
-        """Names of living actors that begin so."""
+        """Return the names of live actors with this prefix."""
         names = (one.ref.name for one in self._world.residents())
         return {name for name in names if name.startswith(prefix)}
 
     async def kv_get(self, key: str) -> bytes | None:
-        """A value that all actors see."""
+        """Return a value that all actors can read."""
         return self._world.values.get(key)
 
     async def kv_put(self, key: str, value: bytes) -> None:
-        """Set it."""
+        """Set a value."""
         self._world.values[key] = value
 
     async def kv_keys(self, prefix: str) -> list[str]:
-        """The keys that begin so."""
+        """Return the keys with this prefix."""
         return sorted(key for key in self._world.values if key.startswith(prefix))
 
     async def kv_delete(self, key: str) -> None:
-        """Take a value away."""
+        """Delete a value."""
         self._world.values.pop(key, None)
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""
-        watch = _Watch(lambda: on_lost(peer))
+        watch = OneShot(lambda: on_lost(peer))
         self._watches = [*(one for one in self._watches if one.is_set), watch]
         try:
             self._world.resident(peer).watchers.append(watch.fire)
@@ -290,22 +280,3 @@ class InprocRuntime(LoopRuntime):
     def _forget(self, link: InprocLink, resident: Resident) -> None:
         resident.links.remove(link)
         self._links.pop(link, None)
-
-
-class _Watch:
-    """A one-shot callback that can be called off."""
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self._callback: Callable[[], None] | None = callback
-
-    def fire(self) -> None:
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback()
-
-    def cancel(self) -> None:
-        self._callback = None
-
-    @property
-    def is_set(self) -> bool:
-        return self._callback is not None

@@ -1,4 +1,4 @@
-"""Where an actor finds the secret of links, and how it is replaced while all goes on.
+"""The secret of links: where actors find it, and how it is replaced during operation.
 
 | source           | the secret is                                                               |
 |------------------|-----------------------------------------------------------------------------|
@@ -6,16 +6,17 @@
 | `env:VARIABLE`   | in the file that this environment variable names where the actor runs       |
 | `ray:CLUSTER ID` | in Ray's key-value store, which Ray's token protects                        |
 
-Ray carries the last two to wherever it starts an actor. Ray is imported only for the last one.
+The last two work wherever Ray starts an actor. Only the last one imports Ray.
 
-A secret is bytes of any kind. While it is replaced there are two, as text:
+A secret is any bytes. While it is being replaced there are two, stored as text:
 
 | line             | meaning                                                                   |
 |------------------|---------------------------------------------------------------------------|
-| `raylog-secrets` | the first                                                                 |
-| `current HEX`    | what a process proves                                                     |
-| `next HEX`       | the new one, accepted already: current once every process accepts it      |
-| `before HEX`     | the old one, still accepted: dropped once every process proves the new    |
+| `raylog-secrets` | always the first line                                                     |
+| `current HEX`    | the secret that a process proves                                          |
+| `next HEX`       | the new one, already accepted; becomes current once every process accepts |
+|                  | it                                                                        |
+| `before HEX`     | the old one, still accepted; dropped once every process proves the new    |
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _FIRST_LINE = b"raylog-secrets\n"
 _LINES = ("current", "next", "before")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _known: dict[str, LinkSecrets] = {}
-"""Of this process, by source."""
+"""Secrets that this process has read, by source."""
 _lock = threading.Lock()
-"""Held while secrets are read: what was read before is not taken after."""
+"""Held while secrets are read, so that an older result never replaces a newer one."""
 
 
 class SecretMissing(Exception):
@@ -45,31 +46,31 @@ class SecretMissing(Exception):
 
 
 class LinkSecrets:
-    """The secrets of a process' links: what it proves, and what it accepts of a peer."""
+    """The secrets of a process's links: what it proves, and what it accepts from a peer."""
 
     def __init__(
         self, current: bytes, *, coming: bytes | None = None, before: bytes | None = None
     ) -> None:
         self.current = current
         self.coming = coming
-        """The new one, while not every process is known to accept it."""
+        """The new one, until every process is known to accept it."""
         self.before = before
-        """The old one, while not every process is known to prove the new one."""
+        """The old one, until every process is known to prove the new one."""
 
     @property
     def accepted(self) -> tuple[bytes, ...]:
-        """All that a peer may prove, the current one first."""
+        """Every secret that a peer may prove, the current one first."""
         return tuple(one for one in (self.current, self.coming, self.before) if one is not None)
 
     def take(self, other: LinkSecrets) -> None:
-        """Prove and accept what another one does, from the next link on."""
+        """Use another instance's secrets from the next link on."""
         self.current, self.coming, self.before = other.current, other.coming, other.before
 
     def advanced(self, fresh: bytes) -> LinkSecrets:
-        """The next step of replacing it, by `fresh` where that begins.
+        """Return the next step of a replacement, which starts with `fresh`.
 
-        From one to two of which the new one is next, from there to the new one and the old one
-        before, from there to the new one.
+        The steps are: the old secret with the new one as next; the new one with the old one before;
+        the new one alone.
         """
         if self.coming is not None:
             return LinkSecrets(self.coming, before=self.current)
@@ -79,20 +80,20 @@ class LinkSecrets:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """What tells the accepted ones apart without giving them away; the current one first."""
+        """Ids of the accepted secrets that do not reveal them, the current one first."""
         return tuple(hashlib.sha256(b"raylog" + one).hexdigest()[:12] for one in self.accepted)
 
     def to_bytes(self) -> bytes:
-        """As it is stored: a secret alone is its bytes."""
+        """Encode the secrets for storage; a single secret is just its bytes."""
         named = zip(_LINES, (self.current, self.coming, self.before), strict=True)
         lines = [f"{name} {one.hex()}\n" for name, one in named if one is not None]
         return self.current if len(lines) == 1 else _FIRST_LINE + "".join(lines).encode()
 
 
 def secrets_of(source: str, *, anew: bool = False) -> LinkSecrets:
-    """The secrets of this process' links, read once, or `anew` for all who use them here.
+    """Return the secrets of this process's links; they are read once, or again with `anew`.
 
-    Blocking; raises as `read_secrets`.
+    With `anew` all users in this process get the new ones. Blocking; raises as `read_secrets`.
     """
     with _lock:
         known = _known.get(source)
@@ -104,20 +105,20 @@ def secrets_of(source: str, *, anew: bool = False) -> LinkSecrets:
 
 
 def reread(source: str) -> tuple[str, ...]:
-    """Have this process prove and accept what a source has now; returns the fingerprints.
+    """Make this process use the secrets that a source has now; return the fingerprints.
 
-    Blocking. Raises InvalidConfig where it has none: what is known stays.
+    Blocking. If the source has none, raises InvalidConfig and keeps the known ones.
     """
     try:
         return secrets_of(source, anew=True).fingerprints
     except (SecretMissing, OSError, ValueError) as failure:
-        raise InvalidConfig(f"the secret stays as it is: {failure}") from failure
+        raise InvalidConfig(f"the secret was not changed: {failure}") from failure
 
 
 def read_secrets(source: str) -> LinkSecrets:
-    """The secrets of a source; raises SecretMissing, OSError, ValueError for what is none.
+    """Read the secrets of a source. Blocking.
 
-    Blocking.
+    Raises SecretMissing, OSError, and ValueError for invalid contents.
     """
     if source.startswith(FROM_RAY):
         from raylog.actors.runtime import ray_kv
@@ -154,10 +155,10 @@ def _parsed(source: str, contents: bytes) -> LinkSecrets:
 
 
 def write_secrets(source: str, secrets: LinkSecrets) -> None:
-    """Store secrets in a file or in Ray's key-value store, at once or not at all. Blocking.
+    """Store secrets atomically in a file or in Ray's key-value store. Blocking.
 
-    A file keeps its owner and its mode: whoever could read it can do so. Raises OSError, also where
-    the owner cannot be kept; ValueError for a source that is a file of every machine.
+    A file keeps its owner and its mode, so its readers can still read it. Raises OSError, also if
+    the owner cannot be kept, and ValueError for a source that is a file on every machine.
     """
     if source.startswith(FROM_RAY):
         from raylog.actors.runtime import ray_kv
@@ -186,7 +187,7 @@ def write_secrets(source: str, secrets: LinkSecrets) -> None:
 
 
 def give_to_ray(cluster_id: str, secret: bytes) -> str:
-    """Put a cluster's secret into Ray's key-value store, if there is none; returns its source."""
+    """Put a cluster's secret into Ray's key-value store unless it has one; return the source."""
     from raylog.actors.runtime import ray_kv
 
     ray_kv.put(_key(cluster_id), secret, overwrite=False)

@@ -1,11 +1,11 @@
-"""Where links from other machines are accepted, and where these find them."""
+"""Settings for links from other machines: where to accept them, and the advertised address."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from raylog.actors.plain import message
+from raylog.actors.message import message
 
 ANY_PORT = range(1)
 """Only port 0: the system chooses one."""
@@ -14,31 +14,31 @@ ANY_PORT = range(1)
 @message
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """What settings say about links, for all processes of a broker.
+    """The settings for links, for all processes of a broker.
 
-    Hosts may have placeholders, which are filled where a process runs (`actors.node_hosts`).
+    Hosts may have placeholders, which are filled in where a process runs (`actors.node_hosts`).
     """
 
     bind_host: str | None = None
-    """None: the address under which Ray reaches the node."""
+    """None means the address of the Ray node."""
     advertised_host: str | None = None
-    """None: the same."""
+    """None means the same."""
     ports: range = ANY_PORT
-    """Each process takes one that is free."""
+    """Each process takes a free one."""
     external_host_command: str | None = None
 
     def on_node(self, address: str, fill: Callable[[str], str]) -> LinkPlace:
-        """The same for the node at an address, its placeholders filled by `fill`."""
+        """Resolve the settings for the node with an address; `fill` replaces placeholders."""
         bind = address if self.bind_host is None else fill(self.bind_host)
-        told = address if self.advertised_host is None else fill(self.advertised_host)
-        return LinkPlace(bind, told, self.ports)
+        advertised = address if self.advertised_host is None else fill(self.advertised_host)
+        return LinkPlace(bind, advertised, self.ports)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPlace:
-    """Where one process accepts links."""
+    """The place where one process accepts links."""
 
     bind_host: str
     advertised_host: str
-    """What processes on other machines connect to."""
+    """The host that processes on other machines connect to."""
     ports: range = ANY_PORT

@@ -1,4 +1,4 @@
-"""A process that is watched by a link to it: the link breaks when the process is gone."""
+"""Watches a process by a link to it, which breaks when the process is gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raylog.actors.runtime.base import ActorRef, Link, PeerLost, Runtime
 
 
 class LinkWatch:
-    """Watches one process through a link of its own."""
+    """Watches one process through its own link."""
 
     def __init__(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> None:
         self._peer = peer
@@ -30,7 +30,7 @@ class LinkWatch:
             on_lost(self._peer)
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """End the watch."""
         self._on_lost = None
         if self._link is not None:
             self._link.close()

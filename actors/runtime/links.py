@@ -1,4 +1,4 @@
-"""What links of every runtime share, and links within one process."""
+"""The common part of links in every runtime, and links within one process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from raylog.actors.runtime.base import (
     Actor,
@@ -20,19 +20,28 @@ from raylog.actors.runtime.base import (
 from raylog.wire.errors import KafkaError, UnknownServerError
 
 log = logging.getLogger(__name__)
+
+
+class _Numbered(Protocol):
+    number: int
+
+
+LinkT = TypeVar("LinkT", bound=_Numbered)
 LINK_NUMBERS = itertools.count(1)
-"""Tell the links to the actors of one process apart, whatever kind they are of."""
+"""Unique numbers for links to the actors of one process, of all kinds."""
 
 
 def joined(payload: Sequence[Buffer]) -> memoryview:
-    """The payload as one buffer; not copied when it is one already."""
+    """Return the payload as one buffer, without a copy if it is one already."""
     if len(payload) == 1:
         return memoryview(payload[0])
     return memoryview(bytearray(b"".join(payload)))
 
 
-def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> asyncio.Future[Any]:
-    """Turn a request's two callbacks into a future of the answer's header."""
+def ask_over(
+    link: Link, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
+) -> asyncio.Future[Any]:
+    """Send a request; the future holds the answer's header. The method `ask` of every link."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answered(answer: Any, _payload: memoryview) -> None:
@@ -48,9 +57,9 @@ def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> a
 
 
 def tell(callback: Callable[..., None], *what: Any) -> None:
-    """Give an answer, or a failure, to who waits for it. What that raises is logged; others go on.
+    """Pass an answer or a failure to its callback, and log what that raises.
 
-    A broken invariant alone is raised: it ends the actor.
+    A failed assertion is raised, and ends the actor.
     """
     try:
         callback(*what)
@@ -61,10 +70,10 @@ def tell(callback: Callable[..., None], *what: Any) -> None:
 
 
 def hand_over(actor: Actor, request: LinkRequest) -> None:
-    """Let an actor take one request. What it raises is that request's answer; the link goes on.
+    """Pass a request to an actor. Its exception becomes the answer, and the link goes on.
 
-    What nobody foresaw is logged and told as UNKNOWN_SERVER_ERROR. A broken invariant alone is
-    raised: it ends the actor.
+    An unexpected exception is logged and answered with UNKNOWN_SERVER_ERROR. A failed assertion is
+    raised, and ends the actor.
     """
     try:
         actor.link_received(request)
@@ -77,14 +86,14 @@ def hand_over(actor: Actor, request: LinkRequest) -> None:
         request.fail(UnknownServerError(f"{request.kind} failed; the log has the cause"))
 
 
-class InprocRequest:
-    """A link request between two actors of one process."""
+class LocalRequest(Generic[LinkT]):
+    """A request as its receiver sees it. Its header is an object that was never encoded."""
 
     __slots__ = ("_answered", "_failed", "_link", "header", "kind", "payload", "peer")
 
     def __init__(
         self,
-        link: InprocLink,
+        link: LinkT,
         kind: str,
         header: Any,
         payload: memoryview,
@@ -99,8 +108,14 @@ class InprocRequest:
         self._answered = answered
         self._failed = failed
 
+
+class InprocRequest(LocalRequest["InprocLink"]):
+    """A request between two actors of one process."""
+
+    __slots__ = ()
+
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Answer the requester; passed over when the link has broken meanwhile."""
+        """Answer the requester; ignored if the link has broken meanwhile."""
         if self._link.forget(self):
             tell(self._answered, header, joined(payload))
 
@@ -115,7 +130,7 @@ class InprocRequest:
 
 
 class InprocLink:
-    """A link within one process: requests are method calls, their order is the calls' order."""
+    """A link within one process: requests are method calls, in the order of the calls."""
 
     unsent_bytes = 0
 
@@ -127,7 +142,7 @@ class InprocLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other side still lives."""
+        """Whether the other side is still alive."""
         return self._actor is not None
 
     def request(
@@ -138,7 +153,7 @@ class InprocLink:
         answered: ReplyHandler,
         failed: FailureHandler,
     ) -> None:
-        """Hand the request to the actor."""
+        """Pass the request to the actor."""
         if self._actor is None:
             failed(PeerLost("the link is closed"))
             return
@@ -146,14 +161,10 @@ class InprocLink:
         self._waiting[request] = None
         hand_over(self._actor, request)
 
-    def ask(
-        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Any]:
-        """Send a request and await the answer's header."""
-        return ask_over(self, kind, header, payload)
+    ask = ask_over
 
     def forget(self, request: InprocRequest) -> bool:
-        """Take a request off the waiting ones; False when it is none."""
+        """Remove a request; return False if it was not waiting."""
         return self._waiting.pop(request, request) is None
 
     def on_lost(self, callback: Callable[[], None]) -> None:
@@ -164,7 +175,7 @@ class InprocLink:
             self._on_lost.append(callback)
 
     def break_off(self) -> None:
-        """The other side is gone: fail what waits, tell who wants to know."""
+        """The other side is gone: fail waiting requests and run the callbacks."""
         self._actor = None
         for request in tuple(self._waiting):
             request.break_off(PeerLost("the peer ended"))
@@ -173,7 +184,7 @@ class InprocLink:
             callback()
 
     def abandon(self) -> None:
-        """This side is gone: nobody is here to be told anything."""
+        """This side is gone: drop everything without a callback."""
         actor, self._actor = self._actor, None
         self._waiting.clear()
         self._on_lost.clear()
@@ -181,7 +192,7 @@ class InprocLink:
             actor.link_lost(self.number)
 
     def close(self) -> None:
-        """End the link."""
+        """Close the link."""
         actor = self._actor
         self.break_off()
         if actor is not None:

@@ -1,4 +1,4 @@
-"""What the runtimes on a real event loop share: clock, timers, tasks, executor threads."""
+"""The common part of runtimes on a real event loop: clock, timers, tasks, threads."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from raylog.actors.runtime.apart import Beside
-from raylog.actors.runtime.base import (
-    Apart,
-    BackgroundTask,
-    NodeEntry,
-    PeerTimeout,
-    Timer,
-    Work,
-)
+from raylog.actors.places import NodeEntry
+from raylog.actors.runtime.base import Apart, BackgroundTask, PeerTimeout, Timer, Work
+from raylog.actors.runtime.thread_work import WorkInThreads
 from raylog.actors.runtime.usage import ProcessUsage, usage_here
 from raylog.storage.disk import OsDisk, Volume
 
@@ -32,29 +26,29 @@ LOOPBACK = "127.0.0.1"
 
 
 class LoopRuntime:
-    """Clock, chance and tasks of an actor on an asyncio (uvloop) event loop."""
+    """Clock, random numbers and tasks of an actor on an asyncio (uvloop) event loop."""
 
     rest_s = 0.000_5  # threads share the interpreter with the loop
 
     def __init__(self, instance: str, on_broken: Callable[[BaseException], None]) -> None:
-        self.random: random.Random = random.SystemRandom()  # nobody shall guess an id
+        self.random: random.Random = random.SystemRandom()  # ids must not be guessable
         self.instance = instance
         self.disk: Volume = OsDisk()
         self.clock: Callable[[], float] = time.monotonic
         self._on_broken = on_broken
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ordered, for reproducible simulations
         self._threads: ThreadPoolExecutor | None = None
 
     def now_ms(self) -> int:
-        """Wall-clock time in ms since the epoch."""
+        """Return wall-clock time in ms since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> float:
-        """Time in ms that never goes back."""
+        """Return monotonic time in ms."""
         return time.monotonic() * 1000.0
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
         await asyncio.sleep(seconds)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
@@ -77,30 +71,30 @@ class LoopRuntime:
             self.broken(f"background task {task.get_name()}", failure)
 
     def broken(self, what: str, failure: BaseException) -> None:
-        """End the actor: something that it did has failed in a way that nobody foresaw."""
+        """End the actor after an unexpected exception."""
         log.critical("%s failed", what, exc_info=failure)
         self._on_broken(failure)
 
     def process_usage(self) -> ProcessUsage:
-        """What this process has used; the lag of its event loop is counted from the first call."""
+        """Return this process's usage; the first call starts to measure the event loop's lag."""
         return usage_here()
 
     async def this_node(self) -> NodeEntry:
-        """This machine, as it is known to itself."""
+        """Return this machine as a node."""
         return NodeEntry("", LOOPBACK, {})
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function beside the event loop."""
+        """Run a blocking function in a thread."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="raylog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     async def apart(self, work: Work) -> Apart:
-        """Have a thread do `work`."""
-        return Beside(self, work)
+        """Do `work` in a thread."""
+        return WorkInThreads(self, work)
 
     async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
-        """Run a stranger's function in a thread of its own, which nobody waits for at the end."""
+        """Run a plug-in's function in its own daemon thread."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[T] = loop.create_future()
 
@@ -117,7 +111,7 @@ class LoopRuntime:
             timer.cancel()
 
     def end(self, *, wait: bool = True) -> None:
-        """Cancel the background tasks; with `wait` stay until threads have done what they began."""
+        """Cancel the background tasks; with `wait`, wait until running threads have finished."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._threads is not None:
@@ -128,7 +122,7 @@ class LoopRuntime:
 def _work(
     loop: asyncio.AbstractEventLoop, ended: asyncio.Future[T], function: Callable[[], T]
 ) -> None:
-    """Run `function` and hand what comes of it to the loop, unless that has ended meanwhile."""
+    """Run `function` and pass its outcome to the loop, unless that was closed meanwhile."""
     settle: Callable[[], None]
     try:
         settle = partial(_settle, ended, ended.set_result, function())

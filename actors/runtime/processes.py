@@ -1,6 +1,6 @@
-"""Processes that we started, told apart from strangers that inherited their pid.
+"""Records of processes that we started, which do not match others that reuse their pid.
 
-A pid alone is reused by the system; a pid with its start time is not, within one boot.
+The system reuses pids, but not a pid with its start time, within one boot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHILD = "child"
-"""Name of a process that one of ours started."""
+"""Name of a process that a Raylog process has started."""
 _PROC = Path("/proc")
 _GONE_MS = 10_000
 
@@ -26,42 +26,42 @@ class ProcessRecord:
     """One process start."""
 
     name: str
-    """What it is, for people: "raylet"."""
+    """A description for people, such as "raylet"."""
     pid: int
     started: str
-    """Start time as the system words it; compared, never parsed."""
+    """Start time as the system writes it; only compared, never parsed."""
 
 
 def record_of(name: str, pid: int) -> ProcessRecord | None:
-    """Record a running process; None when there is none of that pid."""
+    """Record a running process; None if no process has that pid."""
     started = _started(pid)
     return None if started is None else ProcessRecord(name, pid, started)
 
 
 def is_running(record: ProcessRecord) -> bool:
-    """Whether that very process start still runs (one that only waits to be reaped does not)."""
+    """Whether that process start still runs. A zombie does not."""
     _reap(record.pid)
     return _started(record.pid) == record.started
 
 
 def cores_here() -> int:
-    """Cores that this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def be_as_urgent_as_parent() -> bool:
-    """Give this process the niceness of the one that started it; False where that is not allowed.
+    """Take the niceness of the parent process; return False if that is not allowed.
 
-    Ray starts its workers at niceness 15 by default: they would get the CPU after everybody else.
+    Ray starts its workers at niceness 15 by default, which would give them the CPU last.
     """
     wanted = os.getpriority(os.PRIO_PROCESS, os.getppid())
     if os.getpriority(os.PRIO_PROCESS, 0) <= wanted:
         return True
     threads = [int(one.name) for one in (_PROC / "self/task").iterdir()] if _PROC.is_dir() else [0]
     try:
-        for thread in threads:  # each has its own
+        for thread in threads:  # niceness is per thread
             with contextlib.suppress(ProcessLookupError):
                 os.setpriority(os.PRIO_PROCESS, thread, wanted)
     except PermissionError:
@@ -70,9 +70,9 @@ def be_as_urgent_as_parent() -> bool:
 
 
 def pid_space() -> str | None:
-    """What two processes share if and only if a pid means the same process to both.
+    """Return an id of the pid namespace, equal in two processes only if pids mean the same to both.
 
-    The boot and, in it, the namespace of pids. None where the system does not tell.
+    It includes the boot. None if the system does not tell.
     """
     try:
         return f"{_boot_id()}:{(_PROC / 'self/ns/pid').readlink()}"
@@ -81,7 +81,7 @@ def pid_space() -> str | None:
 
 
 def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
-    """All processes below those that still run, the recorded ones not included."""
+    """Return all descendants of the recorded processes that still run, without these."""
     children: dict[int, list[int]] = {}
     for pid, parent in _parents().items():
         children.setdefault(parent, []).append(pid)
@@ -97,25 +97,26 @@ def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
 
 
 def end(records: Iterable[ProcessRecord], *, grace_ms: int) -> list[ProcessRecord]:
-    """End processes: SIGTERM to all, SIGKILL to what is left after `grace_ms`.
+    """End processes: SIGTERM to all, SIGKILL to those left after `grace_ms`.
 
-    Returns those that still run a second after SIGKILL (blocked in the kernel), normally none.
+    Returns those that still run 10 s after SIGKILL (blocked in the kernel), normally none. On a
+    busy machine a killed process with a low priority, such as Ray's workers, takes seconds to end.
     """
     left = [record for record in records if _signal(record, signal.SIGTERM)]
     left = _wait(left, grace_ms)
     left = [record for record in left if _signal(record, signal.SIGKILL)]
-    return _wait(left, 1_000)
+    return _wait(left, _GONE_MS)
 
 
 def was_started_here(record: ProcessRecord) -> bool:
-    """Whether a process was recorded on this machine, since it was booted."""
+    """Whether a process was recorded on this machine, since its last boot."""
     return not _PROC.is_dir() or record.started.startswith(f"{_boot_id()}:")
 
 
 def kill_and_wait(record: ProcessRecord) -> None:
-    """End that very process start by SIGKILL and wait until it is gone, at most 10 s. Blocking.
+    """Kill that process start and wait until it is gone, at most 10 s. Blocking.
 
-    A process that has inherited the pid is left alone.
+    A process that reuses the pid is left alone.
     """
     try:
         descriptor = os.pidfd_open(record.pid)
@@ -123,7 +124,7 @@ def kill_and_wait(record: ProcessRecord) -> None:
         return
     try:
         if _started(record.pid, ended_too=True) != record.started:
-            return  # the descriptor is a stranger's
+            return  # the descriptor is another process's
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
     except (ProcessLookupError, ChildProcessError):
@@ -140,7 +141,7 @@ def _poll_gone(descriptor: int) -> None:
 
 
 def _wait(records: list[ProcessRecord], timeout_ms: int) -> list[ProcessRecord]:
-    """Wait until the processes are gone; returns those that are not."""
+    """Wait until the processes are gone; return those that are not."""
     deadline = time.monotonic() + timeout_ms / 1000
     left = [record for record in records if is_running(record)]
     while left and time.monotonic() < deadline:
@@ -150,7 +151,7 @@ def _wait(records: list[ProcessRecord], timeout_ms: int) -> list[ProcessRecord]:
 
 
 def _signal(record: ProcessRecord, number: signal.Signals) -> bool:
-    """Send a signal to exactly that process start; False when it is gone."""
+    """Send a signal to exactly that process start; return False if it is gone."""
     if not is_running(record):
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -160,13 +161,13 @@ def _signal(record: ProcessRecord, number: signal.Signals) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Take the exit status of an ended child of ours, so that it does not linger."""
+    """Reap an ended child of ours, so that it does not stay a zombie."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def _started(pid: int, *, ended_too: bool = False) -> str | None:
-    """The start time of a running process, or also of one whose first thread has ended."""
+    """Return the start time of a running process, or also of one whose main thread has ended."""
     if not _PROC.is_dir():
         return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
     fields = _stat_fields(pid)
@@ -176,7 +177,7 @@ def _started(pid: int, *, ended_too: bool = False) -> str | None:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on (proc(5) numbers them from 3)."""
+    """Return the fields of /proc/PID/stat from the state on (proc(5) numbers them from 3)."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -185,12 +186,12 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def _boot_id() -> str:
-    """What tells this boot from all others."""
+    """Return the id of this boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def _parents() -> dict[int, int]:
-    """Pid to parent pid of all processes."""
+    """Return the parent pid of every process."""
     if not _PROC.is_dir():
         lines = _ps("-A", "-o", "pid=,ppid=").splitlines()
         return {int(pid): int(parent) for pid, parent in map(str.split, lines)}
@@ -204,6 +205,6 @@ def _parents() -> dict[int, int]:
 
 
 def _ps(*arguments: str) -> str:
-    """Output of ps(1), where there is no /proc."""
+    """Return the output of ps(1), on systems without /proc."""
     command = ["ps", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - fixed program, numeric arguments

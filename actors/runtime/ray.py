@@ -1,10 +1,10 @@
-"""Actors as processes of a Ray cluster. Ray is known here, in the CLI and in the Spark jobs only.
+"""Actors as processes of a Ray cluster.
 
-An actor is a detached Ray actor, named in the namespace `raylog`, whose process holds its shell; or
-it is a lodger (`OWN@HOST`) in the process of another, of which Ray knows nothing: its host passes
-calls on to it, and both end with the process. Control calls are Ray actor calls; bytes go over
-stream links (`runtime.stream`), between those who share a process by method calls
-(`runtime.residence`).
+An actor is a detached Ray actor, named in the namespace `raylog`, whose process runs its shell. A
+co-located actor (`OWN@HOST`) runs in the process of another one. Ray does not know it: its host
+passes calls on, and both end with the process. Control calls are Ray actor calls. Links are sockets
+(`runtime.stream`), or method calls within a process (`runtime.residence`). Only the modules of the
+runtime, the CLI and the Spark jobs know Ray.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from raylog.actors import names, plain_logs
-from raylog.actors.collecting import leave_out_code
+from raylog.actors import log_formatting
+from raylog.actors.gc_tuning import leave_out_code
 from raylog.actors.journal import JournalAsked, JournalTold
 from raylog.actors.names import host_of
-from raylog.actors.roles import role_class
+from raylog.actors.places import NodeEntry
+from raylog.actors.roles import LABELS, role_class
 from raylog.actors.runtime import ray_kv, ray_node
 from raylog.actors.runtime.base import (
     ActorGone,
@@ -36,7 +37,6 @@ from raylog.actors.runtime.base import (
     ActorSpec,
     Apart,
     Link,
-    NodeEntry,
     PeerLost,
     PeerTimeout,
     Timer,
@@ -44,12 +44,11 @@ from raylog.actors.runtime.base import (
 )
 from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
 from raylog.actors.runtime.evidence import ENDING, ProcessJournal
-from raylog.actors.runtime.helpers import Helpers
 from raylog.actors.runtime.link_secret import LinkSecrets, reread, secrets_of
 from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.actors.runtime.link_watch import LinkWatch
 from raylog.actors.runtime.loop import LoopRuntime
-from raylog.actors.runtime.messages import Outcome, outcome_of, pack, unpack, value_of
+from raylog.actors.runtime.packing import Outcome, outcome_of, pack, unpack, value_of
 from raylog.actors.runtime.processes import (
     ProcessRecord,
     be_as_urgent_as_parent,
@@ -72,6 +71,7 @@ from raylog.actors.runtime.restarts import Restarts
 from raylog.actors.runtime.stream import connect_link
 from raylog.actors.runtime.termination import Termination, end_in_order
 from raylog.actors.runtime.waiting import in_time
+from raylog.actors.runtime.worker_processes import WorkerProcesses
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -81,18 +81,18 @@ LEAVE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 30.0
 HEAD_TIMEOUT_MS = 10_000
 FAREWELL_S = 1.0
-"""For who waits to hear that a start has failed, before the process ends."""
+"""Delay before the process ends, so that the failure of a start can be reported."""
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
 T = TypeVar("T")
 
 
 class Host:
-    """The Ray actor of one process: starts its shell and those of lodgers, passes calls to them.
+    """The Ray actor of a process: starts its shell and co-located ones, and passes calls to them.
 
-    Ray runs `__init__` again when it restarts the actor; `begin` then follows without a caller.
-    Lodgers do not come back with it. A shell that does not start ends the process: whoever started
-    it is told, and Ray tries again where that is the actor's lot, ever more slowly.
+    Ray runs `__init__` again when it restarts the actor; then `begin` follows without a caller.
+    Co-located actors do not come back with it. A shell that fails to start ends the process: its
+    spawner is told, and if Ray restarts the actor, it waits longer each time.
     """
 
     def __init__(self, spec: ActorSpec, secret_source: str, spawned: str) -> None:
@@ -107,9 +107,9 @@ class Host:
         self._journal = ProcessJournal.begun(spec) if spec.journal else None
         self._restarts = Restarts(starts_directory(secret_source), spec.name, spawned)
         self._waits = ""
-        """Why the shell does not start yet."""
+        """Why the shell has not started yet."""
         self._starts: dict[str, asyncio.Task[ActorRef]] = {}
-        """Of all who live here or are about to, by name."""
+        """Starts of all actors in this process, by name."""
         self._residences: dict[str, Residence] = {}
         self._runtime: RayRuntime | None = None  # of the shell, once it has started
         self._loading: asyncio.Task[None] | None = None
@@ -117,7 +117,7 @@ class Host:
         threading.Thread(target=begin_unasked, args=(itself, START_TIMEOUT_S), daemon=True).start()
 
     async def begin(self) -> Outcome:
-        """Start the shell once; every caller gets its ref, or why it did not start."""
+        """Start the shell once; every caller gets its ref, or the reason why it did not start."""
         return await outcome_of(self._begun())
 
     async def _begun(self) -> ActorRef:
@@ -131,14 +131,14 @@ class Host:
         if start is None:
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(_end_on_broken_invariant)
-            on_sigterm(Termination(loop, lambda: loop.create_task(self._end_in_order())).told)
+            on_sigterm(Termination(loop, lambda: loop.create_task(self._end_in_order())).on_signal)
             start = self._starts[self._spec.name] = loop.create_task(self._start_in_time())
             start.add_done_callback(self._started_or_not)
             self._loading = loop.create_task(self._load(start, self._spec.houses))
         return await asyncio.shield(start)
 
     async def _start_in_time(self) -> ActorRef:
-        """Start the shell, not at once where its processes keep ending."""
+        """Start the shell, after a delay if its processes keep ending."""
         if self._spec.restarts:
             delay_ms = await asyncio.to_thread(self._restarts.begin, time.monotonic() * 1000)
             if delay_ms:
@@ -150,7 +150,7 @@ class Host:
         return await self._start(self._spec)
 
     def _started_or_not(self, start: asyncio.Task[ActorRef]) -> None:
-        """End the process of a shell that did not start, once that is told."""
+        """End the process of a shell that did not start, once that is reported."""
         failure = None if start.cancelled() else start.exception()
         if failure is not None:
             log.error("%s did not start", self._spec.name, exc_info=failure)
@@ -164,7 +164,7 @@ class Host:
         _end_broken(failure)
 
     async def _end_in_order(self) -> None:
-        """End the process once its actor is done."""
+        """Shut the actor down, then end the process."""
         here = self._residences.get(self._spec.name)
         if here is not None and self._runtime is not None:
             await end_in_order(self._spec, here.actor, self._runtime)
@@ -172,7 +172,7 @@ class Host:
 
     @staticmethod
     async def _load(start: asyncio.Task[ActorRef], roles: tuple[str, ...]) -> None:
-        """Load the code of lodgers, so that their coming does not wait for it."""
+        """Load the code of co-located actors, so that their start does not wait for it."""
         await asyncio.wait([start])
         for role in roles:
             await asyncio.to_thread(role_class, role)
@@ -215,7 +215,7 @@ class Host:
         )
 
     async def take_in(self, spec: ActorSpec) -> Outcome:
-        """Start a lodger; answers its ref, or what went wrong."""
+        """Start a co-located actor; return its ref, or the failure."""
         return await outcome_of(self._take_in(spec))
 
     async def _take_in(self, spec: ActorSpec) -> ActorRef:
@@ -228,11 +228,11 @@ class Host:
                 del self._starts[spec.name]
 
     async def ref(self, name: str) -> Outcome:
-        """The ref of who lives here by that name."""
+        """Return the ref of the actor with that name in this process."""
         return await outcome_of(self._started(name))
 
     async def _started(self, name: str) -> ActorRef:
-        """Wait until who is about to live here by that name does; raises as `spawn` does."""
+        """Wait until the actor with that name has started; raises as `spawn` does."""
         if name == self._spec.name:
             if self._waits:
                 raise PeerLost(self._waits)
@@ -249,7 +249,7 @@ class Host:
         return start.result()
 
     async def call(self, name: str, method: str, packed: bytes) -> Outcome:
-        """Call a method of the shell of that name once it has started; the answer is packed."""
+        """Call a method of a shell, once it has started; the answer is packed."""
         return await outcome_of(self._call(name, method, packed))
 
     async def _call(self, name: str, method: str, packed: bytes) -> bytes:
@@ -262,7 +262,7 @@ class Host:
         return pack(await self._answer(residence, method, args))
 
     async def _answer(self, residence: Residence, method: str, args: tuple[Any, ...]) -> Any:
-        """Call a method of a shell; a mistake in it ends the process (`runtime.calls`)."""
+        """Call a method of a shell; a bug in it ends the process (`runtime.calls`)."""
         try:
             answered = await answer(residence.actor, method, args)
         except FORESEEN:
@@ -276,11 +276,11 @@ class Host:
         return answered
 
     async def reread_secrets(self) -> Outcome:
-        """Prove and accept what the source of secrets has now; answers their fingerprints."""
+        """Use the secrets that the source has now; return their fingerprints."""
         return await outcome_of(asyncio.to_thread(reread, self._secret_source))
 
     async def ends(self) -> Outcome:
-        """Take it that this process is ended on purpose."""
+        """Note that the process is ended on purpose."""
         return await outcome_of(asyncio.to_thread(self._ended_as_asked))
 
     def _ended_as_asked(self) -> None:
@@ -288,16 +288,16 @@ class Host:
             self._journal.ended_as_asked()
 
     async def journal(self, packed: bytes) -> Outcome:
-        """What the journal of its broker's directory tells, even while the shell does not start."""
-        return await outcome_of(self._told(packed))
+        """Return the journal of its broker's directory, even if the shell has not started."""
+        return await outcome_of(self._read_journal(packed))
 
-    async def _told(self, packed: bytes) -> bytes:
+    async def _read_journal(self, packed: bytes) -> bytes:
         if self._journal is None:
             raise PeerLost(f"{self._spec.name} keeps no journal")
-        return pack(await asyncio.to_thread(self._journal.told, unpack(packed)))
+        return pack(await asyncio.to_thread(self._journal.read, unpack(packed)))
 
     async def dismiss(self, name: str, stop: bool) -> Outcome:
-        """Have a lodger leave, stopped before that where it has not been; gone is fine."""
+        """End a co-located actor, and stop it first if asked to. It may be gone already."""
         return await outcome_of(self._dismiss(name, stop=stop))
 
     async def _dismiss(self, name: str, *, stop: bool) -> None:
@@ -311,43 +311,10 @@ class Host:
             residence.leave()
 
 
-class Controller(Host):
-    """The process of a controller. Ray shows the roles by these classes' names."""
-
-
-class Broker(Host):
-    """The process of a broker."""
-
-
-class Gateway(Host):
-    """The process of a gateway."""
-
-
-class Replica(Host):
-    """The process of replicas, and of lodgers."""
-
-
-class GroupCoordinator(Host):
-    """The process of a group coordinator."""
-
-
-class TransactionCoordinator(Host):
-    """The process of a transaction coordinator."""
-
-
-class Supervisor(Host):
-    """The process of a supervisor."""
-
-
-_CLASSES: dict[str, type[Host]] = {
-    names.CONTROLLER: Controller,
-    names.BROKER: Broker,
-    names.GATEWAY: Gateway,
-    names.REPLICA: Replica,
-    names.GROUP: GroupCoordinator,
-    names.TRANSACTION: TransactionCoordinator,
-    names.SUPERVISOR: Supervisor,
-}
+_CLASSES: dict[str, type] = {role: type(label, (Host,), {}) for role, label in LABELS.items()}
+"""Ray shows an actor by the name of its class."""
+globals().update({one.__name__: one for one in _CLASSES.values()})
+# Other builds' pickled classes are found under these names (docs/upgrading.md).
 
 
 class RayRuntime(LoopRuntime):
@@ -373,21 +340,24 @@ class RayRuntime(LoopRuntime):
         self._drain_ms = drain_ms
         self._journal = journal
         self._handles = Handles(self.run_foreign)
-        self._helpers = Helpers(self)
+        self._helpers = WorkerProcesses(self)
 
     @classmethod
     def of_driver(cls, secret_source: str) -> RayRuntime:
-        """The runtime of the process that starts or asks a cluster; Ray is connected already."""
+        """Return the runtime of a process that starts or queries a cluster.
+
+        Ray must be connected.
+        """
         return cls(uuid.uuid4().hex, secret_source, secrets_of(secret_source))
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Start an actor and wait until its `start()` returned; where it raises, nobody is left."""
+        """Start an actor and wait until `start()` has returned; on an exception none is left."""
         spec = replace(
             spec, links=spec.links or self._links, drain_ms=spec.drain_ms or self._drain_ms
         )
         spec = replace(spec, links=spec.links or self._links, journal=spec.journal or self._journal)
         if host_of(spec.name) != spec.name:
-            return await self._spawn_lodger(spec)
+            return await self._spawn_colocated(spec)
         creation = Creation(lambda: self._create(spec))
         try:
             async with in_time(spec.name, START_TIMEOUT_S):
@@ -401,7 +371,7 @@ class RayRuntime(LoopRuntime):
             raise
         return ref
 
-    async def _spawn_lodger(self, spec: ActorSpec) -> ActorRef:
+    async def _spawn_colocated(self, spec: ActorSpec) -> ActorRef:
         try:
             async with in_time(spec.name, START_TIMEOUT_S):
                 ref: ActorRef = await self._answer(
@@ -422,26 +392,26 @@ class RayRuntime(LoopRuntime):
             "max_restarts": -1 if spec.restarts else 0,
             "max_task_retries": 0,
         }
-        host = ray.remote(_CLASSES[spec.role]).options(
+        host: Any = ray.remote(_CLASSES[spec.role]).options(
             **options, **options_of(spec.place, spec.hosts)
         )
         return host.remote(spec, self._secret_source, uuid.uuid4().hex)
 
     async def this_node(self) -> NodeEntry:
-        """The Ray node that this runs on."""
+        """Return the Ray node of this process."""
         return await self.run_blocking(this_node)
 
     async def apart(self, work: Work) -> Apart:
-        """Have a process do `work`; raises PeerLost if none can be started."""
+        """Do `work` in a separate process; raises PeerLost if none can be started."""
         return await self._helpers.do(work)
 
     def end(self, *, wait: bool = True) -> None:
-        """End the background tasks, and processes that work for this one."""
+        """End the background tasks, and the helper processes of this one."""
         self._helpers.end()
         super().end(wait=wait)
 
     async def find(self, name: str) -> ActorRef:
-        """The live actor of that name; raises ActorGone."""
+        """Return the live actor with that name; raises ActorGone."""
         try:
             async with in_time(name, START_TIMEOUT_S):
                 ref: ActorRef = await self._answer(name, lambda host: host.ref.remote(name))
@@ -458,15 +428,12 @@ class RayRuntime(LoopRuntime):
         return unpack(answer)
 
     async def _answer(self, name: str, ask: Callable[[Any], Any]) -> Any:
-        """What is answered in the process of an actor, which is looked for first.
-
-        Raises as `call` does.
-        """
+        """Find an actor's process and call it there; raises as `call` does."""
         host = host_of(name)
         try:
             outcome: Outcome = await ask(await self._handles.of(host))
         except RayTaskError as failure:
-            # The call itself does not get through Ray: its arguments are of another build.
+            # The call did not get through Ray: its arguments are of another build.
             log.error("%s cannot be asked", name, exc_info=failure)
             raise PeerLost(f"{name} cannot be asked: {failure.cause}") from failure
         except (RayActorError, RayError) as lost:
@@ -475,21 +442,21 @@ class RayRuntime(LoopRuntime):
         return value_of(outcome)
 
     async def reread_secrets(self, name: str, timeout_ms: int) -> tuple[str, ...]:
-        """Have a process read its secrets anew; returns their fingerprints. Raises as `call`."""
+        """Make a process read its secrets again; return the fingerprints. Raises as `call`."""
         async with in_time(name, timeout_ms / 1000):
             prints = await self._answer(name, lambda host: host.reread_secrets.remote())
         return tuple(prints)
 
-    async def journal(self, name: str, asked: JournalAsked, timeout_ms: int) -> JournalTold:
-        """What a broker's journal tells; raises as `call` does."""
-        packed = pack(asked)
+    async def journal(self, name: str, request: JournalAsked, timeout_ms: int) -> JournalTold:
+        """Return a broker's journal; raises as `call` does."""
+        packed = pack(request)
         async with in_time(name, timeout_ms / 1000):
-            told = await self._answer(name, lambda host: host.journal.remote(packed))
-        found: JournalTold = unpack(told)
+            packed_answer = await self._answer(name, lambda host: host.journal.remote(packed))
+        found: JournalTold = unpack(packed_answer)
         return found
 
     async def kill(self, peer: ActorRef) -> None:
-        """End the actor's process hard and wait until it is gone."""
+        """Kill the actor's process and wait until it is gone."""
         host = host_of(peer.name)
         process = ProcessRecord(host, peer.pid, peer.started)
         if was_started_here(process):
@@ -499,33 +466,33 @@ class RayRuntime(LoopRuntime):
             await self.end_for_good(host)  # Ray may have placed it on another machine
 
     async def dismiss(self, peer: ActorRef) -> None:
-        """End an actor that has stopped; a host that does not let its lodger go ends with it."""
+        """End an actor that has stopped. A host that does not release it ends, too."""
         if host_of(peer.name) == peer.name or not await self._leaves(peer.name, stop=False):
             await self.kill(peer)
 
     async def end_for_good(self, name: str) -> None:
-        """End the actor of that name so that Ray does not restart it; gone is fine.
+        """End the actor with that name so that Ray does not restart it. It may be gone already.
 
-        A lodger is stopped and leaves; a host that does not let it go is ended.
+        A co-located actor is stopped and leaves. A host that does not release it is ended.
         """
         host = host_of(name)
         if host != name and await self._leaves(name, stop=True):
             return
-        with contextlib.suppress(PeerLost, PeerTimeout):  # who hangs, or is gone, leaves a crash
+        with contextlib.suppress(PeerLost, PeerTimeout):  # then it counts as crashed
             async with in_time(host, FAREWELL_S):
                 await self._answer(host, lambda found: found.ends.remote())
         await self._in_a_thread(partial(end_named, host), f"the end of {name}")
         self._handles.forget(host)
 
     async def _in_a_thread(self, ending: Callable[[], None], what: str) -> None:
-        """Have Ray end somebody; it is seen to after the time for it, too, while this one lives."""
+        """Run a blocking end of an actor, which goes on in the background after the timeout."""
         try:
             await self.run_foreign(ending, timeout_ms=int(1_000 * END_TIMEOUT_S))
         except PeerTimeout:
             log.warning("Ray does not answer yet: %s", what)
 
     async def _leaves(self, name: str, *, stop: bool) -> bool:
-        """Whether a lodger is gone from its host; that of a host which hangs is not."""
+        """Return whether a co-located actor has left its host; False if the host hangs."""
         try:
             async with in_time(name, LEAVE_TIMEOUT_S):
                 await self._answer(name, lambda host: host.dismiss.remote(name, stop))
@@ -537,38 +504,38 @@ class RayRuntime(LoopRuntime):
         return True
 
     async def nodes(self) -> list[NodeEntry]:
-        """The live nodes."""
+        """Return the live nodes."""
         return await self._asked(ray_node.live_nodes)
 
     async def names(self, prefix: str) -> set[str]:
-        """Names that begin so, of actors that live or are to come back."""
+        """Return names with this prefix, of actors that live or will be restarted."""
         return await self._asked(actor_names, prefix)
 
     async def kv_get(self, key: str) -> bytes | None:
-        """A value of Ray's key-value store."""
+        """Return a value of Ray's key-value store."""
         return await self._asked(ray_kv.get, key)
 
     async def kv_put(self, key: str, value: bytes) -> None:
-        """Set a value of Ray's key-value store."""
+        """Set a value in Ray's key-value store."""
         await self._asked(ray_kv.put, key, value)
 
     async def kv_keys(self, prefix: str) -> list[str]:
-        """The keys of Ray's key-value store that begin so."""
+        """Return the keys in Ray's key-value store with this prefix."""
         return await self._asked(ray_kv.keys, prefix)
 
     async def kv_delete(self, key: str) -> None:
-        """Take a value of Ray's key-value store away."""
+        """Delete a value from Ray's key-value store."""
         await self._asked(ray_kv.delete, key)
 
     async def _asked(self, ask: Callable[..., T], *args: Any) -> T:
-        """What Ray's head says; raises PeerLost, PeerTimeout."""
+        """Ask Ray's head; raises PeerLost, PeerTimeout."""
         try:
             return await self.run_foreign(ask, *args, timeout_ms=HEAD_TIMEOUT_MS)
         except RayError as failure:
             raise PeerLost(f"Ray's head does not answer: {failure}") from failure
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
-        """Run `on_lost(peer)` once when the actor's process is gone: a link to it breaks then."""
+        """Run `on_lost(peer)` once when the actor's process is gone, which breaks a link to it."""
         watch = LinkWatch(peer, on_lost)
         self.start(watch.run(self), f"watch {peer.name}")
         return watch
@@ -583,17 +550,17 @@ class RayRuntime(LoopRuntime):
 
 
 def _configure_logging() -> None:
-    plain_logs.configure(os.environ.get("RAYLOG_LOG_LEVEL", "INFO"))
+    log_formatting.configure(os.environ.get("RAYLOG_LOG_LEVEL", "INFO"))
 
 
 def _end_broken(failure: BaseException) -> None:
-    """A shell with a broken invariant ends; who watches it starts the next one."""
+    """End the process after a bug. Whoever watches it starts the next one."""
     logging.shutdown()
     os._exit(BROKEN_EXIT_CODE)
 
 
 def _end_on_broken_invariant(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The event loop's last resort: an assertion ends the process, all else is logged."""
+    """Handle exceptions in the event loop: an assertion ends the process, others are logged."""
     failure = context.get("exception")
     log.error("unhandled in the event loop: %s", context.get("message"), exc_info=failure)
     if isinstance(failure, AssertionError):

@@ -1,7 +1,7 @@
-"""Ray's calls about actors that block: each in a thread of its own that nobody has to wait for.
+"""Ray's blocking calls about actors, each in its own thread that may be abandoned.
 
-They ask Ray's head (GCS), which may stall for a minute and more. A caller with a deadline leaves
-then; what it began is seen to the end all the same. One look-up serves all who wait for a name.
+They ask Ray's head (GCS), which may stall for a minute or more. A caller with a deadline returns
+then, and what it started still goes on to its end. One look-up serves all who wait for a name.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from raylog.actors.runtime.ray_node import NAMESPACE
 
 log = logging.getLogger(__name__)
 LOOK_UP_TIMEOUT_MS = 90_000
-"""Ray gives a look-up 60 s itself."""
+"""Ray's own limit for a look-up is 60 s."""
 BEGIN_RETRY_S = 0.02
 END_RETRY_S = 1.0
 END_TRIES = 600
 
 
 class RunForeign(Protocol):
-    """As `Runtime.run_foreign`."""
+    """Run plug-in code, as `Runtime.run_foreign` does."""
 
     async def __call__(self, function: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
-        """Run a function in a thread that is left alone at the deadline."""
+        """Run a function in a thread that is abandoned at the deadline."""
 
 
 class Handles:
@@ -41,18 +41,18 @@ class Handles:
         self._run_foreign = run_foreign
         self._known: dict[str, Any] = {}
         self._look_ups: dict[str, asyncio.Task[Any]] = {}
-        """Under way: one thread for each name, however many wait for it."""
+        """Look-ups in progress: one thread for each name, however many wait for it."""
 
     def know(self, name: str, handle: Any) -> None:
-        """An actor was started here."""
+        """Remember the handle of an actor that was started here."""
         self._known[name] = handle
 
     def forget(self, name: str) -> None:
-        """An actor is gone; the next of its name has another handle."""
+        """Forget an actor that is gone; the next one with its name has another handle."""
         self._known.pop(name, None)
 
     async def of(self, name: str) -> Any:
-        """The handle of the live actor of that name; raises PeerLost."""
+        """Return the handle of the live actor with that name; raises PeerLost."""
         handle = self._known.get(name)
         if handle is not None:
             return handle
@@ -70,7 +70,7 @@ class Handles:
         except (ValueError, RayError) as failure:
             raise PeerLost(f"Ray knows no live actor {name}") from failure
         except PeerTimeout as late:
-            raise PeerLost(f"Ray does not say whether {name} lives: {late}") from late
+            raise PeerLost(f"Ray does not answer whether {name} lives: {late}") from late
 
     def _looked_up(self, name: str, done: asyncio.Task[Any]) -> None:
         if self._look_ups.get(name) is done:
@@ -80,7 +80,7 @@ class Handles:
 
 
 class Creation:
-    """An actor that is being created, and that may not be wanted any more before it is."""
+    """The creation of an actor, which can be undone before it has finished."""
 
     def __init__(self, create: Callable[[], Any]) -> None:
         self._create = create
@@ -89,7 +89,7 @@ class Creation:
         self._unwanted = False
 
     def run(self) -> Any:
-        """Create the actor; returns its handle. Blocking."""
+        """Create the actor; return its handle. Blocking."""
         handle = self._create()
         with self._lock:
             self._handle = handle
@@ -108,7 +108,7 @@ class Creation:
 
 
 def actor_names(prefix: str) -> set[str]:
-    """Names that begin so, of our actors that are not gone for good. Blocking."""
+    """Return names with this prefix, of our actors that are not gone for good. Blocking."""
     found = ray.util.list_named_actors(all_namespaces=True)
     return {
         one["name"]
@@ -118,16 +118,16 @@ def actor_names(prefix: str) -> set[str]:
 
 
 def end_named(name: str) -> None:
-    """Have Ray end the actor of a name, as `end_actor` does; gone is fine. Blocking."""
+    """End the actor with a name, as `end_actor` does. It may be gone already. Blocking."""
     for _ in range(END_TRIES):
         if not ray.is_initialized():
-            return  # this process has left Ray
+            return  # this process has disconnected
         try:
             handle = ray.get_actor(name, NAMESPACE)
         except ValueError:
             return
         except RayError as failure:
-            log.warning("Ray does not say yet whether %s lives: %s", name, failure)
+            log.warning("Ray does not answer yet whether %s lives: %s", name, failure)
             time.sleep(END_RETRY_S)
         else:
             end_actor(handle)
@@ -135,27 +135,27 @@ def end_named(name: str) -> None:
 
 
 def end_actor(handle: Any) -> None:
-    """Have Ray end an actor, also one whose process is yet to come, and not restart it. Blocking.
+    """End an actor for good, even one whose process does not exist yet. Blocking.
 
-    A Ray that does not take it is asked again: whoever is forgotten here would come up later and
-    serve nobody.
+    The request is repeated until Ray accepts it. Otherwise the actor would come up later and serve
+    nobody.
     """
     for _ in range(END_TRIES):
         if not ray.is_initialized():
-            return  # this process has left Ray
+            return  # this process has disconnected
         try:
             ray.kill(handle, no_restart=True)
         except RayError as failure:
-            log.warning("Ray does not end an actor yet: %s", failure)
+            log.warning("Ray has not accepted the end of an actor yet: %s", failure)
             time.sleep(END_RETRY_S)
         else:
             return
 
 
 def begin_unasked(host: Any, timeout_s: float) -> None:
-    """Have a host begin though nobody calls it, as after a restart by Ray.
+    """Start a host that nobody calls, as after a restart by Ray.
 
-    Until Ray counts the new process as alive a call to it fails.
+    Calls fail until Ray considers the new process alive.
     """
     while True:
         try:
@@ -163,7 +163,7 @@ def begin_unasked(host: Any, timeout_s: float) -> None:
         except ActorUnavailableError:
             time.sleep(BEGIN_RETRY_S)
         except RayError:
-            log.exception("the actor could not begin")
+            log.exception("the actor could not start")
             return
         else:
             return

@@ -1,9 +1,9 @@
-"""The reporter `ray`: metrics become gauges of Ray, which its own endpoints tell.
+"""The reporter `ray`: turns metrics into gauges of Ray, which Ray's endpoints expose.
 
-Ray has no way to set a counter or a histogram to what somebody else has counted. So counters are
-gauges that grow, and of a histogram there are `_count` and `_sum`. Ray keeps a series for as long
-as the process lives. A gauge that is no longer told is set to 0. What counts keeps its last value:
-its process may only have missed a scrape, and 0 would look like a restart.
+Ray cannot set a counter or a histogram to an external value. So counters become gauges that grow,
+and histograms become `_count` and `_sum`. Ray keeps a series as long as the process lives. A gauge
+that is no longer reported is set to 0. A counter keeps its last value: its process may merely have
+missed a scrape, and 0 would look like a restart.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ class RayReporter:
 
     def __init__(self) -> None:
         self._gauges: dict[str, Gauge] = {}
-        self._told: set[Series] = set()
+        self._reported: set[Series] = set()
         """Gauges of the last report."""
 
     def report(self, samples: Sequence[Sample], now_ms: int) -> None:
-        """Set all gauges; Ray sends them when it likes."""
-        del now_ms
+        """Set all gauges; Ray sends them in its own time."""
         now: set[Series] = set()
         for sample in samples:
             for series, value in _numbers(sample):
                 self._set(series, value, sample[0])
                 if FAMILIES[sample[0]].kind is Kind.GAUGE:
                     now.add(series)
-        for series in self._told - now:
+        for series in self._reported - now:
             self._set(series, 0.0, series[0])
-        self._told = now
+        self._reported = now
 
     def _set(self, series: Series, value: float, family: str) -> None:
         name, values = series
@@ -63,5 +62,5 @@ def _numbers(sample: Sample) -> Iterator[tuple[Series, float]]:
 
 
 def make() -> RayReporter:
-    """The reporter, in an actor of Ray."""
+    """Create the reporter, in a Ray actor."""
     return RayReporter()

@@ -1,15 +1,15 @@
-"""A local Ray: started, recorded and ended by us, without a trace outside our directory.
+"""A local Ray node that we start, record and end, with no files outside our directory.
 
 | what | how |
 |---|---|
-| listeners | loopback only, every port chosen by the system when it is bound |
-| access | a token file (0600) in the run directory, handed on by two environment variables |
-| idle load | no dashboard, monitors or log monitor; reporting and housekeeping timers stretched |
+| listeners | loopback only; the system chooses every port |
+| access | a token file (0600) in the run directory, passed on by two environment variables |
+| idle load | no dashboard, monitors or log monitor; longer reporting and housekeeping intervals |
 | memory | Ray's memory monitor is off: it prefers restartable actors, that is brokers, as victims |
 | record | `<run>/ray-<n>.json`: address and every process with pid and start time |
-| end | exactly what was recorded and what descends from it; never `ray stop` |
+| end | exactly the recorded processes and their descendants; never `ray stop` |
 
-Ray's own Node class is used in this process instead of `ray start`, which would import Ray a second
+Ray's Node class is used in this process instead of `ray start`, which would import Ray a second
 time and scan the machine for other clusters.
 """
 
@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raylog.actors.runtime.base import NodeEntry
+from raylog.actors.places import NodeEntry
 from raylog.actors.runtime.processes import (
     CHILD,
     ProcessRecord,
@@ -51,15 +51,15 @@ NAMESPACE = "raylog"
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _SOCKET_PATH_MAX = 42
-"""Longest directory under which Ray's socket names still fit a socket address (107 bytes)."""
+"""Longest directory with which Ray's socket names fit a socket address (107 bytes)."""
 _SESSIONS_KEPT = 2
 _GRACE_MS = 700
 """How long Ray's processes may take to end before they are killed."""
 _DISCONNECT_S = 5.0
 _METRICS_MODULES = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry")
-"""Of Ray's dashboard, which metrics go through; `ray[default]` brings them."""
+"""Modules that Ray's metrics need from its dashboard; `ray[default]` installs them."""
 _children: list[subprocess.Popen[bytes]] = []
-"""Held so that nobody waits for them but `stop_nodes`, which reaps those of this process."""
+"""Referenced so that only `stop_nodes` reaps them."""
 
 _QUIET = {
     "RAY_metrics_report_interval_ms": "60000",
@@ -67,7 +67,7 @@ _QUIET = {
     "RAY_event_stats": "0",
 }
 _ENVIRONMENT = {
-    "MALLOC_ARENA_MAX": "1",  # else each thread keeps up to 64 MiB of what it once freed
+    "MALLOC_ARENA_MAX": "1",  # else each thread keeps up to 64 MiB of freed memory
     "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray rewrites loopback to the host's address
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -78,20 +78,20 @@ _ENVIRONMENT = {
     "RAY_kill_idle_workers_interval_ms": "2000",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
     "RAY_free_objects_period_milliseconds": "10000",
-    "RAY_health_check_period_ms": "1000",  # a node that ends is found missing in 5 s, not in 15
-    "RAY_worker_niceness": "0",  # actors serve clients; Ray's default puts them behind all else
-    # Fixed, or glibc raises them after the first big buffer and keeps the next ones for good.
+    "RAY_health_check_period_ms": "1000",  # a lost node is noticed after 5 s instead of 15
+    "RAY_worker_niceness": "0",  # actors serve clients; Ray's default runs them last
+    # Fixed, because glibc otherwise raises them after the first big buffer and keeps later ones.
     "MALLOC_MMAP_THRESHOLD_": "1048576",
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
 
 
 class RayNotStarted(Exception):
-    """Ray's processes did not come up."""
+    """Ray's processes did not start."""
 
 
 class RecordDamaged(Exception):
-    """Which processes were started cannot be told."""
+    """The record of started processes cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ class LocalRay:
     node_id: str
     token_path: str
     directory: str
-    """Ray's sessions and logs, by a name that is short enough for sockets."""
+    """Ray's sessions and logs, under a name that is short enough for sockets."""
     processes: list[ProcessRecord]
 
     @property
     def is_running(self) -> bool:
-        """Whether Ray runs. Its agents and workers come and go: the raylet sees to them."""
+        """Whether Ray runs. The raylet takes care of agents and workers, which come and go."""
         own = [process for process in self.processes if process.name != CHILD]
         return bool(own) and all(is_running(process) for process in own)
 
@@ -127,19 +127,19 @@ def start_node(
 ) -> LocalRay:
     """Start a Ray node, a head or one that joins `join` (host:port), and record it in `run`.
 
-    `host` is the address under which other nodes reach it, and what it listens on.
-    Changes this process's environment (Ray's settings are inherited by all it starts), so that a
-    following `connect` finds the same token. Whatever keeps the node from starting is raised when
-    its processes have ended: OSError, or RayNotStarted for what Ray itself says.
+    The node listens on `host`, and other nodes reach it there. Changes this process's environment
+    (Ray's settings are inherited by all it starts), so that `connect` finds the same token. On
+    failure the node's processes are ended, then OSError is raised, or RayNotStarted for errors of
+    Ray.
     """
-    # Ray's own folders are open to all, so the one around them is not.
+    # Ray's directories are accessible to all, so the one around them is not.
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare_environment(_token(run), metrics=metrics)
     raise_descriptor_limit()
     directory = _ray_directory(run)
 
     def note(node: Node) -> LocalRay:
-        """Record what runs by now, so that it can be ended whatever comes next."""
+        """Record what runs by now, so that it can be ended whatever happens next."""
         noted = LocalRay(
             address=node.gcs_address or "",
             node_id=node.node_id,
@@ -167,12 +167,12 @@ def start_node(
 
 
 def running_nodes(run: Path) -> list[LocalRay]:
-    """The recorded nodes, head first, whether or not they still run; RecordDamaged."""
+    """Return the recorded nodes, head first, running or not; raises RecordDamaged."""
     return [_read(path) for path in sorted(run.glob("ray-*.json"))]
 
 
 def stop_nodes(run: Path, *, grace_ms: int = _GRACE_MS) -> list[ProcessRecord]:
-    """End every recorded node with all its workers; returns what would not end."""
+    """End every recorded node with all its workers; return the processes that did not end."""
     nodes = running_nodes(run)
     processes = [process for node in reversed(nodes) for process in reversed(node.processes)]
     left = end([*processes, *descendants(processes)], grace_ms=grace_ms)
@@ -187,17 +187,17 @@ def stop_nodes(run: Path, *, grace_ms: int = _GRACE_MS) -> list[ProcessRecord]:
 
 
 def _reap(ended: Container[int]) -> None:
-    """Wait for those of our children whose processes have ended."""
+    """Reap those of our children whose processes have ended."""
     for child in tuple(_children):
         if child.pid in ended:
-            child.wait()  # it counts as gone when its first thread is; others may take longer
+            child.wait()  # `end` waits for the first thread only; others may take longer
         if child.poll() is not None:
             _children.remove(child)
 
 
 @contextlib.contextmanager
 def _ended_on_failure(directory: Path) -> Iterator[None]:
-    """End what is started inside if it fails, recorded or not: a full disk takes no record."""
+    """On failure, end what was started inside, recorded or not: a full disk takes no record."""
     before = tuple(_children)
     try:
         yield
@@ -214,14 +214,14 @@ def _ended_on_failure(directory: Path) -> Iterator[None]:
 
 
 def missing_for_metrics() -> list[str]:
-    """Modules that Ray needs to collect metrics and that are not installed; nothing is imported."""
+    """Return the modules that Ray's metrics need and that are missing; imports nothing."""
     return [name for name in _METRICS_MODULES if importlib.util.find_spec(name) is None]
 
 
 def connect(address: str, token_path: str | None = None, host: str | None = None) -> None:
     """Make this process a driver of the Ray cluster at `address`.
 
-    `host` is the address of the node to be joined, where that is not loopback.
+    `host` is the address of the node to join, if that is not loopback.
     """
     if token_path is not None:
         prepare_environment(Path(token_path), metrics=False)
@@ -239,9 +239,10 @@ def connect(address: str, token_path: str | None = None, host: str | None = None
 
 
 def found_address() -> str | None:
-    """Where the Ray is that this machine has a node of, HOST:PORT; None if there is none.
+    """Return HOST:PORT of the Ray cluster that this machine belongs to, or None.
 
-    It is what RAY_ADDRESS names, or else what runs here. Raises ValueError where that is none.
+    That is the one that RAY_ADDRESS names, or else one that runs here. Raises ValueError if
+    RAY_ADDRESS names none.
     """
     from ray._private import services
 
@@ -252,7 +253,7 @@ def found_address() -> str | None:
 
 
 def joined_address() -> str:
-    """Where the head of the Ray is that this process is a driver of, HOST:PORT."""
+    """Return HOST:PORT of the head of the Ray cluster that this process is connected to."""
     import ray
 
     address: str = ray.get_runtime_context().gcs_address
@@ -260,8 +261,8 @@ def joined_address() -> str:
 
 
 @contextlib.contextmanager
-def without_rays_words() -> Iterator[None]:
-    """Keep what Ray logs in this process off the screen: callers say in their words what fails."""
+def without_rays_output() -> Iterator[None]:
+    """Silence Ray's logging in this process: callers report failures in their own words."""
     import ray  # noqa: F401 - its handlers keep the stream that they find when it is imported
 
     def is_silent(_: logging.LogRecord) -> bool:
@@ -278,9 +279,9 @@ def without_rays_words() -> Iterator[None]:
 
 
 def _leave_out_raylets_words() -> None:
-    """Keep what raylets tell all drivers, "A worker died ...", off our standard output.
+    """Suppress messages of raylets to all drivers, such as "A worker died ...".
 
-    `log_to_driver` does not. `raylog status` says which process ended, and why.
+    `log_to_driver` does not suppress these. `raylog status` reports which process ended, and why.
     """
     from ray._private import worker
 
@@ -306,21 +307,21 @@ def is_connected() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ActorEntry:
-    """An actor as Ray's own table has it."""
+    """An actor in Ray's actor table."""
 
     name: str
     state: str
-    """Ray's word for it: ALIVE, RESTARTING, PENDING_CREATION, DEPENDENCIES_UNREADY."""
+    """Ray's state: ALIVE, RESTARTING, PENDING_CREATION, DEPENDENCIES_UNREADY."""
     pid: int
     node_id: str
     restarts: int
-    """By Ray."""
+    """Restarts by Ray."""
     class_name: str = ""
-    """By which Ray shows its role."""
+    """The class name that Ray shows for its role."""
 
 
 def actors_named(prefix: str) -> list[ActorEntry]:
-    """The actors that are not dead and whose names begin so; this process must be a driver."""
+    """Return the actors with this prefix that are not dead; this process must be a driver."""
     from ray._private.state import state
 
     table = state.actor_table(None)
@@ -342,7 +343,7 @@ def actors_named(prefix: str) -> list[ActorEntry]:
 
 
 def asks_for_tokens() -> bool:
-    """Whether the Ray that this process is connected to takes only those who have its token."""
+    """Whether the connected Ray cluster requires a token."""
     from ray import _raylet
 
     raylet: Any = _raylet  # compiled, and without types for this
@@ -350,7 +351,7 @@ def asks_for_tokens() -> bool:
 
 
 def live_nodes() -> list[NodeEntry]:
-    """The nodes that Ray has, on all machines; this process must be connected to Ray. Blocking."""
+    """Return the live nodes of all machines; this process must be connected to Ray. Blocking."""
     import ray
 
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
@@ -362,10 +363,9 @@ def live_nodes() -> list[NodeEntry]:
 
 
 def all_nodes() -> dict[str, bool]:
-    """Address and id of the nodes that Ray has or had, and whether they live. Blocking.
+    """Return address and id of all nodes that Ray has or had, and whether they live. Blocking.
 
-    This process must be connected to Ray. A machine that came back has a new node: its earlier
-    ones are left out.
+    This process must be connected to Ray. Earlier nodes of a machine that came back are left out.
     """
     import ray
 
@@ -379,9 +379,9 @@ def all_nodes() -> dict[str, bool]:
 
 
 def disconnect(timeout_s: float = _DISCONNECT_S) -> None:
-    """Stop being a driver, if this process is one; detached actors live on.
+    """Disconnect from Ray, if connected; detached actors live on.
 
-    A Ray that does not let go in time is left alone, at the end of this process too.
+    If Ray does not return in time it is abandoned, also when this process ends.
     """
     if not is_connected():
         return
@@ -395,7 +395,7 @@ def disconnect(timeout_s: float = _DISCONNECT_S) -> None:
 
 
 def prepare_environment(token: Path, *, metrics: bool) -> None:
-    """Set what Ray reads from the environment, for this process and all it starts."""
+    """Set Ray's environment variables, for this process and all that it starts."""
     assert "ray" not in sys.modules or _ENVIRONMENT.items() <= os.environ.items(), (
         "Ray reads its environment when it is imported, so nothing may import it before this"
     )
@@ -406,7 +406,7 @@ def prepare_environment(token: Path, *, metrics: bool) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process and its children as many open files as the system lets us."""
+    """Raise the limit of open files as far as the system allows, for children too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -415,7 +415,7 @@ def raise_descriptor_limit() -> None:
 def _launch(
     note: Callable[[Node], object], *, head: bool, metrics: bool, **parameters: object
 ) -> Node:
-    """Start Ray's processes with our choices; `note` is told after each."""
+    """Start Ray's processes with our settings; `note` is called after each."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
@@ -461,7 +461,7 @@ def _launch(
 
 
 def _free_port() -> int:
-    """A port that nobody has now: Ray's dashboard takes no 0."""
+    """Return a free port, because Ray's dashboard does not accept 0."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -469,7 +469,7 @@ def _free_port() -> int:
 
 
 def _processes(node: Node) -> list[ProcessRecord]:
-    """Ray's own processes, its agents included (they are the raylet's children)."""
+    """Return Ray's own processes, including its agents (children of the raylet)."""
     started = [
         record
         for name, infos in node.all_processes.items()
@@ -480,7 +480,7 @@ def _processes(node: Node) -> list[ProcessRecord]:
 
 
 def _token(run: Path) -> Path:
-    """The token file, made on first use."""
+    """Return the token file, created on first use."""
     path = run / "ray.token"
     if not path.exists():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -490,7 +490,7 @@ def _token(run: Path) -> Path:
 
 
 def _ray_directory(run: Path) -> Path:
-    """Where Ray keeps sessions and logs; a link to it if names of sockets would grow too long."""
+    """Return Ray's directory, or a link to it if socket names would become too long."""
     directory = run.resolve() / "ray"
     directory.mkdir(exist_ok=True)
     sessions = sorted(path for path in directory.glob("session_*") if not path.is_symlink())
@@ -504,14 +504,14 @@ def _ray_directory(run: Path) -> Path:
 
 
 def _remove_link(directory: Path) -> None:
-    """Remove the link that stood for Ray's directory, if one did; the logs stay."""
+    """Remove the link to Ray's directory, if there is one; the logs stay."""
     if directory.is_symlink():
         directory.unlink()
         directory.parent.rmdir()
 
 
 def _link_latest(directory: Path) -> None:
-    """Have `session_latest` name the session beside it: Ray's link goes through our short one."""
+    """Make `session_latest` refer to the session beside it, instead of going through our link."""
     latest = directory / "session_latest"
     if latest.is_symlink():
         session = latest.readlink().name
@@ -525,7 +525,7 @@ def _own_sessions() -> Iterator[None]:
     from ray._private import services
 
     class DetachedProcess(services.ConsolePopen):
-        """Ray's processes get a session each, and none of our input."""
+        """Gives each of Ray's processes its own session, and no standard input."""
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             options |= {"start_new_session": True, "stdin": subprocess.DEVNULL}
@@ -540,12 +540,12 @@ def _own_sessions() -> Iterator[None]:
 
 
 def _record_path(run: Path, index: int) -> Path:
-    """Record of one node of this machine; 0 is the head."""
+    """Return the path of a node's record; index 0 is the head."""
     return run / f"ray-{index}.json"
 
 
 def _write(path: Path, node: LocalRay) -> None:
-    """Write a record at once or not at all."""
+    """Write a record atomically."""
     draft = path.with_suffix(".draft")
     try:
         draft.write_text(json.dumps(asdict(node), indent=1))
@@ -556,7 +556,7 @@ def _write(path: Path, node: LocalRay) -> None:
 
 
 def _read(path: Path) -> LocalRay:
-    """Read a record back; RecordDamaged."""
+    """Read a record; raises RecordDamaged."""
     text = path.read_bytes()
     try:
         fields = json.loads(text)
@@ -564,6 +564,6 @@ def _read(path: Path) -> LocalRay:
         return LocalRay(**fields)
     except (ValueError, TypeError, KeyError) as broken:
         raise RecordDamaged(
-            f"{path} is damaged, or of another build: expected is which processes of Ray run, "
-            f"found is {text[:40]!r} ({broken})"
+            f"{path} is damaged, or of another build: expected the processes of Ray, "
+            f"found {text[:40]!r} ({broken})"
         ) from broken

@@ -1,8 +1,8 @@
-"""Where Ray puts an actor: on nodes with labels, in the share that is kept free for it there.
+"""Places actors on Ray: on nodes with labels, in the broker's share of the node.
 
-A share is a placement group of one bundle. Ray keeps its CPU and memory free also while an actor in
-it restarts, when other tasks would take them, and moves it to another node with the labels when its
-own is gone. Actors in it ask for nothing more.
+A share is a placement group of one bundle. Ray keeps its CPU and memory reserved while an actor in
+it restarts, when other tasks would take them, and moves it to another node with the labels if its
+node is gone. Actors inside request nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ray.util.scheduling_strategies import (
 )
 
 from raylog.actors.node_hosts import fill
-from raylog.actors.runtime.base import NodeEntry, PeerTimeout, Place, Share
+from raylog.actors.places import NodeEntry, Place, Share
+from raylog.actors.runtime.base import PeerTimeout
 from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT, FROM_RAY
 from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 
@@ -29,15 +30,15 @@ SHARE_TIMEOUT_S = 20.0
 
 
 def options_of(place: Place | None, hosts: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
-    """Ray's options for an actor in a place, or else on one of the hosts, the first one first.
+    """Return Ray's options for an actor in a place, or else on one of the hosts, in this order.
 
-    Blocking; raises PeerTimeout where a place has no room.
+    Blocking; raises PeerTimeout if a place has no room.
     """
     if place is None and hosts:
         others = [{"label_selector": labels} for labels in hosts[1:]]
         return {"label_selector": hosts[0], "fallback_strategy": others}
     if place is None:
-        # Near who starts it: one node less whose end it suffers from.
+        # Near its spawner, so that it depends on one node less.
         near = ray.get_runtime_context().get_node_id()
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(near, soft=True)}
     if place.share is None:
@@ -68,7 +69,7 @@ def _group(share: Share, labels: dict[str, str]) -> PlacementGroup:
 
 
 def release(share: str) -> None:
-    """Give a share back, with all actors that are still in it; gone is fine. Blocking."""
+    """Remove a share with all actors that are still in it, if it exists. Blocking."""
     try:
         group = get_placement_group(share)
     except ValueError:
@@ -77,7 +78,7 @@ def release(share: str) -> None:
 
 
 def this_node() -> NodeEntry:
-    """The Ray node that this process runs on. Blocking."""
+    """Return the Ray node of this process. Blocking."""
     context = ray.get_runtime_context()
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
     labels: Any = context.get_node_labels()  # values are strings, whatever Ray declares
@@ -85,7 +86,7 @@ def this_node() -> NodeEntry:
 
 
 def outside(links: LinkSettings | None) -> LinkPlace | None:
-    """Where links from other machines are accepted; None where Ray is local. Blocking."""
+    """Return where to accept links from other machines; None if Ray is local. Blocking."""
     node = this_node()
     if ipaddress.ip_address(node.address).is_loopback:
         return None
@@ -94,7 +95,7 @@ def outside(links: LinkSettings | None) -> LinkPlace | None:
 
 
 def starts_directory(secret_source: str) -> Path:
-    """Where starts are noted on this machine: beside the secret, or among what Ray has here."""
+    """Return the directory of restart records: beside the secret, or in Ray's session directory."""
     if secret_source.startswith((FROM_ENVIRONMENT, FROM_RAY)):
         node: Any = ray._private.worker._global_node  # Ray declares it None
         return Path(node.get_session_dir_path()) / "raylog-starts"

@@ -1,7 +1,7 @@
 """One actor in a process that several may share: how it is reached, and how it leaves.
 
 Actors of other processes reach it through a server of stream links. Those of its own process find
-it in a table by its address and get a link of method calls: nothing is serialised or copied.
+it in a table by its address and get a link of method calls, without serialization or copies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.stream import ServingLink, serve_links
 
 _HERE: dict[str, Residence] = {}
-"""Who lives in this process, by link address."""
+"""The actors in this process, by link address."""
 
 
 class Residence:
-    """An actor that has started, and the links to it."""
+    """A started actor and the links to it."""
 
     def __init__(self, actor: Actor, runtime: LoopRuntime) -> None:
         self.actor = actor
@@ -37,7 +37,7 @@ class Residence:
         self._neighbours: set[NeighbourLink] = set()
 
     async def open(self, secrets: LinkSecrets, outside: LinkPlace | None = None) -> None:
-        """Let others connect; with `outside` from other machines, too."""
+        """Accept links; with `outside` from other machines, too."""
         await self._serve(self.address, secrets)
         if outside is not None:
             try:
@@ -51,7 +51,7 @@ class Residence:
         _HERE[self.address] = self
 
     async def _serve_outside(self, outside: LinkPlace, secrets: LinkSecrets) -> asyncio.Server:
-        """Serve the first port of the range that is free; raises OSError if none is."""
+        """Serve the first free port of the range; raises OSError if there is none."""
         for port in outside.ports:
             try:
                 return await self._serve(tcp_address(outside.bind_host, port), secrets)
@@ -77,14 +77,14 @@ class Residence:
         return server
 
     def link(self) -> NeighbourLink:
-        """A link from an actor of this process."""
+        """Return a link for an actor of this process."""
         link = NeighbourLink(self.actor, next(LINK_NUMBERS))
         self._neighbours.add(link)
         link.on_lost(lambda: self._neighbours.discard(link))
         return link
 
     def leave(self) -> None:
-        """End the actor, which has stopped, and every link to it; the process goes on."""
+        """Close every link to the actor, which has stopped; the process goes on."""
         if _HERE.pop(self.address, None) is None:
             return
         for server in self._servers:
@@ -97,15 +97,15 @@ class Residence:
 
 
 def neighbour(address: str) -> Residence | None:
-    """Who is reached at that address, if he lives in this process."""
+    """Return the actor with that address, if it is in this process."""
     return _HERE.get(address)
 
 
 class NeighbourLink(InprocLink):
-    """A link within one process on which a mistake goes no further than on a socket.
+    """A link within one process that contains exceptions as a socket does.
 
-    What an actor raises in taking a request or an answer is not raised in the other's code: it goes
-    to the event loop's exception handler, and the link ends.
+    If an actor raises while it handles a request or an answer, the exception is not raised in the
+    other actor's code. It goes to the event loop's exception handler, and the link ends.
     """
 
     def request(
@@ -117,9 +117,9 @@ class NeighbourLink(InprocLink):
         failed: FailureHandler,
     ) -> None:
         """Hand the request to the actor."""
-        heard = partial(self._hand_over, answered)
-        told = partial(self._hand_over, failed)
-        self._hand_over(super().request, kind, header, payload, heard, told)
+        on_answered = partial(self._hand_over, answered)
+        on_failed = partial(self._hand_over, failed)
+        self._hand_over(super().request, kind, header, payload, on_answered, on_failed)
 
     def _hand_over(self, taker: Callable[..., None], *what: Any) -> None:
         try:

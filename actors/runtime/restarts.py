@@ -1,16 +1,16 @@
-"""The process starts of one actor that Ray restarts, so that a crash loop becomes a slow one.
+"""Process starts of an actor that Ray restarts, so that a crash loop slows down.
 
-Ray restarts such an actor at once, however often. Only a file outlives its processes: it lies in
+Ray restarts such an actor at once, however often. Only a file outlives its processes. It is in
 `starts/` beside the links' secret, one for each actor, as JSON:
 
 | key       | value                                                                        |
 |-----------|------------------------------------------------------------------------------|
-| `spawned` | which spawn it belongs to: a name that is spawned anew begins a new row      |
-| `losses`  | ends in a row                                                                |
+| `spawned` | the spawn it belongs to: spawning the name again starts a new series         |
+| `losses`  | consecutive ends                                                             |
 | `due_ms`  | when the last start was due, in ms since the machine was booted              |
-| `reason`  | why the last process ended itself; "" if that is not known                   |
+| `reason`  | why the last process ended itself; "" if unknown                             |
 
-A file that cannot be read or written costs the waits and nothing else.
+A file that cannot be read or written only costs the delays.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from raylog.actors.backoff import Backoff
 
 log = logging.getLogger(__name__)
 _STALE_S = 3_600
-"""A file nobody has written for so long says nothing any more."""
+"""A file that was not written for this long is no longer relevant."""
 
 
 class Restarts:
-    """The starts of one actor, told apart by `spawned`."""
+    """The starts of one actor since it was spawned (`spawned`)."""
 
     def __init__(self, directory: Path, name: str, spawned: str) -> None:
         self._path = directory / f"{quote(name, safe='')}.json"
         self._spawned = spawned
         self.reason = ""
-        """Why the process before this one ended itself."""
+        """Why the previous process ended itself."""
 
     def begin(self, now_ms: float) -> int:
-        """Note that a process starts; returns how many ms it shall wait with that."""
+        """Record that a process starts; return how many ms the start should be delayed."""
         known = self._read()
         if known is None:
             self._write(Backoff(0, now_ms), "")
@@ -52,13 +52,13 @@ class Restarts:
         return delay_ms
 
     def ends(self, reason: str) -> None:
-        """Note why this process ends itself."""
+        """Record why this process ends itself."""
         known = self._read()
         if known is not None:
             self._write(Backoff(known["losses"], known["due_ms"]), reason)
 
     def _read(self) -> dict[str, Any] | None:
-        """What is noted of this spawn; None if there is nothing, or nothing of use."""
+        """Return what is recorded of this spawn; None if there is nothing usable."""
         try:
             noted = json.loads(self._path.read_text())
             known = {
@@ -70,7 +70,7 @@ class Restarts:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as failure:
-            log.warning("%s tells no earlier starts: %s", self._path, failure)
+            log.warning("%s cannot be read, earlier starts are unknown: %s", self._path, failure)
             return None
 
     def _write(self, backoff: Backoff, reason: str) -> None:
@@ -87,11 +87,11 @@ class Restarts:
             draft.replace(self._path)
             _remove_stale(self._path.parent)
         except OSError as failure:
-            log.warning("the starts cannot be noted in %s: %s", self._path, failure)
+            log.warning("the starts cannot be recorded in %s: %s", self._path, failure)
 
 
 def _remove_stale(directory: Path) -> None:
-    """Controllers come under ever new names; their files would gather."""
+    """Remove old files: controllers get ever new names, so theirs would accumulate."""
     oldest = time.time() - _STALE_S
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):

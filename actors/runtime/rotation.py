@@ -1,14 +1,14 @@
-"""The secret of links replaced while brokers serve: who is told, in which order.
+"""Replaces the secret of links while brokers serve.
 
-| step | stored                          | all processes     | then                             |
-|------|---------------------------------|-------------------|----------------------------------|
-| 1    | the old one, and the next       | accept both       | the new one may be proved        |
-| 2    | the new one, and the one before | prove the new one | nobody proves the old one        |
-| 3    | the new one                     | accept it alone   |                                  |
+| step | stored                            | all processes     | then                             |
+|------|-----------------------------------|-------------------|----------------------------------|
+| 1    | the old secret and the next       | accept both       | the new one may be proved        |
+| 2    | the new secret and the one before | prove the new one | nobody proves the old one        |
+| 3    | the new secret                    | accept only that  |                                  |
 
-A step is stored first: a process that starts meanwhile reads it. The next step follows when every
-process has said that it reads what is stored. What is stored says where an interrupted run goes on.
-Links that are open stay open.
+A step is stored first, so that processes that start meanwhile read it. The next step follows when
+every process has confirmed that it has read what is stored. From what is stored an interrupted run
+can be resumed. Open links stay open.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from raylog.wire.errors import BrokerNotAvailable, KafkaError
 ASK_MS = 10_000
 ROUND_S = 1.0
 ROUNDS = 10
-"""How often processes that have started meanwhile are asked, too."""
+"""How often to ask processes that have started meanwhile."""
 
 
 class Asker(Protocol):
-    """As `RayRuntime`."""
+    """The part of `RayRuntime` that is used here."""
 
     async def names(self, prefix: str) -> set[str]:
-        """Names of actors that begin so."""
+        """Return names of actors with this prefix."""
 
     async def reread_secrets(self, name: str, timeout_ms: int) -> tuple[str, ...]:
-        """Have a process read its secrets anew; returns their fingerprints."""
+        """Make a process read its secrets again; return their fingerprints."""
 
 
 class Store(Protocol):
-    """Where secrets are."""
+    """Where secrets are stored."""
 
     def read(self) -> LinkSecrets:
-        """What is stored. Blocking."""
+        """Read the secrets. Blocking."""
 
     def write(self, secrets: LinkSecrets) -> None:
-        """Store it. Blocking."""
+        """Store the secrets. Blocking."""
 
 
 async def all_know(
     asker: Asker, cluster_id: str, broker_ids: Iterable[int], prints: tuple[str, ...] | None
 ) -> None:
-    """Have every process of a cluster read its secrets anew, until none is left that has not.
+    """Make every process of a cluster read its secrets again, including those that start meanwhile.
 
-    Raises BrokerNotAvailable, naming them, if a broker, or another process that lives, does not
-    answer, or reads other secrets than those with the fingerprints (None: any).
+    Raises BrokerNotAvailable, with their names, if brokers or other live processes do not answer,
+    or read secrets with other fingerprints than `prints` (None accepts any).
     """
     brokers = {broker_name(cluster_id, one): f"broker {one}" for one in broker_ids}
-    told: dict[str, tuple[str, ...]] = {}
+    accepted: dict[str, tuple[str, ...]] = {}
     troubles: dict[str, str] = {}
 
     async def tell(name: str) -> None:
@@ -70,23 +70,25 @@ async def all_know(
             troubles[name] = "it reads another secret: is it on a machine with another file?"
             return
         troubles.pop(name, None)
-        told[name] = found
+        accepted[name] = found
 
     for _ in range(ROUNDS):
         living = {*brokers, *(await asker.names(f"{cluster_id}/"))}
-        await asyncio.gather(*(tell(name) for name in living if name not in told))
+        await asyncio.gather(*(tell(name) for name in living if name not in accepted))
         living = {*brokers, *(await asker.names(f"{cluster_id}/"))}
         troubles = {name: why for name, why in troubles.items() if name in living}
-        if living <= told.keys():
+        if living <= accepted.keys():
             break
         await asyncio.sleep(ROUND_S if troubles else 0)
     if troubles:
         why = "; ".join(f"{brokers.get(name, name)}: {why}" for name, why in troubles.items())
         raise BrokerNotAvailable(f"not every process has read the secret. {why}")
-    if prints is None and len({*told.values()}) > 1:
+    if prints is None and len({*accepted.values()}) > 1:
         raise BrokerNotAvailable(
             "processes read different secrets: "
-            + "; ".join(f"{brokers.get(name, name)}: {','.join(one)}" for name, one in told.items())
+            + "; ".join(
+                f"{brokers.get(name, name)}: {','.join(one)}" for name, one in accepted.items()
+            )
         )
 
 
@@ -96,11 +98,11 @@ async def rotate(
     fresh: bytes,
     tell: Callable[[str], None],
 ) -> LinkSecrets:
-    """Replace the secret by `fresh`, or finish what an earlier run has begun; returns what holds.
+    """Replace the secret by `fresh`, or finish an interrupted run; return the final secrets.
 
-    `know` is `all_know` of the cluster. Raises as that, and BrokerNotAvailable where another run is
-    at work: side by side, each would end what the other has all prove. What was stored by then
-    stays, and a later run goes on with it. Before anything is stored everybody must answer.
+    `know` is `all_know` for the cluster. Raises as that, and BrokerNotAvailable if another run is
+    in progress, because two runs would undo each other's steps. What was stored by then stays, and
+    a later run resumes there. Nothing is stored until every process has answered.
     """
     secrets = await asyncio.to_thread(store.read)
     await know(secrets.fingerprints)
@@ -108,7 +110,7 @@ async def rotate(
         tell("going on with a rotation that was interrupted")
     while True:
         if (await asyncio.to_thread(store.read)).to_bytes() != secrets.to_bytes():
-            raise BrokerNotAvailable("somebody else replaces the secret at the same time")
+            raise BrokerNotAvailable("another run replaces the secret at the same time")
         secrets = secrets.advanced(fresh)
         await asyncio.to_thread(store.write, secrets)
         await know(secrets.fingerprints)

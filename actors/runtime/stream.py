@@ -1,4 +1,4 @@
-"""Links over sockets: direct actor-to-actor streams between processes.
+"""Links over sockets: direct streams between actor processes.
 
 On one machine a link is a Unix socket with an abstract name (no path, so no length limit and
 nothing left behind), between machines a TCP connection. Both sides prove that they know the cluster
@@ -44,21 +44,21 @@ log = logging.getLogger(__name__)
 UNSENT_BYTES_MAX = 64 << 20
 HANDSHAKE_TIMEOUT_S = 5.0
 SILENCE_MS_MAX = 10_000
-"""How long a machine may take nothing, or answer no probe, until a link to it breaks."""
+"""How long a machine may accept no data, or answer no probe, before a link to it breaks."""
 _ANSWER = 0
 
 
 class _FrameProtocol(asyncio.BufferedProtocol, ABC):
-    """Both ends' common part: frames in, frames out, the greeting first."""
+    """The common part of both ends: frames in, frames out, the greeting first."""
 
     def __init__(self, handshake: Handshake) -> None:
         self._handshake = handshake
         self._buffer = ReceiveBuffer()
         self._timeout: asyncio.TimerHandle | None = None
         self._broken = ""
-        """How the peer broke the protocol; empty: it did not."""
+        """How the peer broke the protocol; empty if it did not."""
         self._held: list[Buffer] | None = None
-        """Frames that wait until all that came in together is taken."""
+        """Frames that are held back until everything that arrived together is handled."""
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,11 +72,11 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         stream.writelines(frame(self._handshake.greeting()))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for what comes in."""
+        """Return room for incoming data."""
         return self._buffer.writable(bytes_wanted(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the whole frames. What is said to them meanwhile is sent together."""
+        """Handle the complete frames. Frames sent meanwhile leave together."""
         self._buffer.received(nbytes)
         held = self._held = []
         try:
@@ -100,7 +100,7 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
                 self._greet(head)
 
     def send(self, chunks: list[Buffer]) -> None:
-        """Send frames; passed over when the peer is gone."""
+        """Send frames; ignored if the peer is gone."""
         assert self.transport is not None
         if self._held is not None:
             self._held += chunks
@@ -121,20 +121,20 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def greeted(self) -> None:
-        """The peer is to be trusted."""
+        """Called when the peer can be trusted."""
 
     @abstractmethod
     def took(self, head: list[Any], payload: memoryview) -> None:
-        """Take one frame."""
+        """Handle one frame."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the link immediately."""
         if self.transport is not None:
             self.transport.abort()
 
 
 class StreamRequest:
-    """A link request that came in over a socket. It is answered once; the rest is passed over."""
+    """A link request that came over a socket. Only the first answer is sent."""
 
     __slots__ = ("_id", "_link", "header", "kind", "payload", "peer")
 
@@ -155,7 +155,7 @@ class StreamRequest:
         self._link: _FrameProtocol | None = link
 
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Answer the requester; passed over when it is gone."""
+        """Answer the requester; ignored if it is gone."""
         if self._link is None:
             return
         try:
@@ -175,7 +175,7 @@ class StreamRequest:
 
 
 class ServingLink(_FrameProtocol):
-    """The accepting end: hands requests to the actor in the order they came."""
+    """The accepting end: passes requests to the actor in the order of their arrival."""
 
     def __init__(
         self, secrets: LinkSecrets, instance: str, actor: Actor, links: set[ServingLink]
@@ -186,16 +186,16 @@ class ServingLink(_FrameProtocol):
         self._number = next(LINK_NUMBERS)
 
     def greeted(self) -> None:
-        """Count the peer among the living ones."""
+        """Add the link to the live ones."""
         self._links.add(self)
 
     def took(self, head: list[Any], payload: memoryview) -> None:
-        """Hand one request to the actor."""
+        """Pass one request to the actor."""
         request = StreamRequest(self._number, self, head[0], head[1], head[2], payload)
         hand_over(self._actor, request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the peer."""
+        """Remove the link, and tell the actor."""
         self._end_timeout()
         if self in self._links:
             self._links.discard(self)
@@ -216,7 +216,7 @@ class StreamLink(_FrameProtocol):
         """Whether this end has closed it."""
 
     def require(self, instance: str) -> None:
-        """Close the link, and raise PeerLost, unless the peer is that process; "": any will do."""
+        """Close the link and raise PeerLost if the peer is another process; "" accepts any."""
         found = self._handshake.peer_instance
         if instance and found != instance:
             self.abort()
@@ -229,11 +229,11 @@ class StreamLink(_FrameProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes accepted and not yet handed to the operating system."""
+        """Bytes accepted but not yet handed to the operating system."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def greeted(self) -> None:
-        """The link is usable."""
+        """Mark the link as usable."""
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -262,17 +262,13 @@ class StreamLink(_FrameProtocol):
         self._waiting[number] = (answered, failed)
         self.send(asked)
 
-    def ask(
-        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Any]:
-        """Send a request and await the answer's header."""
-        return ask_over(self, kind, header, payload)
+    ask = ask_over
 
     def took(self, head: list[Any], payload: memoryview) -> None:
-        """Give an answer to who waits for it."""
+        """Pass an answer to its callback."""
         waiting = self._waiting.pop(head[0], None)
         if waiting is None:
-            raise DecodeError(f"an answer to request {head[0]}, which was not asked")
+            raise DecodeError(f"an answer to request {head[0]}, which was not sent")
         answered, failed = waiting
         if head[1] == _ANSWER:
             tell(answered, head[2], payload)
@@ -280,7 +276,7 @@ class StreamLink(_FrameProtocol):
             tell(failed, error_of(head[1], str(head[2])))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits, tell who wants to know."""
+        """Fail waiting requests and run the callbacks."""
         self._end_timeout()
         self._lost = True
         if not self._closed and self._handshake.done:
@@ -308,7 +304,7 @@ class StreamLink(_FrameProtocol):
             self._on_lost.append(callback)
 
     def close(self) -> None:
-        """End the link; what is unanswered fails with PeerLost."""
+        """Close the link; unanswered requests fail with PeerLost."""
         self._closed = True
         self.abort()
 
@@ -316,7 +312,7 @@ class StreamLink(_FrameProtocol):
 async def serve_links(
     address: str, secrets: LinkSecrets, instance: str, actor: Actor, links: set[ServingLink]
 ) -> asyncio.Server:
-    """Accept links at an address of one kind; port 0 takes a free one."""
+    """Accept links at an address of one kind; port 0 takes any free port."""
     endpoint = endpoint_of(address)
     if isinstance(endpoint, str):
         listener = socket.socket(socket.AF_UNIX)
@@ -336,19 +332,22 @@ async def serve_links(
 async def connect_link(
     address: str, secrets: LinkSecrets, instance: str, timeout_s: float
 ) -> StreamLink:
-    """Open a link; raises PeerLost when nobody who knows the secret is there."""
+    """Open a link; raises PeerLost if nobody with the secret answers there."""
     try:
         endpoint = endpoint_of(address)
     except ValueError as unreachable:
         raise PeerLost(str(unreachable)) from unreachable
     is_unix = isinstance(endpoint, str)
-    connection = socket.socket(socket.AF_UNIX if is_unix else _family(endpoint[0]))
+    try:
+        connection = socket.socket(socket.AF_UNIX if is_unix else _family(endpoint[0]))
+    except OSError as failure:  # for example because no descriptor is left
+        raise PeerLost(f"no socket to {address}: {failure}") from failure
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     create = loop.create_unix_connection if is_unix else loop.create_connection
     try:
         async with asyncio.timeout(timeout_s):
-            await loop.sock_connect(connection, endpoint)  # uvloop dials no abstract name itself
+            await loop.sock_connect(connection, endpoint)  # uvloop does not dial abstract names
             _, link = await create(lambda: StreamLink(secrets, instance), sock=connection)
             await link.ready
             link.require(instance_of(address))
@@ -363,7 +362,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _notice_silence(connection: socket.socket) -> None:
-    """Let a TCP connection break when the other machine is gone without a word."""
+    """Let a TCP connection break when the other machine disappears silently."""
     if connection.family == socket.AF_UNIX:
         return
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

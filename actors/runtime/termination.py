@@ -1,15 +1,15 @@
-"""What a process does when it is told to end (SIGTERM): brokers first, then who serves them.
+"""SIGTERM handling: brokers end first, then the processes that serve them.
 
-| process                 | what it does                                                           |
+| process                 | on SIGTERM                                                             |
 |-------------------------|------------------------------------------------------------------------|
 | broker                  | hands leadership over, ends its children, closes the logs, then ends   |
-| child of a broker       | goes on while its broker shuts down, which ends it when it is done     |
-|                         | with it; where the broker does not, it stops at once                   |
-| controller              | serves on for `CONTROLLER_S`: brokers of its machine hand over to it   |
+| child of a broker       | goes on while its broker shuts down and ends it; stops at once if the  |
+|                         | broker does not shut down                                              |
+| controller              | serves for `CONTROLLER_S`, so that brokers of its machine can hand over|
 | supervisor              | ends                                                                   |
 
-That takes `drain.timeout.ms` at most; a second SIGTERM ends the process at once. Ray starts brokers
-and controllers again: who does not want that holds the broker (`supervisor.holds`).
+This takes `drain.timeout.ms` at most. A second SIGTERM ends the process at once. Ray starts brokers
+and controllers again; to prevent that, hold the broker (`supervisor.notes`).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 DRAIN_MS = 25_000
-"""Within the 30 s that Kubernetes gives a pod."""
+"""Below the 30 s that Kubernetes gives a pod."""
 CONTROLLER_S = 3.0
 BROKER_ENDS_WITHIN_S = 2.0
-"""Until a broker that was told to end, too, says that it shuts down."""
+"""How long a broker may take to report that it shuts down, too."""
 ASK_MS = 1_000
 LOOK_S = 0.1
 EXIT_CODE = 143
-"""As a shell has it for SIGTERM."""
+"""A shell's exit code for SIGTERM."""
 
 
 class Drains(Protocol):
     """A shell that can shut down in order."""
 
     async def shutdown(self) -> None:
-        """Hand over, close everything."""
+        """Hand over and close everything."""
 
     async def stop(self) -> None:
-        """Let go of what is left."""
+        """Release what is left."""
 
 
 class Termination:
@@ -58,14 +58,14 @@ class Termination:
         self._loop = loop
         self._end_in_order = end_in_order
         self._exit_now = exit_now
-        self._is_told = False
+        self._was_signalled = False
         self._ending: asyncio.Task[None] | None = None
 
-    def told(self) -> None:
-        """A SIGTERM has come; from whatever thread."""
-        if self._is_told:
+    def on_signal(self) -> None:
+        """Handle a SIGTERM; may be called from any thread."""
+        if self._was_signalled:
             self._exit_now(EXIT_CODE)
-        self._is_told = True
+        self._was_signalled = True
         self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
@@ -73,8 +73,8 @@ class Termination:
 
 
 async def end_in_order(spec: ActorSpec, actor: Actor, runtime: Runtime) -> None:
-    """Return when the process of an actor may end, whatever goes wrong."""
-    log.warning("%s is told to end", spec.name)
+    """Shut an actor down; return when its process may end, whatever goes wrong."""
+    log.warning("%s got SIGTERM and shuts down", spec.name)
     timeout_s = (spec.drain_ms or DRAIN_MS) / 1_000
     try:
         async with asyncio.timeout(timeout_s):
@@ -83,7 +83,7 @@ async def end_in_order(spec: ActorSpec, actor: Actor, runtime: Runtime) -> None:
         log.warning("%s has not ended in order within %g s", spec.name, timeout_s)
     except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
         log.warning("%s does not end in order: %s", spec.name, failure)
-    except Exception:  # half shut down it would serve nobody, and nobody would start it again
+    except Exception:  # half shut down it would serve nobody and not be restarted
         log.exception("%s does not end in order", spec.name)
 
 
@@ -98,7 +98,7 @@ async def _drain(spec: ActorSpec, actor: Actor, runtime: Runtime) -> None:
 
 
 async def _while_broker_ends(spec: ActorSpec, runtime: Runtime) -> None:
-    """Return once it is clear that the broker does not shut down; else it ends this process."""
+    """Wait while the broker shuts down and ends this process; return if it does not."""
     cluster_id, _, broker_id, _ = host_of(spec.name).split("/")
     broker = broker_name(cluster_id, int(broker_id))
     until_ms = runtime.monotonic_ms() + 1_000 * BROKER_ENDS_WITHIN_S

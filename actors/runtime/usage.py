@@ -1,7 +1,7 @@
-"""What a process uses of its machine, and how late its event loop runs what is due.
+"""A process's use of its machine, and the lag of its event loop.
 
-Read only when somebody asks. The first question on an event loop starts a timer that measures its
-lag from then on: a process whose metrics nobody wants wakes up for nothing.
+Measured only on request. The first request on an event loop starts the timer that measures its lag,
+so a process whose metrics nobody reads does not wake up for it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from raylog.actors.metrics.families.process import LAG_SECONDS
 LAG_TICK_S = 0.25
 _PROC = Path("/proc/self")
 _STARTED_FIELD = 19
-"""Of /proc/self/stat, counted from the one behind the name: ticks since the boot."""
+"""In /proc/self/stat, counted from the field after the name: ticks since the boot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """The figures of one process; None for what this system does not tell."""
+    """The usage of one process; None for what this system does not report."""
 
     cpu_seconds: float
     open_files_max: int
@@ -38,7 +38,7 @@ class ProcessUsage:
 
 
 class LoopLag:
-    """Asks an event loop to be woken up at set times, and counts by how much it is late."""
+    """Asks an event loop to wake up at regular times, and measures how late it is."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.seconds = Histogram(LAG_SECONDS)
@@ -58,7 +58,7 @@ _LAGS: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLag] = WeakKeyDictionary
 
 
 def usage_here() -> ProcessUsage:
-    """The figures of this process."""
+    """Measure this process."""
     loop = asyncio.get_running_loop()
     lag = _LAGS.get(loop)
     if lag is None:

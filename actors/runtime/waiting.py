@@ -1,4 +1,4 @@
-"""Waiting for a condition that changes are announced for, and for answers in time."""
+"""Waits for conditions with change notifications, and for answers with a timeout."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from raylog.actors.runtime.base import PeerTimeout, Runtime
 
 Unsubscribe = Callable[[], None]
 Subscribe = Callable[[Callable[[], None]], Unsubscribe]
-"""Has a callback run after each change; returns what takes it off again."""
+"""Registers a callback for changes; returns the function that removes it."""
 
 
 async def until(
     runtime: Runtime, changes: Subscribe, holds: Callable[[], bool], timeout_ms: float
 ) -> bool:
-    """Wait until `holds()`, looked at now and after each change; False if that took too long."""
+    """Wait until `holds()`, checked now and after each change; False after the timeout."""
     if holds():
         return True
     woken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -38,9 +38,21 @@ async def until(
         unsubscribe()
 
 
+def announced(start: Callable[[Callable[[], None]], object]) -> asyncio.Future[None]:
+    """Call `start` with a callback; the future is done when the callback is called."""
+    called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def announce() -> None:
+        if not called.done():
+            called.set_result(None)
+
+    start(announce)
+    return called
+
+
 @contextlib.asynccontextmanager
 async def in_time(name: str, timeout_s: float) -> AsyncIterator[None]:
-    """Give an actor a time to be found and to answer in; raises PeerTimeout."""
+    """Limit the time to find and call an actor; raises PeerTimeout."""
     timeout = asyncio.timeout(timeout_s)
     try:
         async with timeout:

@@ -1,1 +1,1 @@
-"""The supervisor: brokers run where they shall run."""
+"""The supervisor: starts brokers on the nodes where they are wanted."""

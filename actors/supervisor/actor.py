@@ -1,8 +1,8 @@
-"""Shell of the supervisor: looks at the cluster, starts brokers, keeps Ray's copy of its wishes.
+"""Shell of the supervisor: watches the cluster, starts brokers and updates Ray's copy of its state.
 
-There is one for a cluster, under a name of its own. It keeps nothing: Ray restarts it anywhere, and
-`raylog up` or any broker that starts creates it where it is missing. Without it brokers run on, and
-Ray restarts them; it is needed where an actor is gone for good, and for changes.
+There is one per cluster, under a fixed name. It is stateless: Ray restarts it on any node, and
+`raylog up` or any broker that starts creates it if it is missing. Without it brokers keep running,
+and Ray restarts them; it is needed when an actor is gone for good, and for changes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from raylog.actors.controller.api import WantedBrokers
+from raylog.actors.controller.messages import WantedBrokers
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import BROKER, SUPERVISOR, broker_name, supervisor_name
+from raylog.actors.remote import Controller, Method, Ts, call
 from raylog.actors.runtime.base import (
     ActorSpec,
     LinkRequest,
@@ -23,25 +24,24 @@ from raylog.actors.runtime.base import (
     Runtime,
 )
 from raylog.actors.supervisor.controllers import CALL_TIMEOUT_MS, by_controller
-from raylog.actors.supervisor.desired import (
+from raylog.actors.supervisor.notes import holds_of, losses_of, release
+from raylog.actors.supervisor.rules.desired import (
     DesiredCluster,
     cluster_key,
     read_desired,
 )
-from raylog.actors.supervisor.holds import holds_of, release
-from raylog.actors.supervisor.losses import losses_of
-from raylog.actors.supervisor.machine import SupervisorMachine
+from raylog.actors.supervisor.rules.machine import SupervisorMachine
 from raylog.actors.supervisor.starting import start_unless_held
 from raylog.wire.errors import InvalidRequest, KafkaError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_S = 2.0
-"""Between two looks."""
+"""Interval between two looks."""
 
 
 def supervisor_spec(cluster_id: str, brokers: Iterable[BrokerWanted] = ()) -> ActorSpec:
-    """The supervisor of a cluster, on a node of one of the brokers: there Raylog is installed."""
+    """Return the spec of a supervisor, on a node of a broker, since Raylog is installed there."""
     args = {"cluster_id": cluster_id}
     hosts = tuple(dict(one.labels) for one in brokers)
     return ActorSpec(supervisor_name(cluster_id), SUPERVISOR, args, hosts=hosts, restarts=True)
@@ -50,14 +50,14 @@ def supervisor_spec(cluster_id: str, brokers: Iterable[BrokerWanted] = ()) -> Ac
 async def ensure_supervisor(
     runtime: Runtime, cluster_id: str, brokers: Iterable[BrokerWanted] = ()
 ) -> None:
-    """Create the supervisor where there is none; raises PeerLost, PeerTimeout, KafkaError."""
+    """Create the supervisor if there is none; raises PeerLost, PeerTimeout, KafkaError."""
     spec = supervisor_spec(cluster_id, brokers)
     if spec.name in await runtime.names(spec.name):
         return
     try:
         await runtime.spawn(spec)
     except ValueError as taken:
-        log.info("somebody else has created the supervisor: %s", taken)
+        log.info("the supervisor exists already: %s", taken)
 
 
 class SupervisorActor:
@@ -67,30 +67,30 @@ class SupervisorActor:
         self._runtime = runtime
         self._cluster_id = cluster_id
         self._machine = SupervisorMachine()
-        self._told: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self._is_lost = False
-        """Whether Ray's key-value store does not know the cluster."""
+        """Whether the cluster is missing in Ray's key-value store."""
 
     async def start(self) -> None:
-        """Begin to look."""
+        """Start watching the cluster."""
         self._runtime.start(self._supervise(), "supervise")
 
     async def stop(self) -> None:
-        """Nothing is kept."""
+        """There is nothing to save."""
 
     def link_received(self, request: LinkRequest) -> None:
-        """No link requests are served."""
+        """Refuse the request: links are not used."""
         request.fail(InvalidRequest(f"a supervisor serves no {request.kind} over links"))
 
     def link_lost(self, peer: int) -> None:
-        """Nothing is kept for links."""
+        """There is nothing to do: links are not used."""
 
     async def ping(self) -> dict[str, object]:
-        """Who is here."""
+        """Identify the cluster."""
         return {"cluster_id": self._cluster_id}
 
     async def troubles(self) -> dict[int, str]:
-        """Why wanted brokers do not run, by id."""
+        """Return why wanted brokers are not running, by id."""
         return dict(self._machine.troubles)
 
     async def _supervise(self) -> None:
@@ -120,9 +120,9 @@ class SupervisorActor:
         starts = self._machine.decide(desired, nodes, names, now_ms, holds)
         try:
             for broker_id in self._machine.ended:
-                log.info("broker %d is held no more", broker_id)
+                log.info("broker %d is no longer held", broker_id)
                 await release(self._runtime, self._cluster_id, broker_id, holds[broker_id])
-        finally:  # whoever is still held is started after a later look
+        finally:  # brokers that are still held are started after a later look
             for one in starts:
                 self._runtime.start(self._start(desired, one), f"start broker {one.broker_id}")
         losses = await losses_of(self._runtime, self._cluster_id)
@@ -134,11 +134,11 @@ class SupervisorActor:
         await self._synchronise(desired, names)
 
     def _tell(self) -> None:
-        """Log what is new."""
+        """Log new problems."""
         for broker_id, why in self._machine.troubles.items():
-            if self._told.get(broker_id) != why:
+            if self._reported.get(broker_id) != why:
                 log.warning("broker %d: %s", broker_id, why)
-        self._told = self._machine.troubles
+        self._reported = self._machine.troubles
 
     async def _start(self, desired: DesiredCluster, wanted: BrokerWanted) -> None:
         broker_id = wanted.broker_id
@@ -158,11 +158,11 @@ class SupervisorActor:
     async def _replace(
         self, desired: DesiredCluster, names: set[str], wanted: BrokerWanted
     ) -> None:
-        """Have a broker begin anew, its directory gone for too long."""
+        """Replace a broker whose directory has been lost for too long."""
         broker_id, lost = wanted.broker_id, wanted.directory_id
 
         async def replace_it(controller: str) -> None:
-            await self._call(controller, "replace_broker", broker_id, lost)
+            await self._call(controller, Controller.replace_broker, broker_id, lost)
 
         try:
             await self._by_controller(desired, names, replace_it)
@@ -174,37 +174,36 @@ class SupervisorActor:
             log.warning("broker %d begins anew: its directory %s is lost", broker_id, lost)
 
     async def _synchronise(self, desired: DesiredCluster, names: set[str]) -> None:
-        """Have Ray's copy say what the metadata says, which is told first what it does not know."""
+        """Update Ray's copy from the metadata, after adding what the metadata does not know yet."""
         said = await self._ask(desired, names)
         if said is None or not said.brokers or said.offset < desired.offset:
-            return  # nobody knows, or who answers is behind
+            return  # the controller is unknown, or it is behind
         current = replace(desired, brokers=said.brokers, voters=said.voters, offset=desired.offset)
-        if current != desired or not desired.told:
-            current = replace(current, offset=said.offset, told=True)
+        if current != desired or not desired.is_in_metadata:
+            current = replace(current, offset=said.offset, is_in_metadata=True)
             await self._runtime.kv_put(current.key, current.to_bytes())
 
     async def _ask(self, desired: DesiredCluster, names: set[str]) -> WantedBrokers | None:
-        """What the controller says; None where no broker knows one that serves."""
+        """Return what the controller answers, or None if no broker knows one that serves."""
 
         async def tell_and_ask(controller: str) -> WantedBrokers:
-            if not desired.told:
-                await self._call(controller, "want_brokers", list(desired.brokers))
-            said: WantedBrokers = await self._call(controller, "wanted_brokers")
-            return said
+            if not desired.is_in_metadata:
+                await self._call(controller, Controller.want_brokers, list(desired.brokers))
+            return await self._call(controller, Controller.wanted_brokers)
 
         try:
             return await self._by_controller(desired, names, tell_and_ask)
         except PeerLost as failure:
-            log.info("nobody says what is wanted: %s", failure)
+            log.info("the wanted brokers are unknown: %s", failure)
             return None
 
     async def _by_controller(
         self, desired: DesiredCluster, names: set[str], ask: Callable[[str], Awaitable[T]]
     ) -> T:
-        """As `by_controller`, asking those brokers that have an actor."""
+        """Call `by_controller` with those brokers that have an actor."""
         ids = [one.broker_id for one in desired.brokers]
         there = [one for one in ids if broker_name(self._cluster_id, one) in names]
         return await by_controller(self._runtime, self._cluster_id, there, ask)
 
-    async def _call(self, name: str, method: str, *args: object) -> Any:
-        return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)
+    async def _call(self, name: str, method: Method[*Ts, T], *args: *Ts) -> T:
+        return await call(self._runtime, name, method, *args, timeout_ms=CALL_TIMEOUT_MS)

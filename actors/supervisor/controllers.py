@@ -1,4 +1,4 @@
-"""Asking the controller from outside: brokers say who it is."""
+"""Calling the controller from outside: brokers tell which actor it is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from raylog.actors.names import broker_name
+from raylog.actors.remote import Broker, call
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import InvalidRequest, KafkaError
 
@@ -19,15 +20,15 @@ async def by_controller(
     broker_ids: Iterable[int],
     ask: Callable[[str], Awaitable[T]],
 ) -> T:
-    """What `ask` gets from the controller of a name, the first one named by a broker that serves.
+    """Return the result of `ask` for the controller, trying those that the brokers name in order.
 
-    Raises PeerLost where no broker names one that serves, and InvalidRequest where one refuses.
+    Raises PeerLost if no broker names one that serves, and InvalidRequest if one refuses.
     """
     why: object = "there is no broker to ask"
     for broker_id in broker_ids:
         broker = broker_name(cluster_id, broker_id)
         try:
-            name: str = await runtime.call(broker, "controller", timeout_ms=CALL_TIMEOUT_MS)
+            name = await call(runtime, broker, Broker.controller, timeout_ms=CALL_TIMEOUT_MS)
             return await ask(name)
         except InvalidRequest:
             raise

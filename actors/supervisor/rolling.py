@@ -1,7 +1,7 @@
-"""Stopping and restarting brokers of a supervised cluster one at a time.
+"""Stops and restarts brokers of a supervised cluster one at a time.
 
-The supervisor need not run meanwhile: whoever calls acts itself, and what it leaves undone when it
-ends half-way the supervisor does, from the wishes and the holds that are written first.
+The supervisor need not be running: the caller does the work. If the caller dies half-way, the
+supervisor finishes it, since the wanted state and the holds are written first.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from raylog.actors.cluster import CALL_TIMEOUT_MS, LOOK_S, replace_controller, stop_broker
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name, controller_name, owner_of
-from raylog.actors.runtime.base import ActorGone, NodeEntry, PeerLost, PeerTimeout, Runtime
+from raylog.actors.places import NodeEntry
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 from raylog.actors.supervisor.controllers import by_controller
-from raylog.actors.supervisor.desired import DesiredCluster
-from raylog.actors.supervisor.holds import Hold, carriers_of, hold, holds_of
+from raylog.actors.supervisor.notes import hold, holds_of
+from raylog.actors.supervisor.rules.desired import DesiredCluster
+from raylog.actors.supervisor.rules.holds import Hold, carriers_of
 from raylog.actors.supervisor.starting import held_by, start_unless_held
 from raylog.wire.errors import BrokerNotAvailable, KafkaError
 
@@ -28,12 +30,12 @@ FIND_TIMEOUT_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """How a broker has stopped."""
+    """The result of stopping a broker."""
 
     unclean: str | None = None
-    """Why it did not shut down cleanly."""
+    """Why it did not shut down cleanly, or None."""
     left: tuple[str, ...] = ()
-    """Names of its actors that have not ended."""
+    """Names of its actors that are still running."""
 
 
 async def stop_held(
@@ -41,10 +43,10 @@ async def stop_held(
 ) -> Stopped:
     """Stop a broker and all actors that it has started, and keep it stopped.
 
-    The controller moves to another voter's machine first, if it is on the broker's. `timeout_ms` is
-    for handing leadership over and closing the logs; then the broker is ended as it is. Under load
-    it may have started actors until its end, a controller for example: what is left is ended,
-    until a look finds nothing or the time is up.
+    If the controller runs on the broker's machine, it moves to another voter's first. `timeout_ms`
+    is for handing over leadership and closing the logs; then the broker is killed. Under load it
+    may start actors until its end, such as a controller: remaining ones are ended until none are
+    found or the time is up.
     """
     deadline_ms = runtime.monotonic_ms() + timeout_ms
     broker_id = held.broker_id
@@ -52,7 +54,7 @@ async def stop_held(
     await move_controller(runtime, desired, broker_id)
     unclean = await stop_broker(runtime, desired.cluster_id, broker_id, timeout_ms=timeout_ms)
     while left := await _left_of(runtime, desired, broker_id):
-        log.warning("broker %d has stopped, and there still is %s", broker_id, ", ".join(left))
+        log.warning("broker %d has stopped, but these still run: %s", broker_id, ", ".join(left))
         await _end_left(runtime, desired, broker_id)
         if runtime.monotonic_ms() >= deadline_ms:
             return Stopped(unclean, tuple(await _left_of(runtime, desired, broker_id)))
@@ -61,7 +63,7 @@ async def stop_held(
 
 
 async def _left_of(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> list[str]:
-    """Names of a stopped broker's actors: its own ones, and controllers on a node it had alone."""
+    """Return a stopped broker's actors: its own, and controllers on a node that only it uses."""
     cluster_id = desired.cluster_id
     own = controller_name(cluster_id)
     names = await runtime.names(f"{cluster_id}/")
@@ -69,7 +71,7 @@ async def _left_of(runtime: Runtime, desired: DesiredCluster, broker_id: int) ->
     nodes = await _lone_nodes(runtime, desired, broker_id)
     for name in names:
         if name.startswith(own):
-            # The name of a rival may have come again near another broker.
+            # Another broker may have started a rival under the same name.
             where = await _node_of(runtime, name)
             starts = not where and name.startswith(f"{own}/{broker_id}.")
             if starts or where in nodes:
@@ -78,7 +80,7 @@ async def _left_of(runtime: Runtime, desired: DesiredCluster, broker_id: int) ->
 
 
 async def _lone_nodes(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> set[str]:
-    """Ids of the nodes that are for a broker, and for no other one that is not held."""
+    """Return the ids of nodes that are for a broker and no other broker that is not held."""
     holds = await holds_of(runtime, desired.cluster_id)
     live = await runtime.nodes()
     nodes: dict[bool, set[str]] = {True: set(), False: set()}
@@ -90,7 +92,7 @@ async def _lone_nodes(runtime: Runtime, desired: DesiredCluster, broker_id: int)
 
 
 async def _node_of(runtime: Runtime, name: str) -> str:
-    """The id of the node of an actor; "" where it does not say, for example while it starts."""
+    """Return the node id of an actor, or "" if it does not tell, for example while it starts."""
     try:
         async with asyncio.timeout(FIND_TIMEOUT_MS / 1000):
             return (await runtime.find(name)).node_id
@@ -99,7 +101,7 @@ async def _node_of(runtime: Runtime, name: str) -> str:
 
 
 async def _end_left(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> None:
-    """End the actors of a stopped broker; the controller goes on near another voter."""
+    """End the actors of a stopped broker; the controller moves near another voter."""
     await move_controller(runtime, desired, broker_id)
     for name in await _left_of(runtime, desired, broker_id):
         if name == broker_name(desired.cluster_id, broker_id):
@@ -111,10 +113,11 @@ async def _end_left(runtime: Runtime, desired: DesiredCluster, broker_id: int) -
 async def restart_wanted(
     runtime: Runtime, desired: DesiredCluster, wanted: BrokerWanted, *, timeout_ms: int
 ) -> str | None:
-    """Stop a broker and start it again; None, or why it did not shut down cleanly.
+    """Stop a broker and start it again; return why it did not shut down cleanly, or None.
 
-    Raises as `Runtime.spawn` does, but for a name that is taken: then the supervisor was quicker.
-    Raises BrokerNotAvailable where somebody holds the broker, also while it shuts down.
+    Raises as `Runtime.spawn` does, except for a name that is taken, which means that the supervisor
+    was quicker. Raises BrokerNotAvailable if the broker is held, also if that happens while it
+    shuts down.
     """
     broker_id = wanted.broker_id
     held = await held_by(runtime, desired, broker_id)
@@ -131,20 +134,20 @@ async def restart_wanted(
 
 
 def brokers_on(desired: DesiredCluster, node: NodeEntry) -> list[int]:
-    """The brokers that are for a node."""
+    """Return the brokers that are for a node."""
     return [one.broker_id for one in desired.brokers if carriers_of(one, [node])]
 
 
 def candidates(desired: DesiredCluster, without: Collection[int] = ()) -> list[int]:
-    """Brokers that may start a controller: voters."""
+    """Return the brokers that may start a controller: the voters."""
     known = {one.broker_id for one in desired.brokers}
     return [one for one, _ in desired.voters if one in known and one not in without]
 
 
 async def move_controller(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> None:
-    """Have the controller run elsewhere than on a broker's node.
+    """Move the controller away from a broker's node.
 
-    Where that fails others start one later.
+    If that fails, another one is started later.
     """
     cluster_id = desired.cluster_id
 
@@ -164,4 +167,4 @@ async def move_controller(runtime: Runtime, desired: DesiredCluster, broker_id: 
         if await by_controller(runtime, cluster_id, [broker_id, *others], node_of) in nodes:
             await replace_controller(runtime, cluster_id, others, timeout_ms=CONTROLLER_TIMEOUT_MS)
     except (PeerLost, PeerTimeout, KafkaError) as failure:
-        log.warning("the controller is not moved away from broker %d: %s", broker_id, failure)
+        log.warning("the controller was not moved away from broker %d: %s", broker_id, failure)

@@ -1,7 +1,7 @@
-"""Starting a wanted broker, unless it is held.
+"""Starts a wanted broker, unless it is held.
 
-Whoever holds a broker writes that down first and then stops what it finds. So a start looks at the
-holds also when the broker is there: then one of the two sees the other, whichever came first.
+Holding a broker means writing the hold first and then stopping what is running. So a start checks
+the holds again once the broker is running: one of the two sees the other, whichever comes first.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from pathlib import Path
 
 from raylog.actors.broker.spec import broker_spec
 from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.remote import Broker, call
 from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
-from raylog.actors.supervisor.desired import DesiredCluster, place_of
-from raylog.actors.supervisor.holds import holds_of, told_of
+from raylog.actors.supervisor.notes import holds_of
+from raylog.actors.supervisor.rules.desired import DesiredCluster, place_of
+from raylog.actors.supervisor.rules.holds import describe_holds
 from raylog.wire.errors import KafkaError
 
 END_TIMEOUT_MS = 25_000
-"""For a broker that is held by the time that it has started to close its logs."""
+"""How long a broker that was held while it started has to close its logs, in ms."""
 
 
 async def start_unless_held(
     runtime: Runtime, desired: DesiredCluster, wanted: BrokerWanted
 ) -> str | None:
-    """Start a broker; None, or why it is held.
+    """Start a broker; return why it is held, or None.
 
-    Raises as `Runtime.spawn` does, and PeerLost or PeerTimeout where nobody tells the holds.
+    Raises as `Runtime.spawn` does, and PeerLost or PeerTimeout if the holds cannot be read.
     """
     broker_id = wanted.broker_id
     why = await held_by(runtime, desired, broker_id)
@@ -33,22 +35,22 @@ async def start_unless_held(
     broker = await runtime.spawn(wanted_spec(desired, wanted))
     why = await held_by(runtime, desired, broker_id)
     if why is not None:
-        for method in ("shutdown", "stop"):
+        for method in (Broker.shutdown, Broker.stop):
             try:
-                await runtime.call(broker, method, timeout_ms=END_TIMEOUT_MS)
+                await call(runtime, broker, method, timeout_ms=END_TIMEOUT_MS)
             except (PeerLost, PeerTimeout, KafkaError):
-                break  # whoever holds it has ended it, or it ends as it is
+                break  # whoever holds it has ended it, or it is killed below
         await runtime.end_for_good(broker.name)
     return why
 
 
 async def held_by(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> str | None:
-    """Why a broker is held; None if it is not."""
-    return told_of(await holds_of(runtime, desired.cluster_id)).get(broker_id)
+    """Return why a broker is held, or None."""
+    return describe_holds(await holds_of(runtime, desired.cluster_id)).get(broker_id)
 
 
 def wanted_spec(desired: DesiredCluster, wanted: BrokerWanted) -> ActorSpec:
-    """The actor of a wanted broker."""
+    """Return the actor spec of a wanted broker."""
     return broker_spec(
         cluster_id=desired.cluster_id,
         broker_id=wanted.broker_id,

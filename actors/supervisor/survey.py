@@ -1,4 +1,4 @@
-"""What a node has to say before brokers are placed there: a task of Ray looks at it."""
+"""Surveys a node before brokers are placed on it; runs as a Ray task."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from raylog.wire.errors import KafkaStorageError
 
 DIRECTORY_PREFIX = "broker-"
 _MEMORY_MONITOR = "RAY_memory_monitor_refresh_ms"
-"""Ray's setting of how often its memory monitor looks; 0: never."""
+"""How often Ray's memory monitor runs, in ms; 0 disables it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What was found on a node."""
+    """The facts found on a node."""
 
     build: str
     identities: tuple[Identity, ...] = ()
-    """Of brokers' directories that are there."""
+    """Identities in the brokers' directories there."""
     wanted: tuple[bytes, ...] = ()
-    """Copies in them of what is wanted."""
+    """Copies of the desired state in those directories."""
     troubles: tuple[str, ...] = ()
     """Why no broker can run there."""
     warnings: tuple[str, ...] = ()
-    """What may hurt a broker there."""
+    """Problems that may affect a broker there."""
 
 
 def survey(data: str, secret_source: str) -> NodeFacts:
-    """Look at this node; `secret_source` is empty where the secret is not made yet. Blocking."""
+    """Survey this node. Blocking. `secret_source` is empty if the secret does not exist yet."""
     identities, copies, troubles = [], [], []
     for directory in sorted(Path(data).glob(f"{DIRECTORY_PREFIX}*")):
         try:
@@ -55,7 +55,7 @@ def survey(data: str, secret_source: str) -> NodeFacts:
 
 
 def _warnings() -> list[str]:
-    """What of Ray's defaults may hurt brokers."""
+    """Return warnings about Ray defaults that may affect brokers."""
     found = []
     if not be_as_urgent_as_parent():
         found.append("Ray gives its workers the CPU last: start it with RAY_worker_niceness=0")

@@ -1,1 +1,1 @@
-"""Transactions: the coordinator's machine and its shell, and the way to it."""
+"""Transactions: the coordinator's rules and shell, and the client for it."""

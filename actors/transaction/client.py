@@ -1,22 +1,25 @@
-"""The way of replicas and group coordinators to whoever coordinates a transactional id."""
+"""Requests of replicas and group coordinators to the coordinator of a transactional id."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from raylog.actors.coordination.requests import coordinator_error
+from raylog.actors.remote import Broker, call
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime, Timer
-from raylog.actors.transaction.api import ADD_PARTITIONS, AddPartitions
+from raylog.actors.runtime.link_table import Links
+from raylog.actors.transaction.messages import ADD_PARTITIONS, AddPartitions
 from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 DEADLINE_MS = 10_000
 LOCATE_TIMEOUT_MS = 5_000
 KNOWN_MAX = 10_000
-"""Addresses remembered; then all are asked for again."""
+"""Maximum number of remembered addresses; when it is reached, all are looked up again."""
 _MOVED = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -24,7 +27,7 @@ _MOVED = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""After these a coordinator is looked for again."""
+"""Errors after which the coordinator is looked up again."""
 Settled = Callable[[list[int] | KafkaError], None]
 
 
@@ -39,9 +42,9 @@ class _Asking:
 
 
 class TransactionCoordinators:
-    """Asks for partitions to be added to transactions, or whether they belong to them.
+    """Asks coordinators to add partitions to transactions, or to verify that they belong to them.
 
-    What one turn of the event loop brings for one coordinator goes there in one frame.
+    All requests to one coordinator in the same turn of the event loop share a frame.
     """
 
     def __init__(self, runtime: Runtime, own_broker: str) -> None:
@@ -49,17 +52,16 @@ class TransactionCoordinators:
         self._own_broker = own_broker
         self._addresses: dict[str, str] = {}
         """By transactional id."""
-        self._links: dict[str, Link] = {}
-        self._connecting: dict[str, list[_Asking]] = {}
-        """What waits for a link."""
+        self._links = Links(runtime)
         self._fresh: list[_Asking] = []
 
-    def add_partitions(self, asked: AddPartitions, settled: Settled) -> None:
-        """Ask; `settled` gets an error code for each partition, or why nobody answered.
+    def add_partitions(self, request: AddPartitions, settled: Settled) -> None:
+        """Send a request; `settled` gets an error code for each partition, or a failure.
 
-        It is called once, within DEADLINE_MS. Codes of coordinators are passed on as they come.
+        It is called once, within DEADLINE_MS. The coordinator's error codes are passed on
+        unchanged.
         """
-        asking = _Asking(asked, settled)
+        asking = _Asking(request, settled)
         asking.deadline = self._runtime.call_later(
             DEADLINE_MS,
             lambda: self._settle(asking, CoordinatorNotAvailable("the coordinator is silent")),
@@ -70,8 +72,7 @@ class TransactionCoordinators:
 
     def close(self) -> None:
         """Close all links."""
-        for link in tuple(self._links.values()):
-            link.close()
+        self._links.close()
 
     def _flush(self) -> None:
         fresh, self._fresh = self._fresh, []
@@ -93,9 +94,10 @@ class TransactionCoordinators:
 
     async def _locate(self, transactional_id: str, found: list[_Asking]) -> None:
         try:
-            _, address = await self._runtime.call(
+            _, address = await call(
+                self._runtime,
                 self._own_broker,
-                "find_transaction_coordinator",
+                Broker.find_transaction_coordinator,
                 transactional_id,
                 timeout_ms=LOCATE_TIMEOUT_MS,
             )
@@ -111,30 +113,11 @@ class TransactionCoordinators:
         self._send(address, found)
 
     def _send(self, address: str, found: list[_Asking]) -> None:
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            self._request(link, found)
-        elif address in self._connecting:
-            self._connecting[address].extend(found)
-        else:
-            self._connecting[address] = found
-            self._runtime.start(self._connect(address), f"link to {address}")
+        self._links.use(
+            address, partial(self._request, found), lambda lost: self._lost(found, lost)
+        )
 
-    async def _connect(self, address: str) -> None:
-        try:
-            link = await self._runtime.connect(address)
-        except PeerLost as lost:
-            self._lost(self._connecting.pop(address), lost)
-        else:
-            self._links[address] = link
-            link.on_lost(lambda: self._forget(address, link))
-            self._request(link, self._connecting.pop(address))
-
-    def _forget(self, address: str, link: Link) -> None:
-        if self._links.get(address) is link:
-            del self._links[address]
-
-    def _request(self, link: Link, found: list[_Asking]) -> None:
+    def _request(self, found: list[_Asking], link: Link) -> None:
         def answered(codes: list[list[int]], _payload: Any) -> None:
             for asking, each in zip(found, codes, strict=True):
                 if not _MOVED.isdisjoint(each):

@@ -1,8 +1,8 @@
-"""Shell of one transaction shard: what a step asks for beside records, and its clocks.
+"""Shell of one transaction shard: sends its markers and runs its timers.
 
-Markers leave once the record that decides about a transaction is below the high watermark. Between
-any two things that are durable lies a failpoint: `<state>.decided` before the append of a record of
-that state, `<state>.durable` behind it, `loading` and `loaded` around a load, and the sender's.
+Markers are sent once the record with the decision is below the high watermark. There is a failpoint
+between any two durable steps: `<state>.decided` before the append of a record of that state,
+`<state>.durable` after it, `loading` and `loaded` around a load, and those of the sender.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.failpoints import Failpoints
+from raylog.actors.common_messages import Route
 from raylog.actors.coordination.hosting import Host
-from raylog.actors.coordination.step import Asked
+from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.rules.failpoints import Failpoints
+from raylog.actors.coordination.rules.step import ClientCall
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime, Timer
-from raylog.actors.transaction.api import AddPartitions
-from raylog.actors.transaction.failures import failed
-from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.loading import load
 from raylog.actors.transaction.markers import MarkerSender
-from raylog.actors.transaction.settings import TransactionSettings
-from raylog.actors.transaction.shard import TransactionShard
-from raylog.actors.transaction.state import State
-from raylog.actors.transaction.step import SendMarkers, TransactionStep
+from raylog.actors.transaction.messages import AddPartitions
+from raylog.actors.transaction.rules.failures import failed
+from raylog.actors.transaction.rules.filtering import ListTransactionsPart
+from raylog.actors.transaction.rules.ids import ProducerIdPool
+from raylog.actors.transaction.rules.settings import TransactionSettings
+from raylog.actors.transaction.rules.shard import TransactionShard
+from raylog.actors.transaction.rules.state import State
+from raylog.actors.transaction.rules.step import SendMarkers, TransactionStep
 from raylog.wire.errors import KafkaError
 from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
 
 APPEND_TIMEOUT_MS = 30_000
 PARKED_MS = 100
-"""How long a leader's request waits for the end of the transaction before: Kafka's default of
-`add.partitions.to.txn.retry.backoff.max.ms`. Then the producer asks again."""
+"""How long a leader's request waits for the end of the previous transaction: Kafka's default of
+`add.partitions.to.txn.retry.backoff.max.ms`. After that the producer must retry."""
 SWEEP_IDS = 500
-"""Ids looked at in one go."""
+"""Ids handled in one turn."""
 Sweep = Callable[[TransactionShard, TransactionStep, list[str]], None]
 
 
@@ -47,6 +49,7 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         link: Link,
         route: Route,
         image: MetadataImage,
+        lease: Lease,
         settings: TransactionSettings,
         producer_ids: ProducerIdPool,
         sender: MarkerSender,
@@ -58,14 +61,17 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         self._failpoints = failpoints
         self._clocks: dict[str, Timer] = {}
         self.coordinator_epoch = -1
-        """What markers carry: durable already."""
-        super().__init__(runtime, link, route, image, APPEND_TIMEOUT_MS)
+        """The epoch of markers; its record is durable."""
+        super().__init__(runtime, link, route, image, lease, APPEND_TIMEOUT_MS)
 
     def __str__(self) -> str:
         return f"transaction shard {self.route.partition}"
 
     def _new_shard(self) -> TransactionShard:
         return TransactionShard(self._settings, self._producer_ids)
+
+    def _needs_lease(self, request: Any) -> bool:
+        return not isinstance(request, ListTransactionsPart)
 
     def _new_step(self, shard: TransactionShard) -> TransactionStep:
         runtime = self._runtime
@@ -79,8 +85,8 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         self._failpoints.reach("loaded")
         return end
 
-    def _failed(self, asked: Asked[Any], failure: KafkaError) -> Any:
-        return failed(asked.request, asked.version, failure)
+    def _failed(self, call: ClientCall[Any], failure: KafkaError) -> Any:
+        return failed(call.request, call.version, failure)
 
     def _append(self, step: TransactionStep) -> None:
         if not self._failpoints:
@@ -94,7 +100,7 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
             self._appends.when_durable(partial(self._failpoints.reach, f"{name}.durable"))
 
     def _stepped(self, step: TransactionStep) -> None:
-        """Markers wait for the records that decide about them, and leave behind the answers."""
+        """Send markers after the responses, once the records with the decisions are durable."""
         if step.coordinator_epoch is not None:
             self._appends.when_durable(partial(self._epoch_is_durable, step.coordinator_epoch))
         for markers in step.markers:
@@ -102,9 +108,9 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         for asked in step.parked:
             self._runtime.call_later(PARKED_MS, partial(self._waited, asked))
 
-    def _waited(self, asked: Asked[AddPartitions]) -> None:
+    def _waited(self, call: ClientCall[AddPartitions]) -> None:
         if self.is_active:
-            self._run(lambda step: self._shard.waited_in_vain(step, asked))
+            self._run(lambda step: self._shard.expire_wait(step, call))
 
     def _epoch_is_durable(self, epoch: int) -> None:
         self.coordinator_epoch = epoch
@@ -112,17 +118,17 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
     # ---- what the sender reports ---------------------------------------------------------
 
     def marker_written(self, markers: SendMarkers, topic: str, partition: int) -> None:
-        """A partition has its marker; others may still be without."""
+        """Record that a partition has its marker; others may still lack theirs."""
         if self.is_active:
             self._shard.marker_written(markers.transactional_id, topic, partition)
 
     def markers_written(self, markers: SendMarkers) -> None:
-        """Every partition has its marker."""
+        """Complete the transaction, as every partition has its marker."""
         if self.is_active:
             self._insist(lambda step: self._shard.markers_written(step, markers))
 
     def markers_uncertain(self, epoch: int) -> None:
-        """Markers sent under an epoch may still be on their way, or were refused for a higher."""
+        """Use a higher epoch, because markers of this one may still arrive or were fenced."""
         if self.is_active:
             self._insist(lambda step: self._shard.markers_uncertain(step, epoch))
 
@@ -147,7 +153,7 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         self._clocks[name] = self._runtime.call_later(interval_ms, due)
 
     def _sweep(self, shard: TransactionShard, left: list[str], sweep: Sweep) -> None:
-        """Look at all ids, some at a time."""
+        """Handle all ids, a few in each turn."""
         if not self.is_active or shard is not self._shard:
             return
         now, later = left[:SWEEP_IDS], left[SWEEP_IDS:]
@@ -157,7 +163,7 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
 
 
 def _label(key: object, value: object) -> str:
-    """What a record is to failpoints."""
+    """Return a record's name for failpoints."""
     if not isinstance(key, TransactionLogKey):
         return "CoordinatorEpoch"
     if isinstance(value, TransactionLogValue):

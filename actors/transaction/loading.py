@@ -1,20 +1,20 @@
-"""Reading a shard back from its partition's log."""
+"""Loads a shard from its partition's log."""
 
 from __future__ import annotations
 
-from raylog.actors.coordination import records
+from raylog.actors.common_messages import Route
 from raylog.actors.coordination.reading import read_claimed
-from raylog.actors.ports import Route
+from raylog.actors.coordination.rules import records
 from raylog.actors.runtime.base import Link, Runtime
-from raylog.actors.transaction.shard import TransactionShard
+from raylog.actors.transaction.rules.shard import TransactionShard
 from raylog.wire.bulk import batches
 from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC
 
 
 async def load(runtime: Runtime, link: Link, route: Route, shard: TransactionShard) -> int:
-    """Bring a new shard to the end of the log as it is now; returns that offset.
+    """Load a new shard from the log; return the offset at which the log ended.
 
-    Raises what the replica answers, PeerLost, and OSError.
+    Raises the replica's errors, PeerLost, and OSError.
     """
 
     def take(data: memoryview, offset: int) -> int:

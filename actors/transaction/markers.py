@@ -1,13 +1,13 @@
-"""Shell: the way of markers to the leaders of a transaction's partitions.
+"""Sends markers to the leaders of a transaction's partitions.
 
-What one turn of the event loop brings for one leading process goes there in one frame. A partition
-is tried again, a little later each time, until it has its marker, for as long as the coordinator
-leads. One that is deleted counts as done. Offsets of a group are completed by its coordinator,
-which writes the marker to `__consumer_offsets` itself.
+All markers for one process in the same turn of the event loop share a frame. A partition is retried
+with increasing delays until it has its marker, as long as the coordinator leads. A deleted
+partition counts as done. The offsets of a group are completed by the group coordinator, which
+writes the marker to `__consumer_offsets` itself.
 
-A marker whose answer never came may still be on its way, and might end the producer's next
-transaction if that has the same epoch. So it is repeated under a higher coordinator epoch only:
-with that, leaders refuse what comes late.
+If the response is lost, the marker may still arrive later, and could then end the producer's next
+transaction if that has the same epoch. So a marker is repeated only under a higher coordinator
+epoch, which makes leaders refuse the late one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from raylog.actors.coordination.failpoints import Failpoints
+from raylog.actors.common_messages import PartitionKey, TopicId
+from raylog.actors.coordination.rules.failpoints import Failpoints
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import GROUP, OFFSETS_TOPIC, broker_name
-from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.remote import Broker, call
 from raylog.actors.runtime.base import (
     ActorGone,
     Link,
@@ -29,19 +30,23 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Runtime,
 )
-from raylog.actors.transaction.api import (
+from raylog.actors.runtime.link_table import Links
+from raylog.actors.transaction.messages import (
     COMPLETE_TRANSACTION,
     WRITE_MARKERS,
     MarkedPartition,
     Marker,
 )
-from raylog.actors.transaction.step import SendMarkers
+from raylog.actors.transaction.rules.step import SendMarkers
 from raylog.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 BACKOFF_MS = (20, 1_000)
-"""First and longest wait before a partition is tried again."""
+"""Shortest and longest delay before a partition is retried."""
 LOCATE_TIMEOUT_MS = 2_000
+ADDRESSES_MAX = 100_000
+"""Known addresses of partitions' leaders, deleted topics' included. Beyond it the oldest is
+forgotten."""
 _NO_TOPIC = TopicId(b"")
 _SETTLED = frozenset(
     {
@@ -52,31 +57,31 @@ _SETTLED = frozenset(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 )
-"""There is nothing left to be done.
+"""Results after which nothing is left to do.
 
-A newer epoch of the producer shows that this one has ended; and no client may write to a topic that
-only its coordinators write to, though it may add it to a transaction.
+A newer epoch of the producer shows that this transaction has ended. A topic that only coordinators
+may write to can be added to a transaction, but clients cannot write to it.
 """
 
 
 class Owner(Protocol):
-    """The shard whose transactions end."""
+    """The shard whose transactions are ending."""
 
     coordinator_epoch: int
 
     def marker_written(self, markers: SendMarkers, topic: str, partition: int) -> None:
-        """A partition has its marker; others may still be without."""
+        """Called when a partition has its marker; others may still lack theirs."""
 
     def markers_written(self, markers: SendMarkers) -> None:
-        """Every partition has its marker."""
+        """Called when every partition has its marker."""
 
     def markers_uncertain(self, epoch: int) -> None:
-        """Markers under this epoch may still be on their way: a higher one is needed."""
+        """Called when markers with this epoch may still arrive: a higher epoch is needed."""
 
 
 @dataclass(eq=False, slots=True)
 class _Sending:
-    """One transaction that ends."""
+    """One transaction that is ending."""
 
     owner: Owner
     markers: SendMarkers
@@ -86,7 +91,7 @@ class _Sending:
 
 @dataclass(eq=False, slots=True)
 class _Piece:
-    """One of its partitions."""
+    """One partition of a transaction that is ending."""
 
     sending: _Sending
     topic: str
@@ -94,33 +99,33 @@ class _Piece:
     topic_id: TopicId = _NO_TOPIC
     leader: int = -1
     leader_epoch: int = -1
-    """Where it was sent last."""
+    """The epoch at the last attempt."""
     above_epoch: int = -1
-    """A marker under this coordinator epoch may be on its way: only higher ones are sent."""
+    """A marker with this coordinator epoch may still arrive, so only higher epochs are sent."""
     failures: int = 0
     tries: int = 0
 
     @property
     def place(self) -> tuple[str, TopicId, int]:
-        """What its leader's address is remembered by."""
+        """The key of its leader's address."""
         return self.kind, self.topic_id, self.index
 
     @property
     def kind(self) -> str:
-        """The request that carries it."""
+        """The request that carries its marker."""
         return COMPLETE_TRANSACTION if self.topic == OFFSETS_TOPIC else WRITE_MARKERS
 
 
 @dataclass(eq=False, slots=True)
 class _Frame:
-    """One request: for each transaction its partitions there, as of which try."""
+    """One request: the partitions of each transaction, with the number of each attempt."""
 
     markers: list[Marker] = field(default_factory=list)
     pieces: list[list[tuple[_Piece, int]]] = field(default_factory=list)
 
 
 class MarkerSender:
-    """All markers of one coordinator process."""
+    """Sends all markers of one coordinator process."""
 
     def __init__(
         self, runtime: Runtime, cluster_id: str, image: MetadataImage, failpoints: Failpoints
@@ -134,10 +139,8 @@ class MarkerSender:
         self._flush_is_due = False
         self._unanswered: set[_Piece] = set()
         self._addresses: dict[tuple[str, TopicId, int], tuple[int, int, str]] = {}
-        """Leader, its epoch and its process' address, by what is asked for."""
-        self._links: dict[str, Link] = {}
-        self._connecting: dict[str, list[_Piece]] = {}
-        """What waits for a link."""
+        """Leader, its epoch and its process's address, by `_Piece.place`."""
+        self._links = Links(runtime)
 
     # ---- what shards want ----------------------------------------------------------------
 
@@ -152,12 +155,12 @@ class MarkerSender:
         self._add(_Piece(sending, topic, index) for topic, index in sorted(left))
 
     def drop(self, owner: Owner) -> None:
-        """Leave an owner's markers to whoever coordinates its transactions from now on."""
+        """Leave an owner's markers to the next coordinator of its transactions."""
         for sending in self._sendings.pop(owner, ()):
             sending.dropped = True
 
     def metadata_changed(self) -> None:
-        """Do not wait for leaders that are leaders no more: they may hang."""
+        """Stop waiting for former leaders, which may be hanging."""
         for piece in tuple(self._unanswered):
             topic = self._image.topic(piece.topic)
             state = None
@@ -172,8 +175,7 @@ class MarkerSender:
 
     def close(self) -> None:
         """Close all links."""
-        for link in tuple(self._links.values()):
-            link.close()
+        self._links.close()
 
     # ---- frames --------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class MarkerSender:
             self._runtime.call_later(0, self._flush)
 
     def _flush(self) -> None:
-        """Send what is due and whose leader is known; look for the leaders of the rest."""
+        """Send markers whose leader is known; look up the leaders of the others."""
         self._flush_is_due = False
         due, self._due = self._due, []
         ready: dict[tuple[str, str], list[_Piece]] = {}
@@ -203,7 +205,7 @@ class MarkerSender:
             self._runtime.start(self._locate(leader, pieces), f"leaders at broker {leader}")
 
     def _place(self, piece: _Piece) -> bool:
-        """Find a piece's leader in the metadata; False if there is nothing to be sent now."""
+        """Find a partition's leader in the metadata; return False if nothing can be sent now."""
         topic = self._image.topic(piece.topic)
         if topic is None or piece.index >= len(topic.partitions):
             self._settled(piece)
@@ -217,7 +219,7 @@ class MarkerSender:
         return True
 
     async def _locate(self, leader: int, pieces: list[_Piece]) -> None:
-        """Ask a leader's broker which of its processes lead."""
+        """Ask a leader's broker which of its processes lead the partitions."""
         broker = broker_name(self._cluster_id, leader)
         for kind in (WRITE_MARKERS, COMPLETE_TRANSACTION):
             wanted = [piece for piece in pieces if piece.kind == kind]
@@ -226,10 +228,12 @@ class MarkerSender:
             try:
                 addresses = await self._ask(broker, kind, wanted)
             except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
-                log.info("broker %d does not say what it leads: %s", leader, failure)
+                log.info("broker %d does not answer which processes lead: %s", leader, failure)
                 addresses = [""] * len(wanted)
             for piece, address in zip(wanted, addresses, strict=True):
                 if address:
+                    if len(self._addresses) >= ADDRESSES_MAX:  # some are of deleted topics
+                        del self._addresses[next(iter(self._addresses))]
                     self._addresses[piece.place] = (piece.leader, piece.leader_epoch, address)
                     self._add((piece,))
                 else:
@@ -237,46 +241,32 @@ class MarkerSender:
 
     async def _ask(self, broker: str, kind: str, wanted: list[_Piece]) -> list[str]:
         if kind == COMPLETE_TRANSACTION:
-            address: str = await self._runtime.call(
-                broker, "coordinator_address", GROUP, timeout_ms=LOCATE_TIMEOUT_MS
+            address = await call(
+                self._runtime,
+                broker,
+                Broker.coordinator_address,
+                GROUP,
+                timeout_ms=LOCATE_TIMEOUT_MS,
             )
             return [address] * len(wanted)
         keys: list[PartitionKey] = [(piece.topic_id, piece.index) for piece in wanted]
-        addresses: list[str] = await self._runtime.call(
-            broker, "locate_leaders", keys, timeout_ms=LOCATE_TIMEOUT_MS
+        return await call(
+            self._runtime, broker, Broker.locate_leaders, keys, timeout_ms=LOCATE_TIMEOUT_MS
         )
-        return addresses
 
     def _send(self, address: str, kind: str, pieces: list[_Piece]) -> None:
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            self._request(link, kind, pieces)
-        elif address in self._connecting:
-            self._connecting[address].extend(pieces)
-        else:
-            self._connecting[address] = pieces
-            self._runtime.start(self._connect(address, kind), f"send markers to {address}")
+        self._links.use(
+            address, partial(self._request, kind, pieces), partial(self._unreached, address, pieces)
+        )
 
-    async def _connect(self, address: str, kind: str) -> None:
-        """Open a link; who answers one kind of request at an address answers no other."""
-        try:
-            link = await self._runtime.connect(address)
-        except PeerLost as lost:
-            log.info("no link to %s: %s", address, lost)
-            for piece in self._connecting.pop(address):
-                self._again(piece)
-            return
-        self._links[address] = link
-        link.on_lost(lambda: self._forget(address, link))
-        pieces = self._connecting.pop(address)
-        self._request(link, kind, [piece for piece in pieces if not piece.sending.dropped])
+    def _unreached(self, address: str, pieces: list[_Piece], lost: PeerLost) -> None:
+        log.info("no link to %s: %s", address, lost)
+        for piece in pieces:
+            self._again(piece)
 
-    def _forget(self, address: str, link: Link) -> None:
-        if self._links.get(address) is link:
-            del self._links[address]
-
-    def _request(self, link: Link, kind: str, pieces: list[_Piece]) -> None:
-        """Send one frame; pieces of one transaction share a marker."""
+    def _request(self, kind: str, pieces: list[_Piece], link: Link) -> None:
+        """Send one frame; partitions of one transaction share a marker."""
+        pieces = [piece for piece in pieces if not piece.sending.dropped]
         by_sending: dict[_Sending, list[_Piece]] = {}
         for piece in pieces:
             by_sending.setdefault(piece.sending, []).append(piece)
@@ -325,7 +315,7 @@ class MarkerSender:
                     self._uncertain(piece)
 
     def _is_current(self, piece: _Piece, tried: int) -> bool:
-        """Whether an outcome is that of the last try, of a transaction that is still ours."""
+        """Whether an outcome belongs to the last attempt, for a transaction that is still ours."""
         return piece.tries == tried and piece in self._unanswered
 
     def _outcome(self, piece: _Piece, code: ErrorCode) -> None:
@@ -343,7 +333,7 @@ class MarkerSender:
             self._again(piece)
 
     def _uncertain(self, piece: _Piece) -> None:
-        """A marker may still come to its partition, or is fenced there: go on under a new epoch."""
+        """Retry under a new epoch, because a marker may still arrive or was fenced."""
         self._unanswered.discard(piece)
         if piece.sending.dropped:
             return
@@ -353,7 +343,7 @@ class MarkerSender:
         self._again(piece)
 
     def _again(self, piece: _Piece) -> None:
-        """Try again a little later, wherever its leader is then."""
+        """Retry after a delay, at whichever broker leads then."""
         self._addresses.pop(piece.place, None)
         first_ms, longest_ms = BACKOFF_MS
         delay_ms = min(first_ms << min(piece.failures, 16), longest_ms)

@@ -1,25 +1,25 @@
-"""What a transaction coordinator tells of its transactional ids."""
+"""Samples a transaction coordinator's ids."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 
-from raylog.actors.coordination.step import Counted
+from raylog.actors.coordination.rules.step import Counted
 from raylog.actors.metrics.families import coordinators as families
 from raylog.actors.metrics.samples import Samples
 from raylog.actors.runtime.base import Runtime
 from raylog.actors.transaction.hosting import TransactionHost
-from raylog.actors.transaction.state import PREPARED, State
+from raylog.actors.transaction.rules.state import PREPARED, State
 
 TURN = 1_000
-"""Transactional ids that are looked at in one turn of the event loop."""
+"""Transactional ids handled in one turn of the event loop."""
 
 
 async def sample_transactions(
     runtime: Runtime, shards: Iterable[TransactionHost], samples: Samples
 ) -> None:
-    """Tell in which state how many ids are, and how old the oldest transaction is."""
+    """Sample how many ids are in each state, and the age of the oldest transaction."""
     states: Counter[State] = Counter()
     now_ms = runtime.now_ms()
     oldest_ms = now_ms
@@ -41,7 +41,7 @@ async def sample_transactions(
 
 
 def sample_ends(counted: Counter[Counted], samples: Samples) -> None:
-    """Tell how transactions have ended."""
+    """Sample how transactions have ended."""
     samples.add(families.ENDED, counted[Counted.COMMITTED], "committed")
     samples.add(families.ENDED, counted[Counted.ABORTED], "aborted")
     samples.add(families.TIMED_OUT, counted[Counted.TIMED_OUT])

@@ -1,4 +1,4 @@
-"""What a run found, for people and machines: HTML, a table for the terminal, JSON, differences."""
+"""Reports on results, for people and programs: HTML, a terminal table, JSON, comparisons."""
 
 from raylog.loadtest.report.compare import Change, Difference, DifferentScenarios, diff, too_short
 from raylog.loadtest.report.files import BadResult, as_json, read_json, write_json

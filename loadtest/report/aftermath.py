@@ -1,8 +1,8 @@
-"""What a fault did to those who asked, and how long it lasted.
+"""What each fault did to requests, and for how long.
 
-An operation is compared with itself: with the healthy seconds just before the fault. In a healthy
-second something was asked, nothing failed, and most of it was answered before the fault. Where
-there are too few of them, the report says why nothing can be said.
+An operation is compared with itself in the healthy seconds just before the fault. A second is
+healthy if there were requests, none failed, and most were answered before the fault. If there are
+too few healthy seconds, the report says why nothing can be said.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from raylog.loadtest.results import Interval, Mark, Operation, Result
 from raylog.loadtest.scenario import ConsumerUsers, GroupUsers
 
 _BEFORE_S = 30
-"""How much of the time before a fault says what is usual, at most."""
+"""At most this much of the time before a fault defines what is usual."""
 _CALM_S = 5
-"""How many seconds say what is usual, at least, and for how long all must be so afterwards."""
+"""The fewest seconds that define what is usual, and how long all must be usual afterwards."""
 _USUAL_SHARE = 0.9
-"""Of the seconds before, those whose p99 is at most what is usual."""
+"""The share of the seconds before whose p99 is at most the usual one."""
 _USUAL_FACTOR = 2.0
-"""A second is as usual if its p99 is at most this multiple of that."""
+"""A second is usual if its p99 is at most this multiple of the usual one."""
 _UNSTEADY_FACTOR = 10.0
-"""Where what is usual is this multiple of a middle second's p99, nothing is usual."""
+"""If the usual p99 is this multiple of the median second's, nothing counts as usual."""
 _STEADY_SHARE = 0.9
-"""Of the seconds before or after, those that need requests; rarer operations say nothing."""
+"""The share of seconds that need requests. Rarer operations are not judged."""
 _MANY = 10
-"""Requests a second; with fewer, a second without any is no sign of a fault."""
+"""Requests per second. Below this rate a second without requests is no sign of a fault."""
 _OPERATIONS_MAX = 3
 _MS_PER_S = 1000
 _JOIN = "join"
 _READ = "end-to-end"
 _OF_READERS = (_READ, "commit")
-"""Operations that need members of groups to have joined."""
+"""Operations that need group members to have joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +49,20 @@ class _Usual:
 
 
 def aftermaths(result: Result) -> list[str]:
-    """A sentence for each fault: what the most frequent operations saw of it."""
+    """A sentence for each fault, about its effect on the most frequent operations."""
     faults = sorted((one for one in result.marks if one.kind == "fault"), key=lambda one: one.at_s)
-    told = []
+    lines = []
     for place, fault in enumerate(faults):
         end_s = faults[place + 1].at_s if place + 1 < len(faults) else result.duration_s
         seen = " ".join(_seen(fault, end_s, result))
         if seen:
-            told.append(f"At {fault.at_s:.0f} s: {fault.text}. {seen}")
-    return told
+            lines.append(f"At {fault.at_s:.0f} s: {fault.text}. {seen}")
+    return lines
 
 
 def _seen(fault: Mark, end_s: float, result: Result) -> list[str]:
     if fault.at_s < result.scenario.warmup_s:
-        return ["That was in the warm-up, so nothing can be said of what it did."]
+        return ["It was in the warm-up, so its effect cannot be judged."]
     frequent = by_frequency(result)[:_OPERATIONS_MAX]
     seen = [_aftermath(fault, end_s, operation, result) for operation in frequent]
     if _nothing_was_read(result):
@@ -93,12 +93,14 @@ def _aftermath(fault: Mark, end_s: float, operation: Operation, result: Result) 
     if isinstance(found, str):
         return _unknown(operation.name, found)
     if not after:
-        return _unknown(operation.name, "the run, or the next fault, left it no whole second")
-    return _told(operation.name, found, after, seconds)
+        return _unknown(
+            operation.name, "no whole second was left before the end of the run or the next fault"
+        )
+    return _text_of(operation.name, found, after, seconds)
 
 
 def _unknown(name: str, why: str) -> str:
-    return f"Nothing can be said of {name}, because {why}."
+    return f"The effect on {name} cannot be judged, because {why}."
 
 
 def _is_steady(span: range, seconds: Mapping[int, Interval]) -> bool:
@@ -106,11 +108,11 @@ def _is_steady(span: range, seconds: Mapping[int, Interval]) -> bool:
     return there >= max(len(span) * _STEADY_SHARE, 1)
 
 
-# ---- before ------------------------------------------------------------------------------
+# ---- before the fault --------------------------------------------------------------------
 
 
 def _not_joined(fault: Mark, operation: Operation, result: Result) -> str | None:
-    """Why readers say nothing: not all members of groups had joined."""
+    """Why readers cannot be judged: not all members of groups had joined."""
     members = sum(one.count for one in result.scenario.users if isinstance(one, GroupUsers))
     if operation.name not in _OF_READERS or not members:
         return None
@@ -118,18 +120,18 @@ def _not_joined(fault: Mark, operation: Operation, result: Result) -> str | None
     joined = sum(_answered(interval, fault.at_s) for found in joins for interval in found)
     if joined >= members:
         return None
-    return f"only {joined} of {members} members had joined their groups by then"
+    return f"only {joined} of {members} members had joined their groups"
 
 
 def _answered(interval: Interval, by_s: float) -> int:
-    """How many of a second's requests were answered by a time."""
+    """How many of a second's requests were answered by `by_s`."""
     return up_to(merged([interval.latencies]), (by_s - interval.second) * _MS_PER_S)
 
 
 def _usual(fault: Mark, before: range, seconds: Mapping[int, Interval]) -> _Usual | str:
     """What is usual, or why nothing is."""
     if len(before) < _CALM_S:
-        return f"only {len(before)} s lie between the warm-up and the fault"
+        return f"there were only {len(before)} s between the warm-up and the fault"
     healthy: list[Interval] = []
     wrong = None
     for second in reversed(before):
@@ -146,12 +148,12 @@ def _usual(fault: Mark, before: range, seconds: Mapping[int, Interval]) -> _Usua
 def _wrong(fault: Mark, second: int, interval: Interval | None) -> str | None:
     """Why a second before a fault is not healthy."""
     if interval is None or not (interval.requests or interval.failures):
-        return f"nothing that was due at {second} s was answered"
+        return f"no request that was due at {second} s was answered"
     if interval.failures:
         noun = "request" if interval.failures == 1 else "requests"
         return f"{interval.failures:,} {noun} failed at {second} s"
     if 2 * _answered(interval, fault.at_s) < interval.requests:
-        return f"most of what was due at {second} s was answered only after it"
+        return f"most requests that were due at {second} s were answered only after the fault"
     return None
 
 
@@ -164,19 +166,19 @@ def _usual_of(healthy: Sequence[Interval]) -> _Usual | str:
     return _Usual(usual_ms, min(one.requests for one in healthy) >= _MANY)
 
 
-# ---- after -------------------------------------------------------------------------------
+# ---- after the fault ---------------------------------------------------------------------
 
 
-def _told(name: str, usual: _Usual, after: range, seconds: Mapping[int, Interval]) -> str:
+def _text_of(name: str, usual: _Usual, after: range, seconds: Mapping[int, Interval]) -> str:
     normal = f"(p99 before: {usual.p99_ms:,.1f} ms)"
     over = _calm_from(after, seconds, usual)
     hit = range(after.start, after.stop if over is None else over)
     found = [seconds[second] for second in hit if second in seconds]
     silent = len(hit) - len(found) if usual.is_frequent else 0
     if not (found or silent):
-        return f"{name} went on as before {normal}."
+        return f"{name} was not affected {normal}."
     lasted = (
-        "was not back to normal before the time was over"
+        "was not back to normal at the end of the run or the next fault"
         if over is None
         else f"was back to normal after {over - after.start} s"
     )
@@ -196,7 +198,7 @@ def _felt(found: Iterable[Interval], silent: int) -> list[str]:
 
 
 def _calm_from(after: range, seconds: Mapping[int, Interval], usual: _Usual) -> int | None:
-    """The first second from which on all is as usual for _CALM_S, or to the end."""
+    """The first second from which on all are usual for _CALM_S, or to the end."""
     calm: list[int] = []
     for second in after:
         interval = seconds.get(second)

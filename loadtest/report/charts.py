@@ -1,7 +1,7 @@
-"""The charts of a run as plotly's own JSON: data and layout, without colours of text or ground.
+"""The charts of a run in plotly's JSON: data and layout, without colours of text and background.
 
-Those come from the page, which has a light and a dark theme. Names from outside are escaped,
-because plotly takes some tags for markup.
+The page adds those, since it has a light and a dark theme. Foreign names are escaped, because
+plotly interprets some tags.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from raylog.actors.plain_logs import plain
+from raylog.actors.log_formatting import plain
 from raylog.loadtest.report.latencies import edge_ms
 from raylog.loadtest.report.series import (
     GRID,
@@ -29,21 +29,22 @@ from raylog.loadtest.scenario import ProducerUsers, Scenario, TransactionalUsers
 from raylog.loadtest.shapes import factor_at
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Okabe and Ito's: told apart by colour-blind readers, and in print by the dashes below."""
+"""The palette of Okabe and Ito, safe for colour-blind readers. Dashes distinguish lines in
+print."""
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GAUGES_MAX = 24
 _LINES_MAX = 12
 _NAME_MAX = 80
 _GAP = 2.5
-"""So many times as long as usual between two values of a metric is a gap."""
+"""An interval between two values of a metric is a gap if it is this many times as long as usual."""
 _RARE = 0.02
-"""Operations that are rarer than this share of the most frequent one."""
+"""Operations below this share of the most frequent one are rare."""
 _DENSE = 10
-"""Requests a point; with fewer a heat map says no more than percentiles."""
+"""Requests per point. With fewer a heat map shows no more than percentiles."""
 _MEANINGS = {"produce": "produce (acknowledged)", "end-to-end": "end-to-end (received)"}
 _THROUGHPUT = (
-    "Requests that succeeded, at the time at which they were meant to be made. Those of produce "
-    "and end-to-end are records."
+    "Successful requests, at the time at which they were due. Those of produce and end-to-end "
+    "are records."
 )
 _FAULT, _STEP, _LIMITED = "#d55e00", "#7f7f7f", "#e69f00"
 MARKS_MAX = 200
@@ -52,7 +53,7 @@ Trace = dict[str, Any]
 
 @dataclass(slots=True)
 class Chart:
-    """One chart: what plotly gets, and what is said beside it."""
+    """A chart: the input of plotly and a note."""
 
     title: str
     note: str
@@ -84,7 +85,7 @@ def run_charts(result: Result) -> list[Chart]:
 
 
 def _throughput(series: dict[str, list[Point]], width: int, scenario: Scenario) -> list[Chart]:
-    """Operations that are much rarer than others have a chart of their own."""
+    """Charts of throughput. Rare operations get a chart of their own."""
     sums = {name: sum(each.requests for each in found) for name, found in series.items()}
     rare = {name for name, sum_ in sums.items() if sum_ < _RARE * max(sums.values())}
     frequent = _rates(series, width, [name for name in series if name not in rare])
@@ -108,13 +109,13 @@ def _throughput(series: dict[str, list[Point]], width: int, scenario: Scenario) 
 
 def _rates(series: dict[str, list[Point]], width: int, names: Sequence[str]) -> list[Trace]:
     return [
-        line(number, _MEANINGS.get(name, name), _rate(series[name], width))
+        line(
+            number,
+            _MEANINGS.get(name, name),
+            [(each.at_s, each.requests / width) for each in series[name]],
+        )
         for number, name in enumerate(names)
     ]
-
-
-def _rate(found: Sequence[Point], width: int) -> list[tuple[float, float]]:
-    return [(each.at_s, each.requests / width) for each in found]
 
 
 def per_second(title: str, data: list[Trace], note: str = "") -> Chart:
@@ -136,7 +137,7 @@ def _failures(series: dict[str, list[Point]], width: int) -> Chart:
     ]
     return Chart(
         "Failures, per second",
-        "Requests that failed." if data else "No request failed.",
+        "Failed requests." if data else "No request failed.",
         data,
         {"barmode": "stack", "yaxis": {"rangemode": "tozero"}},
         height=220,
@@ -150,7 +151,7 @@ def _percentiles(name: str, found: Sequence[Point]) -> Chart:
     ]
     return Chart(
         f"Latency of {name}, ms",
-        "From the time at which a request was meant to be made until its answer.",
+        "From the time at which a request was due until its answer.",
         data,
         {"yaxis": {"type": "log"}},
     )
@@ -162,8 +163,8 @@ def _heat(name: str, found: Sequence[Point], width: int) -> Chart:
     counts = [[each.heat.get(row) for each in found] for row in rows]
     return Chart(
         f"All latencies of {name}, ms",
-        f"Each cell is {_span(width)} and a span of latencies; the darker (on a dark page: the "
-        "brighter), the more requests.",
+        f"Each cell is {_span(width)} and a range of latencies. The darker a cell (on a dark "
+        "page: the brighter), the more requests.",
         [
             {
                 "type": "heatmap",
@@ -203,18 +204,19 @@ def _is_lag(gauge: Gauge) -> bool:
 def _generators(result: Result, width: int) -> list[Chart]:
     shown = result.generators[:_LINES_MAX]
     left_out = len(result.generators) - _LINES_MAX
-    note = f" {left_out} processes are left out." if left_out > 0 else ""
+    note = f" {left_out} processes are not shown." if left_out > 0 else ""
     return [
         Chart(
             "Load on the generator, cores",
-            f"What each process took that made the load. Near 1 it is the limit.{note}",
+            f"CPU of each process that made load. Near 1 the process is the limit.{note}",
             [_of_generator(one, one.cpu_share, number, width) for number, one in enumerate(shown)],
             {"yaxis": {"rangemode": "tozero"}},
             height=220,
         ),
         Chart(
             "Lateness of the generator, ms",
-            f"How late it woke up users, p99 of each second. Latencies count this time.{note}",
+            "How late it woke up its users, p99 of each second. Latencies include this "
+            f"time.{note}",
             [_of_generator(one, one.late_ms, number, width) for number, one in enumerate(shown)],
             {"yaxis": {"rangemode": "tozero"}},
             height=220,
@@ -228,13 +230,13 @@ def _of_generator(one: Generator, values: Sequence[float], number: int, width: i
 
 
 def _gauges(gauges: Iterable[Gauge], width: int, most: int) -> list[Chart]:
-    """A chart for each name, with a line for each set of labels."""
+    """One chart per name, with a line for each set of labels."""
     by_name: dict[tuple[str, str], list[Gauge]] = {}
     for gauge in gauges:
         by_name.setdefault((gauge.name, gauge.unit), []).append(gauge)
     charts = [_gauge(name, unit, found, width) for (name, unit), found in by_name.items()]
     if len(charts) > most:
-        charts[most - 1].note += f" {len(charts) - most} more names are left out."
+        charts[most - 1].note += f" {len(charts) - most} more are not shown."
     return charts[:most]
 
 
@@ -245,7 +247,7 @@ def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
     usual_s = _usual_step_s([values for _, values in lines])
     return Chart(
         f"{name}, {unit}" if unit else name,
-        f"The {_LINES_MAX} largest; {left_out} more are left out." if left_out > 0 else "",
+        f"The {_LINES_MAX} largest; {left_out} more are not shown." if left_out > 0 else "",
         [
             line(number, name, _broken(values, usual_s))
             for number, (name, values) in enumerate(lines)
@@ -256,7 +258,7 @@ def _gauge(name: str, unit: str, found: list[Gauge], width: int) -> Chart:
 
 
 def _thinned(found: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
-    """The largest value of each point's span: what was bad for a moment stays to be seen."""
+    """The largest value in each point's span, so that short peaks stay visible."""
     largest: dict[int, tuple[float, float]] = {}
     for at, value in found:
         place = int(at // width)
@@ -270,7 +272,10 @@ def _steps_s(found: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def _usual_step_s(lines: Iterable[Sequence[tuple[float, float]]]) -> float:
-    """Between two values, over all lines: one that was seldom told does not say what is usual."""
+    """The usual interval between values over all lines.
+
+    A line with few values does not change it.
+    """
     steps = [step for found in lines for step in _steps_s(found)]
     return median(steps) if steps else 0.0
 
@@ -278,7 +283,7 @@ def _usual_step_s(lines: Iterable[Sequence[tuple[float, float]]]) -> float:
 def _broken(
     found: Sequence[tuple[float, float]], usual_s: float
 ) -> list[tuple[float, float | None]]:
-    """A line with gaps: where nothing was told for a while, nothing is drawn."""
+    """The line with gaps where no values were reported for a while."""
     drawn: list[tuple[float, float | None]] = list(found[:1])
     for step, point in zip(_steps_s(found), found[1:], strict=True):
         if step > _GAP * usual_s:
@@ -292,7 +297,7 @@ def _labels(gauge: Gauge) -> str:
 
 
 def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) -> Trace:
-    """A line; its number decides colour and dashes. Values are (s, value)."""
+    """A line of (s, value). Its number selects colour and dashes."""
     return {
         "type": "scatter",
         "mode": "lines+markers" if _has_lone_points(found) else "lines",
@@ -309,7 +314,7 @@ def line(number: int, name: str, found: Sequence[tuple[float, float | None]]) ->
 
 
 def _has_lone_points(found: Sequence[tuple[float, float | None]]) -> bool:
-    """Whether points may stand alone, which a line alone would not show."""
+    """Whether the line may have isolated points, which a line does not show."""
     return len(found) == 1 or any(value is None for _, value in found)
 
 
@@ -318,7 +323,7 @@ def _short(value: float) -> float:
 
 
 def shared_layout(result: Result) -> dict[str, Any]:
-    """What all charts of a run have: its time, faults, steps, and spans that say nothing."""
+    """What all charts of a run share: its time axis, faults, steps, and invalid spans."""
     shapes = [_span_shape(start, end, _LIMITED) for start, end in result.limited_by_generator]
     if result.scenario.warmup_s:
         shapes.append(_span_shape(0, result.scenario.warmup_s, _STEP))
@@ -386,6 +391,6 @@ def _span(width: int) -> str:
 
 
 def _label(text: str) -> str:
-    """A name from outside, as plotly may show it."""
+    """A foreign name, escaped for plotly."""
     cut = text if len(text) <= _NAME_MAX else f"{text[:_NAME_MAX]}…"
     return html.escape(plain(cut))

@@ -1,16 +1,16 @@
-"""Two runs of one scenario: what differs by more than the spread within the runs.
+"""Compares two runs of one scenario: which differences exceed the spread within the runs.
 
 Both runs are cut at the same times into 5 to 10 blocks of at least 5 s, without the warm-up and the
-seconds in which a generator was the limit. A figure's ratio is that of the whole runs. Its spread
-comes from drawing as many blocks as there are, with replacement, 1,000 times, the same for both
-runs (a paired bootstrap of blocks): the middle 99 % of these ratios, made wider as Student's t is
-wider than the normal distribution, because there are few blocks. Whole blocks are drawn because
-seconds that follow each other are alike; the same for both because load and faults are the same at
-the same time. What a single stall decides, such as p99.9, has a wide spread, for good reason:
-whether it comes again is not known from one run.
+seconds in which a generator was the limit. The ratio of a figure is that of the whole runs. Its
+spread is a paired bootstrap of blocks: as many blocks as there are get drawn 1,000 times with
+replacement, the same ones for both runs. The middle 99 % of these ratios are widened by the ratio
+of Student's t to the normal distribution, because there are few blocks. Whole blocks are drawn
+because neighbouring seconds are alike, and the same ones because load and faults are the same at
+the same time. A figure that a single stall decides, such as p99.9, has a wide spread, because one
+run does not show whether the stall comes again.
 
-All this tells nothing of what differs from run to run (another leader, a cold cache): repeat runs,
-in turn, to see it.
+None of this covers differences from run to run (another leader, a cold cache). Repeat runs in turn
+to see those.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ BLOCK_S_MIN = 5
 DRAWS = 1000
 CONFIDENCE = 0.99
 RELEVANT = 0.02
-"""A ratio nearer to 1 is "same", however certain it is."""
+"""Ratios closer to 1 are "same", however certain they are."""
 SAME = 0.05
-"""Where the whole spread is nearer to 1, figures are the same."""
+"""Figures are "same" if the whole spread is closer to 1."""
 _T = {5: 4.604, 6: 4.032, 7: 3.707, 8: 3.499, 9: 3.355, 10: 3.250}
-"""Of Student's t with one degree of freedom less than blocks: beyond it lie 0.5 % on each side."""
+"""The 0.5 % quantile of Student's t by number of blocks, with one degree of freedom less."""
 _NORMAL = 2.576
-"""The same of the normal distribution."""
+"""The 0.5 % quantile of the normal distribution."""
 _GRID = 100
-"""Cells a decade: 2.3 % wide."""
+"""Cells per decade: each is 2.3 % wide."""
 _FIGURES = {"p50 ms": 50.0, "p90 ms": 90.0, "p99 ms": 99.0, "p99.9 ms": 99.9}
 _RATE = "requests/s"
-_TOLD_MAX = 5
-"""Of the fields in which scenarios differ."""
+_SHOWN_MAX = 5
+"""The most differing fields of scenarios to report."""
 
 Says = Literal["better", "worse", "same", "unclear"]
 
 
 class DifferentScenarios(ValueError):
-    """Runs of different scenarios, whose figures say nothing about each other."""
+    """Runs of different scenarios, whose figures cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure of one operation in both runs."""
+    """A figure of an operation in both runs."""
 
     operation: str
     figure: str
@@ -66,16 +66,16 @@ class Change:
     a: float | None
     b: float | None
     ratio: float | None
-    """b to a; None where one of them was not measured."""
+    """b divided by a; None if either was not measured."""
     low: float | None
     high: float | None
-    """Where the ratio lies with a confidence of 99 %; None where the runs are too short."""
+    """The 99 % confidence interval of the ratio; None if the runs are too short."""
     says: Says
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What `diff` found."""
+    """The result of `diff`."""
 
     changes: Sequence[Change]
     notes: Sequence[str]
@@ -83,31 +83,35 @@ class Difference:
 
 @dataclass(slots=True)
 class _Blocks:
-    """One operation of one run."""
+    """The blocks of one operation of one run."""
 
     requests: list[int]
-    """Of each block."""
+    """By block."""
     first: int
-    """The lowest cell of the grid in which any latency lies."""
+    """The first cell of the grid that has a latency."""
     up_to: list[list[int]]
-    """For each cell from the first on, and each block: latencies up to the cell's end."""
+    """For each cell from the first, and each block, the number of latencies up to the cell's
+    end."""
 
 
 def too_short(scenario: Scenario) -> str | None:
-    """Says that runs of a scenario are too short to be compared, if they are."""
+    """A note if runs of a scenario are too short to be compared."""
     judged_s = int(scenario.duration_s) - int(scenario.warmup_s)
     needed_s = BLOCKS_MIN * BLOCK_S_MIN
     if judged_s >= needed_s:
         return None
     return (
-        f"Each run has {judged_s} s after its warm-up. With at least {needed_s} s a comparison "
-        "tells differences from chance: see --duration."
+        f"Each run has {judged_s} s after its warm-up. A comparison needs at least {needed_s} s "
+        "to tell differences from chance: see --duration."
     )
 
 
 def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
-    """Compare two runs; DifferentScenarios unless they are of the same, or `force` is given."""
-    differing = _differing(a, b)
+    """Compare two runs.
+
+    Raises DifferentScenarios unless they have one scenario, or with `force`.
+    """
+    differing = list(_unequal("", a.scenario.model_dump(), b.scenario.model_dump()))
     if differing and not force:
         raise DifferentScenarios(
             f"expected two runs of one scenario, found {a.scenario.name} and {b.scenario.name}: "
@@ -119,8 +123,8 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
         notes.insert(0, f"the scenarios differ: {_several(differing)}")
     if not spans:
         notes.append(
-            f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found fewer: "
-            "no spread can be told"
+            f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found "
+            "fewer: the spread is not known"
         )
     in_b = {operation.name: operation for operation in b.operations}
     changes = [
@@ -130,11 +134,6 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
         for change in _changes(a, operation, b, other, spans)
     ]
     return Difference(changes, notes)
-
-
-def _differing(a: Result, b: Result) -> list[str]:
-    """Each field of the scenarios that is not the same, with both values."""
-    return list(_unequal("", a.scenario.model_dump(), b.scenario.model_dump()))
 
 
 def _unequal(field: str, in_a: object, in_b: object) -> Iterator[str]:
@@ -154,7 +153,7 @@ def _unequal(field: str, in_a: object, in_b: object) -> Iterator[str]:
 
 
 def _inside(value: object) -> dict[str, object] | None:
-    """What a table or a list holds, by names as `--set` takes them."""
+    """The content of a table or list, by names as in `--set`."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list):
@@ -162,14 +161,14 @@ def _inside(value: object) -> dict[str, object] | None:
     return None
 
 
-def _several(told: Sequence[str]) -> str:
-    left_out = len(told) - _TOLD_MAX
+def _several(differences: Sequence[str]) -> str:
+    left_out = len(differences) - _SHOWN_MAX
     more = [f"and {left_out} more"] if left_out > 0 else []
-    return "; ".join([*told[:_TOLD_MAX], *more])
+    return "; ".join([*differences[:_SHOWN_MAX], *more])
 
 
 def _spans(a: Result, b: Result) -> list[set[int]]:
-    """The seconds of each block; none where there are too few."""
+    """The seconds of each block; empty if there are too few."""
     limited = [*a.limited_by_generator, *b.limited_by_generator]
     first = int(max(a.scenario.warmup_s, b.scenario.warmup_s))
     judged = [
@@ -224,7 +223,7 @@ def _blocks(result: Result, operation: Operation, spans: Sequence[set[int]]) -> 
 
 
 def _draws(blocks: int) -> list[list[int]]:
-    """Draws of blocks, as how often each is drawn; always the same ones."""
+    """The draws as counts per block, always the same."""
     if not blocks:
         return []
     chance = random.Random(blocks)  # noqa: S311 - no secret
@@ -238,7 +237,7 @@ def _draws(blocks: int) -> list[list[int]]:
 
 
 def _drawn(values: Sequence[int], often: Sequence[int]) -> int:
-    """The sum over the blocks that were drawn."""
+    """The sum over the drawn blocks."""
     return sum(map(mul, values, often))
 
 
@@ -250,7 +249,7 @@ def _percentiles(blocks: _Blocks, often: Sequence[int]) -> list[float | None]:
 
 
 def _at(blocks: _Blocks, often: Sequence[int], wanted: float) -> float:
-    """The latency in ms up to which lie as many as wanted, in a straight line within its cell."""
+    """The latency in ms below which `wanted` values lie, interpolated linearly within its cell."""
     place = bisect_left(blocks.up_to, wanted, key=lambda up_to: _drawn(up_to, often))
     before = _drawn(blocks.up_to[place - 1], often) if place else 0
     inside = (wanted - before) / (_drawn(blocks.up_to[place], often) - before)
@@ -297,7 +296,7 @@ def _says(
 
 
 def _notes(a: Result, b: Result) -> list[str]:
-    """What both runs say beside figures, and what makes a comparison unfair."""
+    """Notes on what both runs have besides figures, and on what makes the comparison unfair."""
     notes = []
     for name, result in (("A", a), ("B", b)):
         if not result.passed:
@@ -322,11 +321,11 @@ _CONDITIONS: dict[str, Callable[[Result], str]] = {
 def _failures(a: Result, b: Result) -> list[str]:
     in_a = {operation.name: totals(operation, a).failures for operation in a.operations}
     in_b = {operation.name: totals(operation, b).failures for operation in b.operations}
-    told = [
+    lines = [
         f"{name}: {in_a[name]:,} failures in A, {in_b[name]:,} in B"
         for name in in_a
         if name in in_b and in_a[name] != in_b[name]
     ]
-    told += [f"{name} is only in A" for name in in_a if name not in in_b]
-    told += [f"{name} is only in B" for name in in_b if name not in in_a]
-    return told
+    lines += [f"{name} is only in A" for name in in_a if name not in in_b]
+    lines += [f"{name} is only in B" for name in in_b if name not in in_a]
+    return lines

@@ -10,41 +10,46 @@ from typing import get_args
 
 from pydantic import ValidationError
 
-from raylog.client.setting_table import SECURITY
+from raylog.client.setting_definitions import SECURITY
 from raylog.loadtest.report.latencies import BadLatencies, merged
 from raylog.loadtest.results import Result
 
 _FORMAT: int = get_args(Result.model_fields["format"].annotation)[0]
-_TOLD_MAX = 5
+_SHOWN_MAX = 5
 _SECRET = frozenset({one.name for one in SECURITY if one.secret} | {"sasl.jaas.config"})
 
 
 class BadResult(ValueError):
-    """A file that is not the JSON of a run, or one of another format; the message names it."""
+    """A file that is not the JSON of a run, or has another format. The message names it."""
 
 
 def as_json(result: Result) -> str:
-    """A result without passwords, and without values of gauges that are no numbers."""
+    """The JSON of a result, without passwords and without gauge values that are not numbers."""
     return cleaned(result).model_dump_json()
 
 
 def write_json(result: Result, path: Path) -> None:
-    """Write what `as_json` makes."""
+    """Write `as_json` to a file."""
     write_whole(path, as_json(result))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that never is there in part, even if the process ends meanwhile."""
+    """Write a file atomically: it is never there in part, even if the process ends meanwhile."""
     unfinished = path.with_name(f"{path.name}.tmp")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)
 
 
 def cleaned(result: Result) -> Result:
-    """The same without passwords, for it is passed on, and without what JSON cannot hold."""
+    """The result without passwords, since it is passed on, and without what JSON cannot hold."""
     users = [
         each.model_copy(
-            update={"client": {name: _shown(name, each.client[name]) for name in each.client}}
+            update={
+                "client": {
+                    name: "(kept secret)" if name.replace("_", ".") in _SECRET else value
+                    for name, value in each.client.items()
+                }
+            }
         )
         for each in result.scenario.users
     ]
@@ -56,12 +61,8 @@ def cleaned(result: Result) -> Result:
     return result.model_copy(update={"scenario": scenario, "gauges": gauges})
 
 
-def _shown(name: str, value: str | float) -> str | float:
-    return "(kept secret)" if name.replace("_", ".") in _SECRET else value
-
-
 def read_json(path: Path) -> Result:
-    """Read what `write_json` wrote; BadResult if it is something else, OSError if there is none."""
+    """Read a file of `write_json`. Raises BadResult if it is something else, or OSError."""
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as failure:
@@ -73,19 +74,19 @@ def read_json(path: Path) -> Result:
     try:
         result = Result.model_validate_json(json.dumps(found))
     except ValidationError as failure:
-        raise BadResult(f"{path}: {_told(failure)}") from None
+        raise BadResult(f"{path}: {_text_of(failure)}") from None
     _check_latencies(result, path)
     return result
 
 
 def _other_format(found: object) -> str:
-    told = f"expected format {_FORMAT}, found {found!r}"
+    expected = f"expected format {_FORMAT}, found {found!r}"
     is_newer = isinstance(found, int) and found > _FORMAT
-    return f"{told}; a newer Raylog may have written it" if is_newer else told
+    return f"{expected}; a newer Raylog may have written it" if is_newer else expected
 
 
 def _check_latencies(result: Result, path: Path) -> None:
-    """Whoever reads latencies later does not know the file."""
+    """Check latencies here, because later readers do not know the file."""
     kept = {
         f"operations.{number}.intervals.{place}.latencies": interval.latencies
         for number, operation in enumerate(result.operations)
@@ -102,10 +103,10 @@ def _check_latencies(result: Result, path: Path) -> None:
             raise BadResult(f"{path}: {field}: {failure}") from None
 
 
-def _told(failure: ValidationError) -> str:
+def _text_of(failure: ValidationError) -> str:
     errors = failure.errors(include_url=False)
-    told = "; ".join(
-        f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in errors[:_TOLD_MAX]
+    text = "; ".join(
+        f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in errors[:_SHOWN_MAX]
     )
-    left_out = len(errors) - _TOLD_MAX
-    return f"{told}; and {left_out} more" if left_out > 0 else told
+    left_out = len(errors) - _SHOWN_MAX
+    return f"{text}; and {left_out} more" if left_out > 0 else text

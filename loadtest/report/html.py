@@ -1,8 +1,8 @@
 """The report of one or several runs as one HTML file that needs no network.
 
-plotly's JavaScript comes from its wheel and stands in the file. A policy in the file forbids all
-requests and any script but ours, known by their hashes: a text of a broker that looked like markup
-and came through unescaped still could not run.
+plotly's JavaScript is copied from its wheel. A Content-Security-Policy in the file forbids all
+requests and all scripts except ours, which it knows by their hashes. So a text of a broker that
+contains markup and was not escaped still cannot run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raylog.loadtest.results import Result
 
 
 def write_html(results: Sequence[Result], path: Path) -> None:
-    """Write the report. Several results of one scenario are compared, by their targets."""
+    """Write the report. Several results of one scenario are compared by target."""
     assert results, "a report needs a run"
     shown = [cleaned(one) for one in results]
     write_whole(path, _page(shown))
@@ -67,7 +67,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def _data(groups: Sequence[dict[str, Any]]) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close its own element."""
     return json.dumps(groups, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -81,8 +81,7 @@ def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
             el("h2", "Operations"),
             el(
                 "p",
-                "After the warm-up. Latencies count from the time at which a request was meant to "
-                "be made.",
+                "After the warm-up. Latencies count from the time at which a request was due.",
             ),
             sections.operations(found),
             [el("p", each) for each in words.only_in_warm_up(result)],
@@ -104,12 +103,14 @@ def _run(result: Result, groups: list[dict[str, Any]]) -> Html:
 
 
 def _legend(result: Result) -> str:
-    told = "Times are in seconds from the start of the run. The grey span is the warm-up."
+    caption = "Times are in seconds from the start of the run. The grey span is the warm-up."
     if result.marks:
-        told += " Vertical lines are events, thick for faults; the list below has their numbers."
+        caption += " Vertical lines are events, thick for faults; the list below has their numbers."
     if result.limited_by_generator:
-        told += " In orange spans the generator was the limit: they say nothing about the broker."
-    return told
+        caption += (
+            " In orange spans the generator was the limit: they say nothing about the broker."
+        )
+    return caption
 
 
 def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[Html]:
@@ -133,7 +134,7 @@ def _compared(results: Sequence[Result], groups: list[dict[str, Any]]) -> list[H
 
 
 def _shared_by_all(results: Sequence[Result]) -> dict[str, Any]:
-    """Faults of the first run, which are those of all; not what one generator could not do."""
+    """Faults of the first run, which all runs share, without the spans that limit one run."""
     longest = max(one.duration_s for one in results)
     first = results[0].model_copy(update={"limited_by_generator": [], "duration_s": longest})
     return shared_layout(first)
@@ -141,17 +142,17 @@ def _shared_by_all(results: Sequence[Result]) -> dict[str, Any]:
 
 def _outcome(result: Result) -> Html:
     says = "✔ passed" if result.passed else "✘ failed"
-    told = f" {words.target_name(result)}, {words.moment(result.started)}: "
+    heading = f" {words.target_name(result)}, {words.moment(result.started)}: "
     return el(
         "li",
         el("b", says, class_="passed" if result.passed else "failed"),
-        told,
+        heading,
         " ".join(words.reasons(result)),
     )
 
 
 def _figures(charts: Sequence[Chart], shared: dict[str, Any], groups: list[dict[str, Any]]) -> Html:
-    """Places for charts on the page; what they show goes to `groups`."""
+    """Elements for charts. Their data is appended to `groups`."""
     group: dict[str, Any] = {"shared": shared, "charts": []}
     groups.append(group)
     made = []

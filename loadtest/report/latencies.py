@@ -1,4 +1,4 @@
-"""Latencies as results keep them: added up, read, and laid on a grid."""
+"""Reads and merges the latencies of results, and puts them on a grid."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _US_IN_MS = 1000
 
 
 class BadLatencies(ValueError):
-    """A text that is not a histogram as results keep them; the message says what it is."""
+    """A text that is not an encoded histogram. The message describes it."""
 
 
 def merged(encoded: Iterable[str]) -> HdrHistogram:
-    """All of them together, exactly; BadLatencies if one is not what results keep."""
+    """The exact sum of all histograms. Raises BadLatencies if one is invalid."""
     total = new_histogram()
     for text in encoded:
         if text:
@@ -36,7 +36,7 @@ def merged(encoded: Iterable[str]) -> HdrHistogram:
 def _add(total: HdrHistogram, text: str) -> None:
     try:
         found = HdrHistogram.decode(text.encode())
-    except Exception as failure:  # of base64, zlib, ctypes, or the library's own
+    except Exception as failure:  # of base64, zlib, ctypes or the library
         raise BadLatencies(f"expected an HdrHistogram: {failure}") from failure
     if found.counts_len != total.counts_len:
         raise BadLatencies(
@@ -48,7 +48,7 @@ def _add(total: HdrHistogram, text: str) -> None:
 
 
 def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[float | None]:
-    """Percentiles in ms; all None where nothing was counted."""
+    """Percentiles in ms; None for each if nothing was counted."""
     if not histogram.get_total_count():
         return [None] * len(wanted)
     found = histogram.get_percentile_to_value_dict(list(wanted))
@@ -56,7 +56,7 @@ def percentiles_ms(histogram: HdrHistogram, wanted: Sequence[float]) -> list[flo
 
 
 def up_to(histogram: HdrHistogram, limit_ms: float) -> int:
-    """How many were at most this long, to the 3 digits that are kept."""
+    """How many latencies were at most `limit_ms`, to 3 digits."""
     if limit_ms <= 0:
         return 0
     counts: Numbers = np.frombuffer(histogram.counts, np.int64)
@@ -65,7 +65,7 @@ def up_to(histogram: HdrHistogram, limit_ms: float) -> int:
 
 
 def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:
-    """How many lie in each cell of a grid with `steps` cells a decade; cell 0 begins at 1 µs."""
+    """Counts by cell of a grid with `steps` cells per decade. Cell 0 begins at 1 µs."""
     counts: Numbers = np.frombuffer(histogram.counts, np.int64)
     (filled,) = np.nonzero(counts)
     cells, places = np.unique(_cells(len(counts), steps)[filled], return_inverse=True)
@@ -75,7 +75,7 @@ def on_grid(histogram: HdrHistogram, steps: int) -> dict[int, int]:
 
 
 def edge_ms(cell: int, steps: int) -> float:
-    """Where a cell of the grid begins."""
+    """The lower edge of a cell."""
     return math.pow(10, cell / steps) / _US_IN_MS
 
 

@@ -1,34 +1,34 @@
-"""HTML that is escaped unless it was made here."""
+"""HTML in which everything is escaped that this module did not make."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
 
-from raylog.actors.plain_logs import plain
+from raylog.actors.log_formatting import plain
 
 _EMPTY = frozenset({"meta"})
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def el(element: str, /, *inside: str | Html | Iterable[str | Html], **attributes: str) -> Html:
-    """An element. Texts inside and attributes are escaped; "class_" stands for "class"."""
-    told = "".join(
+    """An element. Texts inside and attributes are escaped. "class_" stands for "class"."""
+    attributes_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"'
         for key, value in attributes.items()
     )
     if element in _EMPTY:
-        return Html(f"<{element}{told}>")
-    return Html(f"<{element}{told}>{joined(inside)}</{element}>")
+        return Html(f"<{element}{attributes_text}>")
+    return Html(f"<{element}{attributes_text}>{joined(inside)}</{element}>")
 
 
 def joined(inside: Iterable[str | Html | Iterable[str | Html]]) -> Html:
-    """Several, one after the other."""
+    """The concatenation of several."""
     return Html("".join(_one(each) for each in inside))
 
 
@@ -41,9 +41,9 @@ def _one(each: str | Html | Iterable[str | Html]) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Html]]) -> Html:
-    """A table; columns whose name ends in "#" are numbers and stand right.
+    """A table. Columns whose name ends in "#" are numbers and aligned right.
 
-    Whoever has no pointer scrolls a wide one with the arrow keys, once it has the focus.
+    It can have the focus, so that a wide one scrolls with the arrow keys.
     """
     is_number = [column.endswith("#") for column in columns]
     head = [
@@ -65,5 +65,5 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Html]]) -> Html:
 
 
 def facts(found: Iterable[tuple[str, str | Html]]) -> Html:
-    """Names and values."""
+    """A list of names and values."""
     return el("dl", [joined([el("dt", name), el("dd", value)]) for name, value in found])

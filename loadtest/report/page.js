@@ -1,10 +1,10 @@
 "use strict";
-// Draws the charts that the page's JSON describes, in the colours of the theme.
+// Draws the charts described by the page's JSON, in the colours of the theme.
 const THEMES = {
   light: { text: "#1c2024", grid: "#e3e7eb", ground: "#ffffff", many: "#08306b", few: "#d6e4f2" },
   dark: { text: "#e6e9ec", grid: "#2c333a", ground: "#14181c", many: "#f2f8ff", few: "#1d3f66" },
 };
-// Lines that are too dark for a dark ground, and what they are there.
+// Line colours that are too dark on a dark background, and their replacements.
 const LIGHTER = { "#0072b2": "#4aa8e0", "#009e73": "#2cc79b", "#d55e00": "#ff8736" };
 const MIDDLE = { light: "#3f82bd", dark: "#5b9bd5" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -28,7 +28,7 @@ function coloured(trace, name, narrow) {
   return { ...trace, [part]: { ...trace[part], color: shown } };
 }
 
-// d3 writes 0.5 as "500m" where it shortens thousands to "k", so only large numbers are shortened.
+// With SI prefixes d3 writes 0.5 as "500m", so only large numbers get a prefix.
 function ticks(chart, narrow) {
   const values = chart.data.flatMap((trace) => trace.y);
   const isLarge = chart.layout.yaxis?.type !== "log" && values.some((value) => value >= 10000);
@@ -45,7 +45,7 @@ function draw(place, chart, shared, name) {
     yaxis: axis({ tickformat: ticks(chart, narrow), ...chart.layout.yaxis }, theme),
     paper_bgcolor: theme.ground, plot_bgcolor: theme.ground,
     font: { color: theme.text, family: "inherit", size: 12 },
-    // The same margins everywhere, so that times and marks of all charts stand below each other.
+    // The same margins everywhere, so that the times and marks of all charts are aligned.
     margin: { l: narrow ? 52 : 70, r: narrow ? 10 : 80, t: 24, b: 40 },
     hovermode: "closest",
     showlegend: data[0].type !== "heatmap",
@@ -54,7 +54,7 @@ function draw(place, chart, shared, name) {
   Plotly.react(place, data, layout, {
     displayModeBar: narrow ? false : "hover",
     displaylogo: false,
-    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],  // none that sends data away
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],  // no button that sends data away
     responsive: true,
   });
   drawn.set(place, () => [chart, shared]);

@@ -1,4 +1,4 @@
-"""Several runs of one scenario side by side: by target, with the spread over rounds."""
+"""Compares several runs of one scenario by target, with the spread over rounds."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from raylog.loadtest.results import Result
 _DASHES = ("solid", "dot", "dash", "longdash", "dashdot")
 COLUMNS = ("operation", "figure", "A#", "B#", "B / A#", "spread#", "B is")
 _ROUNDS_MIN = 3
-"""So many rounds that lie close together say that figures are the same."""
+"""The fewest close rounds that show figures to be the same."""
 _P50, _P99 = NAMES.index("p50"), NAMES.index("p99")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One target and its runs, in their order."""
+    """A target and its runs in order."""
 
     name: str
     runs: Sequence[Result]
 
 
 def by_target(results: Sequence[Result]) -> list[Target]:
-    """The targets in the order in which they first appear; the first is what others are held to."""
+    """The targets in order of appearance. The others are compared with the first."""
     names = list(dict.fromkeys(words.target_name(one) for one in results))
     return [
         Target(name, [one for one in results if words.target_name(one) == name]) for name in names
@@ -39,19 +39,19 @@ def by_target(results: Sequence[Result]) -> list[Target]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two targets side by side."""
+    """The comparison of two targets."""
 
     a: str
     b: str
     method: str
-    """Where spreads come from."""
+    """The source of the spreads."""
     rows: Sequence[Sequence[str]]
-    """Under `COLUMNS`."""
+    """The rows for `COLUMNS`."""
     notes: Sequence[str]
 
 
 def compared(a: str, b: str, rounds: Sequence[Difference]) -> Comparison:
-    """What differs between two targets, by the differences of each round."""
+    """Compare two targets by the differences of each round."""
     return Comparison(
         a, b, _method(len(rounds)), [_row(changes) for changes in _matched(rounds)], _notes(rounds)
     )
@@ -60,7 +60,7 @@ def compared(a: str, b: str, rounds: Sequence[Difference]) -> Comparison:
 def comparisons(results: Sequence[Result]) -> list[Comparison]:
     """Each target compared with the first."""
     targets = by_target(results)
-    if len(targets) == 1:  # repeated: each run is a target of its own
+    if len(targets) == 1:  # repeated runs: each is a target
         targets = [
             Target(f"run {number}: {one.run}", [one]) for number, one in enumerate(results, start=1)
         ]
@@ -76,7 +76,7 @@ def comparisons(results: Sequence[Result]) -> list[Comparison]:
 
 
 def side_by_side(results: Sequence[Result]) -> Html:
-    """Figures of all targets, and their ratios."""
+    """The figures of all targets and their ratios."""
     return joined([_shown(one) for one in comparisons(results)])
 
 
@@ -95,7 +95,8 @@ def _method(rounds: int) -> str:
     if rounds == 1:
         return (
             "There is one run of each: the spread of a ratio (99 %) comes from blocks of seconds "
-            "within the two runs. Runs of the same may differ by more; several rounds show that."
+            "within the two runs. Repeated runs may differ by more; use several rounds to see "
+            "that."
         )
     return (
         f"There are {rounds} rounds: figures are medians over the rounds, with the smallest and "
@@ -105,7 +106,7 @@ def _method(rounds: int) -> str:
 
 
 def _matched(rounds: Sequence[Difference]) -> list[list[Change]]:
-    """The same figure of all rounds, where every round has it."""
+    """The changes of one figure in all rounds, if every round has it."""
     found: dict[tuple[str, str], list[Change]] = {}
     for difference in rounds:
         for change in difference.changes:
@@ -133,7 +134,7 @@ def _row(changes: Sequence[Change]) -> list[str]:
 
 
 def _over_rounds(changes: Sequence[Change], ratios: Sequence[float]) -> str:
-    """What all rounds agree on."""
+    """The verdict that all rounds agree on."""
     found = {one.says for one in changes}
     if len(found) == 1 and "unclear" not in found:
         return f"{found.pop()} in all rounds"
@@ -149,12 +150,12 @@ def _several(found: Sequence[float | None]) -> str:
         return "-"
     if len(known) == 1:
         return words.number(known[0])
-    told = words.number(median(known))
-    return f"{told} ({words.number(min(known))}–{words.number(max(known))})"
+    median_text = words.number(median(known))
+    return f"{median_text} ({words.number(min(known))}–{words.number(max(known))})"
 
 
 def _notes(rounds: Sequence[Difference]) -> list[str]:
-    """What is to be known of each round."""
+    """Notes on each round."""
     return [
         note if len(rounds) == 1 else f"Round {number}: {note}"
         for number, one in enumerate(rounds, start=1)
@@ -163,7 +164,7 @@ def _notes(rounds: Sequence[Difference]) -> list[str]:
 
 
 def overlays(results: Sequence[Result]) -> list[Chart]:
-    """Throughput and latency of each operation, a colour for each target, a line for each run."""
+    """Throughput and latency by operation, with a colour per target and a line per run."""
     width = max(width_s(one.duration_s) for one in results)
     names = list(dict.fromkeys(each.name for one in results for each in by_frequency(one)))
     return [chart for name in names for chart in _overlays(name, results, width)]
@@ -179,13 +180,13 @@ def _overlays(name: str, results: Sequence[Result], width: int) -> list[Chart]:
                 continue
             found = points(operation, run.duration_s, width)
             label = target.name if len(target.runs) == 1 else f"{target.name}, {round_ + 1}"
-            tells: dict[str, list[tuple[float, float | None]]] = {
+            figures: dict[str, list[tuple[float, float | None]]] = {
                 "rate": [(each.at_s, each.requests / width) for each in found],
                 "p50": [(each.at_s, each.percentiles_ms[_P50]) for each in found],
                 "p99": [(each.at_s, each.percentiles_ms[_P99]) for each in found],
             }
             colour = number if len(targets) > 1 else round_
-            for what, values in tells.items():
+            for what, values in figures.items():
                 made = line(colour, label, values)
                 made["line"]["dash"] = _DASHES[round_ % len(_DASHES)]
                 lines[what].append(made)

@@ -1,4 +1,4 @@
-"""The parts of the report of one run that are words and tables."""
+"""The text and tables of a run's report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MS_COLUMNS = [f"{name}, ms#" for name in NAMES]
 
 
 def verdict(result: Result) -> Html:
-    """Whether it passed and why, and what can be said to the scenario's question."""
+    """Whether the run passed and why, and the answer to the scenario's question."""
     passed = result.passed
     return el(
         "section",
@@ -35,7 +35,7 @@ def what_was_run(result: Result) -> Html:
     brokers = "1 broker" if target.brokers == 1 else f"{target.brokers} brokers"
     time = (
         f"{words.moment(result.started)}, {words.seconds(result.duration_s)}, of which the first "
-        f"{words.seconds(scenario.warmup_s)} are not judged"
+        f"{words.seconds(scenario.warmup_s)} are the warm-up"
     )
     found = [
         ("Target", f"{target.kind}, {brokers}, {target.bootstrap}"),
@@ -84,8 +84,8 @@ def _topic_texts(result: Result) -> list[str]:
 def _shape_text(result: Result) -> str:
     found = result.scenario.shape.model_dump()
     kind = str(found.pop("kind"))
-    told = ", ".join(f"{key} {words.value(value)}" for key, value in found.items())
-    return f"{kind} ({told})" if told else kind
+    values_text = ", ".join(f"{key} {words.value(value)}" for key, value in found.items())
+    return f"{kind} ({values_text})" if values_text else kind
 
 
 def operations(found: Sequence[Totals]) -> Html:
@@ -108,7 +108,7 @@ def operations(found: Sequence[Totals]) -> Html:
 
 
 def thresholds(result: Result) -> Html:
-    """Each threshold, and whether it held."""
+    """Each threshold and whether it held."""
     if not result.verdicts:
         return el("p", "The scenario has none.")
     return table(
@@ -125,19 +125,19 @@ def thresholds(result: Result) -> Html:
 
 
 def audit(result: Result) -> Html:
-    """What was acknowledged, beside what is in the log."""
+    """The acknowledged records compared with the log."""
     found = result.audit
-    told = (
-        f"{found.acknowledged:,} records were acknowledged, {found.found:,} records of the run "
+    text = (
+        f"{found.acknowledged:,} records were acknowledged; {found.found:,} records of the run "
         "were found in the log."
     )
     if found.unanswered:
-        told += f" {found.unanswered:,} were never answered: they may be there or not."
+        text += f" {found.unanswered:,} were never answered: they may be in the log or not."
     if not found.findings:
-        return el("p", f"{told} Nothing is wrong.")
+        return el("p", f"{text} No errors were found.")
     return joined(
         [
-            el("p", told),
+            el("p", text),
             [
                 joined(
                     [
@@ -152,7 +152,7 @@ def audit(result: Result) -> Html:
 
 
 def errors(result: Result) -> Html:
-    """Errors by their texts, the most frequent first."""
+    """Errors by text, the most frequent first."""
     found = sorted(
         (
             (count, operation.name, text)
@@ -170,13 +170,13 @@ def errors(result: Result) -> Html:
                 ["operation", "error", "times#"],
                 [[name, text, f"{count:,}"] for count, name, text in found[:_ERRORS_MAX]],
             ),
-            el("p", f"{left_out} rarer ones are left out.") if left_out > 0 else Html(""),
+            el("p", f"{left_out} rarer ones are not shown.") if left_out > 0 else Html(""),
         ]
     )
 
 
 def events(result: Result) -> Html:
-    """What happened when; the numbers are those in the charts."""
+    """Events over time. Their numbers are those in the charts."""
     if not result.marks:
         return Html("")
     shown = result.marks[:MARKS_MAX]
@@ -191,13 +191,13 @@ def events(result: Result) -> Html:
                     for number, mark in enumerate(shown, start=1)
                 ],
             ),
-            el("p", f"{left_out} later ones are left out.") if left_out > 0 else Html(""),
+            el("p", f"{left_out} later ones are not shown.") if left_out > 0 else Html(""),
         ]
     )
 
 
 def generators(result: Result) -> Html:
-    """The processes that made load."""
+    """The processes that made the load."""
     return table(
         ["host", "process#", "cores#", "CPU, mean#", "CPU, max#", "clock off by, µs#"],
         [
@@ -215,7 +215,7 @@ def generators(result: Result) -> Html:
 
 
 def notes(result: Result) -> Html:
-    """What else is to be known."""
+    """Further notes."""
     if not result.notes:
         return Html("")
     return joined([el("h3", "Notes"), el("ul", [el("li", note) for note in result.notes])])

@@ -1,4 +1,4 @@
-"""What charts and tables show of one operation: over time, and in all."""
+"""The values that charts and tables show of one operation, over time and in total."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from raylog.loadtest.results import Interval, Operation, Result
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
 NAMES = ("p50", "p90", "p99", "p99.9", "max")
 POINTS_MAX = 400
-"""Of one line; longer runs have wider points."""
+"""The most points of a line. In longer runs each point covers more time."""
 GRID = 10
-"""Cells a decade of a heat map."""
+"""Cells per decade of a heat map."""
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Some seconds of one operation."""
+    """An operation over some seconds."""
 
     at_s: float
-    """Where it begins."""
+    """The start of the point."""
     requests: int
     failures: int
     bytes: int
     percentiles_ms: Sequence[float | None]
-    """As in NAMES."""
+    """For the percentiles in NAMES."""
     heat: dict[int, int]
     """Requests by cell of the grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """One row of the table of operations: what came after the warm-up."""
+    """A row of the table of operations, without the warm-up."""
 
     name: str
     seconds: float
@@ -46,18 +46,18 @@ class Totals:
 
     @property
     def rate(self) -> float:
-        """Requests/s that succeeded."""
+        """Successful requests per second."""
         return self.requests / self.seconds
 
     @property
     def failed_share(self) -> float:
-        """Of all requests, those that failed."""
+        """The share of requests that failed."""
         asked = self.requests + self.failures
         return self.failures / asked if asked else 0.0
 
 
 def width_s(duration_s: float) -> int:
-    """How many seconds a point stands for, so that there are at most POINTS_MAX."""
+    """The seconds per point, so that there are at most POINTS_MAX points."""
     for width in _WIDTHS:
         if duration_s <= width * POINTS_MAX:
             return width
@@ -65,12 +65,12 @@ def width_s(duration_s: float) -> int:
 
 
 def by_frequency(result: Result) -> list[Operation]:
-    """The operations, the most frequent first."""
+    """The operations, most frequent first."""
     return sorted(result.operations, key=lambda one: -sum(each.requests for each in one.intervals))
 
 
 def points(operation: Operation, duration_s: float, width: int) -> list[Point]:
-    """The run from its start to its end; seconds without requests count as 0."""
+    """The points from the start to the end of the run. Seconds without requests count as 0."""
     groups: list[list[Interval]] = [[] for _ in range(math.ceil(duration_s / width))]
     for interval in operation.intervals:
         place = interval.second // width
@@ -80,7 +80,7 @@ def points(operation: Operation, duration_s: float, width: int) -> list[Point]:
 
 
 def totals(operation: Operation, result: Result) -> Totals:
-    """All seconds after the warm-up, as thresholds judge them."""
+    """The totals after the warm-up, as thresholds judge them."""
     first, end = judged_span(result)
     together = _point(0, judged_intervals(operation, result))
     return Totals(
@@ -99,7 +99,7 @@ def judged_span(result: Result) -> tuple[int, int]:
 
 
 def judged_intervals(operation: Operation, result: Result) -> list[Interval]:
-    """Those after the warm-up, as thresholds judge them."""
+    """The intervals after the warm-up, as thresholds judge them."""
     first, end = judged_span(result)
     return [one for one in operation.intervals if first <= one.second < end]
 

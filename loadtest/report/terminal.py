@@ -1,10 +1,10 @@
-"""The report of a run as a table for the terminal: 80 columns, plain where there is no terminal."""
+"""The report of a run as text: 80 columns, without colours if there is no terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raylog.actors.plain_logs import plain
+from raylog.actors.log_formatting import plain
 from raylog.cli.output import console, table
 from raylog.loadtest.report import words
 from raylog.loadtest.report.rounds import COLUMNS, Comparison
@@ -18,7 +18,7 @@ _NAME_MAX = 16
 
 
 def print_result(result: Result) -> None:
-    """Print the verdict, the operations and what went wrong, in 80 columns."""
+    """Print the verdict, the operations and the errors in 80 columns."""
     out = console()
     out.width = WIDTH
     brokers = "1 broker" if result.target.brokers == 1 else f"{result.target.brokers} brokers"
@@ -70,9 +70,9 @@ def _errors(result: Result) -> list[str]:
         ),
         reverse=True,
     )
-    told = [f"{count:,} × {text}" for count, text in found[:_ERRORS_MAX]]
+    lines = [f"{count:,} × {text}" for count, text in found[:_ERRORS_MAX]]
     left_out = len(found) - _ERRORS_MAX
-    return [*told, f"and {left_out} rarer errors"] if left_out > 0 else told
+    return [*lines, f"and {left_out} rarer errors"] if left_out > 0 else lines
 
 
 def _examples(result: Result) -> list[str]:
@@ -84,7 +84,7 @@ def _examples(result: Result) -> list[str]:
 
 
 def print_comparison(found: Comparison) -> None:
-    """Print what differs between two targets, and whether it is more than their spread."""
+    """Print the differences between two targets, and whether they exceed the spread."""
     out = console()
     out.width = WIDTH
     _print_lines([f"A: {found.a}", f"B: {found.b}"])

@@ -1,4 +1,4 @@
-"""What a run says, in words: whether it passed and why, and what it answers."""
+"""Describes a result in words: whether it passed and why, and what it answers."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from raylog.loadtest.scenario import Threshold
 from raylog.loadtest.verdicts import FAILED_MS
 
 FINDINGS = {
-    "lost": "acknowledged, and not in the log",
+    "lost": "acknowledged, but not in the log",
     "doubled": "in the log more than once",
     "reordered": "in the log in another order than sent",
     "torn": "with other bytes than were sent",
-    "unknown": "in the log, and sent by nobody of this run",
+    "unknown": "in the log, but not sent by this run",
     "wrong-offset": "at another offset than was acknowledged",
-    "aborted-seen": "of aborted transactions, and given to a read_committed reader",
+    "aborted-seen": "of aborted transactions, but given to a read_committed reader",
 }
 _PERCENT = 100
 _SECONDS_LEFT_OUT_MAX = 0.05
-"""A run in which the generator was the limit for more is said to have one."""
+"""A run is reported as limited by the generator above this share of its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the generator itself took."""
+    """The resources that the generator itself used."""
 
     requests_per_cpu_s: float
     busiest: float
-    """The largest share of one core that any process had for a second."""
+    """The largest share of one core that any process used in a second."""
     late_p99_ms: float
     late_max_ms: float
 
 
 def reasons(result: Result) -> list[str]:
-    """Why a run passed or failed, the gravest first."""
+    """Why a run passed or failed, the worst first."""
     wrong = [result.failure] if result.failure is not None else []
     wrong += [finding_text(finding) for finding in result.audit.findings]
     wrong += [verdict_text(one) for one in result.verdicts if not one.held]
@@ -60,13 +60,13 @@ def _why_passed(result: Result) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """What a finding of the audit means."""
+    """The meaning of a finding of the audit."""
     noun = "record" if finding.count == 1 else "records"
     return f"{finding.count:,} {noun} {finding.kind}: {FINDINGS[finding.kind]}"
 
 
 def limit_text(threshold: Threshold) -> str:
-    """What a threshold asks for."""
+    """The limit of a threshold."""
     if threshold.max_ms is not None and threshold.percentile is not None:
         name = threshold.percentile.removesuffix("_ms")
         return f"{name} of {threshold.operation} at most {number(threshold.max_ms)} ms"
@@ -78,7 +78,7 @@ def limit_text(threshold: Threshold) -> str:
 
 
 def found_text(verdict: Verdict) -> str:
-    """What was found where a threshold asks."""
+    """The measured value for a threshold."""
     threshold, found = verdict.threshold, verdict.found
     if found is None:
         return _unmeasured(threshold)
@@ -94,22 +94,22 @@ def _unmeasured(threshold: Threshold) -> str:
         return f"no {threshold.operation} was measured"
     if threshold.lag_records is not None:
         return "no lag was measured"
-    return "no record was to be sent"
+    return "no records were due"
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """A threshold and what was found, in one line."""
+    """A threshold and its measured value in one line."""
     found = found_text(verdict) if verdict.found is None else f"found {found_text(verdict)}"
     return f"{limit_text(verdict.threshold)}: {found}"
 
 
 def answers(result: Result) -> list[str]:
-    """What can be said to the question of the scenario."""
+    """The answers to the scenario's question."""
     said = []
     if result.capacity is not None:
         said.append(f"The last step at which everything held was {result.capacity:,.0f} records/s.")
     elif result.scenario.shape.kind == "stairs":
-        said.append("No step held: already the first was too much.")
+        said.append("No step held: even the first one was too much.")
     said += aftermaths(result)
     limit = generator_limit(result)
     if limit is not None:
@@ -118,37 +118,37 @@ def answers(result: Result) -> list[str]:
 
 
 def only_in_warm_up(result: Result) -> list[str]:
-    """Why operations have no figures: all that they did was in the warm-up."""
-    told = []
+    """Why operations have no figures: all their requests were in the warm-up."""
+    lines = []
     for operation in result.operations:
         judged = totals(operation, result)
         requests = sum(one.requests for one in operation.intervals)
         if requests and not judged.requests and not judged.failures:
-            told.append(
+            lines.append(
                 f"{operation.name} has no figures: all of its {requests:,} requests were made in "
                 "the warm-up."
                 if requests > 1
                 else f"{operation.name} has no figures: its only request was made in the warm-up."
             )
-    return told
+    return lines
 
 
 def generator_limit(result: Result) -> str | None:
-    """Says that the generator, not the broker, was the limit, where it was."""
+    """A sentence if the generator, not the broker, was the limit."""
     seconds = sum(end - start for start, end in result.limited_by_generator)
     if not seconds:
         return None
-    told = (
+    text = (
         f"The generator, not the broker, was the limit for {seconds:,.0f} s of "
         f"{result.duration_s:,.0f} s"
     )
     if seconds > result.duration_s * _SECONDS_LEFT_OUT_MAX:
-        return f"{told}: use more processes or machines before you judge the broker by this run."
-    return f"{told}."
+        return f"{text}: use more processes or machines before you judge the broker by this run."
+    return f"{text}."
 
 
 def cost(result: Result) -> Cost:
-    """What the generator took for what it did."""
+    """The resources that the generator used."""
     requests = sum(one.requests for each in result.operations for one in each.intervals)
     cpu_s = sum(sum(each.cpu_share) for each in result.generators)
     late = merged(each.lateness for each in result.generators)
@@ -162,12 +162,12 @@ def cost(result: Result) -> Cost:
 
 
 def cores_used(generator: Generator) -> float:
-    """Mean share of a core."""
+    """The mean use of a core."""
     return sum(generator.cpu_share) / max(len(generator.cpu_share), 1)
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter: 0.0123, 1.23, 12.3, 1,234."""
+    """Three significant digits: 0.0123, 1.23, 12.3, 1,234."""
     if value is None:
         return "-"
     if abs(value) >= 100:
@@ -176,7 +176,7 @@ def number(value: float | None) -> str:
 
 
 def value(found: object) -> str:
-    """The value of a field of a scenario."""
+    """The value of a scenario's field."""
     if isinstance(found, dict):
         return "(" + ", ".join(f"{key} {value(each)}" for key, each in found.items()) + ")"
     if found is None:
@@ -185,19 +185,19 @@ def value(found: object) -> str:
 
 
 def share(value: float) -> str:
-    """A share in percent; one that is not 0 never looks like it."""
+    """A share in percent. A share above 0 is never shown as 0."""
     if 0 < value * _PERCENT < 0.001:
         return "below 0.001 %"
     return f"{value * _PERCENT:.3f}".rstrip("0").rstrip(".") + " %"
 
 
 def percent(value: float) -> str:
-    """A share of a core: whole percents."""
+    """A share of a core in whole percents."""
     return f"{value * _PERCENT:.0f} %"
 
 
 def seconds(value: float) -> str:
-    """A span of time: 45 s, 2 min 5 s."""
+    """A duration: 45 s, 2 min 5 s."""
     minutes, rest = divmod(round(value), 60)
     if not minutes:
         return f"{number(value)} s"
@@ -205,7 +205,7 @@ def seconds(value: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """A time of ISO 8601 to the second; anything else as it is."""
+    """An ISO 8601 time to the second. Anything else is unchanged."""
     try:
         return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     except ValueError:
@@ -213,5 +213,5 @@ def moment(iso: str) -> str:
 
 
 def target_name(result: Result) -> str:
-    """A target as comparisons tell it from others."""
+    """The name of a target in comparisons."""
     return f"{result.target.kind} at {result.target.bootstrap}"

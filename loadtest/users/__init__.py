@@ -1,6 +1,6 @@
-"""The users of a scenario, as classes for Locust.
+"""The users of a scenario as Locust classes.
 
-Importing this imports locust, which lets gevent patch the standard library.
+Importing this package imports locust, which has gevent patch the standard library.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _USERS: dict[str, type[LoadUser[Any]]] = {
 
 
 def user_classes(local: Local) -> list[type[User]]:
-    """A class for each entry of the scenario, named after it; `fixed_count` is its `count`.
+    """A class for each entry of the scenario. Its `fixed_count` is the entry's `count`.
 
-    The count is over all processes, as Locust's master wants it. `Local.take_seat` says how users
-    are to be spread over several. Call it when everything is imported: what is there by then is
-    left out of garbage collection, which would hold all users up for 20 to 50 ms now and then.
+    The count is over all processes, as Locust's master expects. `Local.take_seat` says how to
+    spread users over several processes. Call this when everything is imported: existing objects are
+    excluded from garbage collection, which would delay all users by 20 to 50 ms now and then.
     """
     classes: list[type[User]] = []
     for number, entry in enumerate(local.scenario.users):

@@ -1,4 +1,4 @@
-"""What all users have in common. Importing this imports locust, which patches for gevent."""
+"""The base class of all users. Importing it imports locust, which patches for gevent."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
-"""It sleeps no longer than this: the factor may have changed, or the run may be over."""
+"""The longest sleep of a user. The factor may have changed, or the run may be over."""
 RETRY_S = 1.0
-"""After a failure that a user cannot go on from, before it begins anew."""
+"""The pause after a failure that makes a user start again."""
 STOP_TIMEOUT_S = 30.0
-"""What is not acknowledged so long after a user was stopped counts as unanswered."""
+"""Records that are not acknowledged this long after their user stopped count as unanswered."""
 _US_PER_S = 1_000_000
 ERRORS = (KafkaError, ClientError, OSError)
-"""What clients raise when a cluster does not do as it is asked."""
+"""What clients raise when a cluster does not do what it is asked."""
 
 Entry = TypeVar("Entry")
 
 
 class LoadUser(User, Generic[Entry]):
-    """A user of Locust whose work goes on, in one task, until it is stopped.
+    """A Locust user that works in one task until it is stopped.
 
-    `begin` makes its client, `step` does a part of its work and returns within about a second,
-    `finish` does the last part, and `end` closes the client. What they raise is counted as a
-    failure of `operation`, and the user begins anew; only a bug ends it.
+    `begin` creates its client, `step` does a part of its work and returns within about a second,
+    `finish` does the last part, and `end` closes the client. An exception of `ERRORS` counts as a
+    failure of `operation`, and the user starts again. Any other exception is a bug and ends it.
     """
 
     abstract = True
     local: ClassVar[Local]
     entry: Entry
     number: ClassVar[int]
-    """Of its entry in the scenario, from 0 on."""
+    """The number of its entry in the scenario, from 0."""
     operation: ClassVar[str]
 
     def on_start(self) -> None:
-        """Take a seat among the users of this entry."""
+        """Take a number among the users of this entry."""
         self.seat = self.local.take_seat(self.number)
 
     def on_stop(self) -> None:
@@ -73,7 +73,7 @@ class LoadUser(User, Generic[Entry]):
         self._guarded(self.finish)
 
     def begin(self) -> None:
-        """Make the client."""
+        """Create the client."""
         raise NotImplementedError
 
     def step(self) -> None:
@@ -81,10 +81,10 @@ class LoadUser(User, Generic[Entry]):
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Do the rest of the work: the user is to stop, and its client is in order."""
+        """Do the rest of the work, before the user stops. The client works."""
 
     def end(self) -> None:
-        """Close the client if there is one; may be called again."""
+        """Close the client, if there is one. It may be called again."""
         raise NotImplementedError
 
     @property
@@ -93,7 +93,7 @@ class LoadUser(User, Generic[Entry]):
         return self._state == LOCUST_STATE_STOPPING
 
     def sleep(self, seconds: float) -> None:
-        """Let others run; how late this wakes up tells whether the process keeps up."""
+        """Let others run. A late wake-up shows that the process does not keep up."""
         clock = self.local.clock
         sleep_us = int(seconds * _US_PER_S)
         due_us = clock.now_us() + sleep_us
@@ -101,7 +101,7 @@ class LoadUser(User, Generic[Entry]):
         self.local.generator.woke(sleep_us, max(0, clock.now_us() - due_us))
 
     def _guarded(self, part: Callable[[], None]) -> bool:
-        """Run a part of the work; False if it failed, which is counted where it began."""
+        """Run a part of the work. Returns False if it failed, and counts that where it began."""
         began_us = self.local.clock.now_us()
         try:
             part()

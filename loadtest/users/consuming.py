@@ -1,10 +1,10 @@
-"""Users that read partitions: as they grow, or all of a topic from the beginning."""
+"""Users that read partitions as they grow, or a whole topic from the beginning."""
 
 from __future__ import annotations
 
 from raylog.client import EARLIEST, ConsumedRecords, TopicPartition
 from raylog.loadtest.histograms import Numbers
-from raylog.loadtest.lasting import Lasting
+from raylog.loadtest.long_operations import LongOperation
 from raylog.loadtest.operations import CATCH_UP, CATCH_UP_POLL
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers
 from raylog.loadtest.users.base import LOOK_S
@@ -19,19 +19,19 @@ class ConsumerUser(ReadingUser[ConsumerUsers]):
     abstract = True
 
     def on_start(self) -> None:
-        """Nothing is read yet."""
+        """Start without a position."""
         super().on_start()
         self._next: dict[TopicPartition, int] = {}
 
     def begin(self) -> None:
-        """From the beginning, or from where it was."""
+        """Read from the beginning or the last position."""
         consumer = self.open({"isolation.level": self.entry.isolation, **self.entry.client})
         partitions = consumer.partitions_for(self.local.topic(self.entry.topic))
         own = share(partitions, self.entry.count, self.seat)
         consumer.assign({key: self._next.get(key, EARLIEST) for key in own})
 
     def step(self) -> None:
-        """Read what there is."""
+        """Poll once."""
         groups = self.consumer.poll(POLL_MS, POLL_RECORDS)
         self.take(groups)
         for group in groups:
@@ -40,28 +40,28 @@ class ConsumerUser(ReadingUser[ConsumerUsers]):
 
 
 class CatchUpUser(ReadingUser[CatchUpUsers]):
-    """Reads a topic from the beginning to what is its end by then, and then again.
+    """Reads a topic from the beginning to its current end, repeatedly.
 
-    "catch-up" is the time that takes, "catch-up-poll" that of one poll with records.
+    "catch-up" is the time of one reading, "catch-up-poll" that of one poll with records.
     """
 
     abstract = True
     operation = CATCH_UP
 
     def on_start(self) -> None:
-        """The first reading begins when the scenario says so."""
+        """Wait for the scenario's start of the first reading."""
         super().on_start()
         self._ends: dict[TopicPartition, int] = {}
-        self._pass = Lasting(self.local, CATCH_UP)
+        self._pass = LongOperation(self.local, CATCH_UP)
 
     def begin(self) -> None:
-        """A consumer of all partitions."""
+        """Create a consumer of all partitions."""
         consumer = self.open(dict(self.entry.client))
         consumer.assign(consumer.partitions_for(self.local.topic(self.entry.topic)))
         self._ends = {}
 
     def step(self) -> None:
-        """Read on, or begin again."""
+        """Poll, or start the next reading."""
         now_us = self.local.clock.now_us()
         begin_us = self.local.started_us + int(self.entry.starts_s * _US_PER_S)
         if now_us < begin_us:
@@ -70,7 +70,6 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
         if not self._ends and not self._begin_pass(now_us):
             return
         if self.take(self.consumer.poll(POLL_MS, POLL_RECORDS)):
-            self.local.recorder.intended(CATCH_UP_POLL)
             done_us = self.local.clock.now_us()
             self.local.recorder.done(CATCH_UP_POLL, now_us, done_us, self._bytes)
             self._pass_bytes += self._bytes
@@ -80,15 +79,15 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
             self._ends = {}
 
     def finish(self) -> None:
-        """A reading that goes on is not read to its end."""
+        """Do nothing: a reading in progress is not completed."""
 
     def end(self) -> None:
-        """One that took unusually long has failed."""
+        """Count a reading that takes unusually long as failed."""
         self._pass.leave()
         super().end()
 
     def _begin_pass(self, now_us: int) -> bool:
-        """Go back to the beginning; False if there is nothing to read yet."""
+        """Seek to the beginning. Returns False if there is nothing to read yet."""
         keys = self.consumer.assignment()
         ends = self.consumer.end_offsets(keys)
         if not any(ends.values()):
@@ -101,10 +100,10 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
         return True
 
     def take(self, groups: list[ConsumedRecords]) -> int:
-        """Look at records."""
+        """Check records."""
         self._bytes = 0
         return super().take(groups)
 
     def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
-        """Old records say nothing of the time from end to end."""
+        """Do nothing: old records have no end-to-end latency."""
         self._bytes += size

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from raylog.client import CommitFailed, RebalanceListener, TopicPartition
 from raylog.client.producer.reports import describe
-from raylog.loadtest.lasting import Lasting
+from raylog.loadtest.long_operations import LongOperation
 from raylog.loadtest.operations import COMMIT, JOIN, REBALANCE
 from raylog.loadtest.scenario import GroupUsers
 from raylog.loadtest.users.base import LOOK_S
@@ -20,22 +20,22 @@ _US_PER_S = 1_000_000
 
 
 class GroupUser(ReadingUser[GroupUsers]):
-    """A member of a group, which commits what it has read.
+    """A member of a group that commits what it has read.
 
-    "join" is the time from the subscription to the first assignment, "rebalance" that from losing
-    partitions to the next assignment, "commit" that from when a commit is due, once a second.
+    "join" is the time from the subscription to the first assignment, "rebalance" that from a
+    revocation to the next assignment, "commit" that from when a commit is due, once a second.
     """
 
     abstract = True
 
     def on_start(self) -> None:
-        """Not a member yet."""
+        """Start outside of the group."""
         super().on_start()
-        self._join = Lasting(self.local, JOIN)
-        self._rebalance = Lasting(self.local, REBALANCE)
+        self._join = LongOperation(self.local, JOIN)
+        self._rebalance = LongOperation(self.local, REBALANCE)
 
     def begin(self) -> None:
-        """Join; a static member comes back under its name."""
+        """Join. A static member comes back under its name."""
         local, entry = self.local, self.entry
         settings: dict[str, object] = {
             "isolation.level": "read_committed",
@@ -52,7 +52,7 @@ class GroupUser(ReadingUser[GroupUsers]):
         consumer.subscribe([local.topic(entry.topic)], _Moves(self))
 
     def step(self) -> None:
-        """Read, process, commit; leave when it is time, but not before having joined."""
+        """Read, process, commit. Leave when it is time, but only after having joined."""
         count = self.take(self.consumer.poll(POLL_MS, self._records_at_once))
         self._has_read = self._has_read or count > 0
         if count and self.entry.processing_ms:
@@ -70,60 +70,59 @@ class GroupUser(ReadingUser[GroupUsers]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no rebalance goes on."""
+        """Whether no rebalance is in progress."""
         return not self._rebalance.is_open
 
     def end(self) -> None:
-        """What is open has failed if it took unusually long; so has a join that was given up."""
+        """Count operations that take unusually long as failed, and a join that was given up."""
         self._join.leave(is_over=not self.is_stopping)
         self._rebalance.leave()
         try:
             super().end()
         finally:
-            self._rebalance.leave()  # closing takes partitions away
+            self._rebalance.leave()  # closing revokes partitions
 
     @property
     def _records_at_once(self) -> int:
-        """No more than are processed within half a second, so that a slow member can stop."""
+        """What can be processed within half a second, so that a slow member can stop."""
         if not self.entry.processing_ms:
             return POLL_RECORDS
         return min(POLL_RECORDS, max(1, int(1_000 * LOOK_S / self.entry.processing_ms)))
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions came, perhaps none."""
+        """Handle an assignment, which may be empty."""
         now_us = self.local.clock.now_us()
         self._join.done(now_us)
         self._rebalance.done(now_us)
         self.forget_order(list(partitions))
 
     def revoked(self) -> None:
-        """Partitions go to others: what was read of them is committed."""
+        """Commit what was read of revoked partitions."""
         now_us = self.local.clock.now_us()
         self._rebalance.begin(now_us)
         if self._has_read:
             self._commit([now_us])
 
     def lost(self) -> None:
-        """Others have the partitions already."""
+        """Begin a rebalance: other members own the partitions already."""
         self._rebalance.begin(self.local.clock.now_us())
 
     def _commit(self, due_us: Sequence[int]) -> None:
-        """Commit; a member that was held up does all commits that were due with one."""
+        """Commit. A delayed member does all due commits with one."""
         recorder = self.local.recorder
         try:
             self.consumer.commit()
         except RebalanceInProgress:
-            return  # nothing is committed, and the group says how to go on
+            return  # nothing is committed, and the member rejoins
         except (KafkaError, CommitFailed) as error:
             recorder.failed_many(COMMIT, describe(error), due_us)
         else:
             self._has_read = False
             recorder.done_many(COMMIT, due_us, self.local.clock.now_us())
-        recorder.intended(COMMIT, len(due_us))
 
 
 class _Moves(RebalanceListener):
-    """Tells a user of its partitions."""
+    """Passes rebalance events to a user."""
 
     def __init__(self, user: GroupUser) -> None:
         self._user = user

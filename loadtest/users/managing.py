@@ -1,4 +1,4 @@
-"""Users that manage: topics, groups and offsets; and connections that come and go."""
+"""Users that manage topics, groups and offsets, and users that only connect."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PARTITIONS = 3
 
 
 class AdminUser(PacedUser[AdminUsers]):
-    """Creates a topic, looks at it, at groups and at the ends of a scenario's topic, deletes it.
+    """Creates a topic, describes it, lists groups and offsets of a scenario's topic, deletes it.
 
-    Ends that move back are wrong answers.
+    End offsets that move back are wrong answers.
     """
 
     abstract = True
@@ -32,7 +32,7 @@ class AdminUser(PacedUser[AdminUsers]):
     _admin: Admin | None = None
 
     def on_start(self) -> None:
-        """Nothing is made yet."""
+        """Start without a topic."""
         super().on_start()
         self._made = 0
         self._ends: dict[TopicPartition, int] = {}
@@ -66,11 +66,10 @@ class AdminUser(PacedUser[AdminUsers]):
         """Count the next requests as failed."""
         for at_us in intended_us:
             operation, _ = next(self._requests)
-            self.local.recorder.intended(operation)
             self.local.recorder.failed(operation, error, at_us)
 
     def end(self) -> None:
-        """Delete what is left, close the connections."""
+        """Delete the topic if it is left, and close the connections."""
         admin, self._admin = self._admin, None
         if admin is None:
             return
@@ -81,7 +80,7 @@ class AdminUser(PacedUser[AdminUsers]):
             admin.close()
 
     _topic: str | None = None
-    """Its own, if it is there."""
+    """The user's own topic, if it exists."""
 
     def _create(self, admin: Admin) -> None:
         local = self.local
@@ -110,19 +109,20 @@ class AdminUser(PacedUser[AdminUsers]):
             if found.offset < before:
                 self.local.findings.add(
                     "wrong-offset",
-                    f"{key.topic}-{key.partition}: the end was {before}, is {found.offset}",
+                    f"{key.topic}-{key.partition}: the end went back from {before} to "
+                    f"{found.offset}",
                 )
             self._ends[key] = max(before, found.offset)
 
 
 class ConnectionChurnUser(PacedUser[ConnectionUsers]):
-    """Connects, asks for metadata and closes, over and over."""
+    """Connects, requests metadata and closes, repeatedly."""
 
     abstract = True
     operation = CONNECT
 
     def begin(self) -> None:
-        """There is nothing that lasts."""
+        """Do nothing: no client lasts."""
 
     def perform(self, intended_us: list[int]) -> None:
         """Make connections."""
@@ -134,4 +134,4 @@ class ConnectionChurnUser(PacedUser[ConnectionUsers]):
             admin.metadata([])
 
     def end(self) -> None:
-        """There is nothing that lasts."""
+        """Do nothing: no client lasts."""

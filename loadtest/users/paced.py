@@ -1,4 +1,4 @@
-"""What users have in common that make requests at a rate."""
+"""The base class of users that make requests at a rate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from raylog.loadtest.pacing import Pace
 from raylog.loadtest.users.base import ERRORS, LOOK_S, LoadUser
 
 WAKE_S = 0.001
-"""A user makes the requests that are due, and then sleeps at least so long."""
+"""A user makes all due requests and then sleeps at least this long."""
 LATE_S = 1.0
-"""A user that is less behind when the run ends makes its last requests; one that is held up for
-longer does not, and they have failed."""
+"""A user that is less late than this at the end of the run makes its last requests. Those of a user
+that is later have failed."""
 UNSENT = "was not sent by the end of the run"
 UNANSWERED = "was not answered before its user was stopped"
 _UNSENT_AT_ONCE = 10_000
@@ -27,7 +27,7 @@ class HasRate(Protocol):
 
     @property
     def count(self) -> int:
-        """Users of the entry."""
+        """The number of users of the entry."""
 
     @property
     def rate(self) -> float:
@@ -38,37 +38,35 @@ Entry = TypeVar("Entry", bound=HasRate)
 
 
 class PacedUser(LoadUser[Entry]):
-    """Makes requests when they are due, whatever the answers take.
+    """Makes requests when they are due, however long answers take.
 
-    All that is due until the end of the run is performed or counted as failed.
+    Everything due by the end of the run is performed or counted as failed.
     """
 
     abstract = True
 
     def on_start(self) -> None:
-        """Users of one entry do not all send at the same moment."""
+        """Choose a phase, so that users of one entry do not all send at the same moment."""
         super().on_start()
         rate, count = self.entry.rate, self.entry.count
         self._pace = Pace(rate / count, self.local.load, (self.seat % count) / count)
 
     @property
     def room(self) -> int:
-        """So many requests are made at once."""
+        """The most requests to make at once."""
         return 1
 
     def perform(self, intended_us: list[int]) -> None:
-        """Make requests that are due."""
+        """Make due requests."""
         raise NotImplementedError
 
     def fail(self, intended_us: list[int], error: str) -> None:
-        """Count requests as failed that were not made."""
-        self.local.recorder.intended(self.operation, len(intended_us))
+        """Count requests that were not made as failed."""
         self.local.recorder.failed_many(self.operation, error, intended_us)
 
     def request(self, operation: str, intended_us: int, make: Callable[[], None]) -> None:
-        """Make a request that is done or has failed when `make` returns."""
+        """Make a request that is complete when `make` returns."""
         recorder = self.local.recorder
-        recorder.intended(operation)
         try:
             make()
         except ERRORS as error:
@@ -80,7 +78,7 @@ class PacedUser(LoadUser[Entry]):
             recorder.done(operation, intended_us, self.local.clock.now_us())
 
     def step(self) -> None:
-        """Make the requests that are due, then wait for more."""
+        """Make the due requests, then wait for more."""
         room = self.room
         due = self._pace.due(self.local.clock.now_us(), room)
         if due:
@@ -89,7 +87,7 @@ class PacedUser(LoadUser[Entry]):
             self._await_due()
 
     def finish(self) -> None:
-        """Make the last requests, unless this user was held up."""
+        """Make the last requests, unless this user was delayed."""
         now_us, next_us = self.local.clock.now_us(), self._pace.next_us()
         if next_us is None or now_us - next_us > LATE_S * _US_PER_S:
             return
@@ -97,14 +95,14 @@ class PacedUser(LoadUser[Entry]):
             self.perform(due)
 
     def on_stop(self) -> None:
-        """What was due and not even sent has failed."""
+        """Count what was due and not sent as failed."""
         now_us = self.local.clock.now_us()
         while due := self._pace.due(now_us, _UNSENT_AT_ONCE):
             self.fail(due, UNSENT)
         super().on_stop()
 
     def _await_due(self) -> None:
-        """Sleep until the next request is due, or there is something else to look at."""
+        """Sleep until the next request is due, at most `LOOK_S`."""
         next_us = self._pace.next_us()
         wait_s = LOOK_S
         if next_us is not None:

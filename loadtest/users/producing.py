@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raylog.client import Producer
-from raylog.client.config import client_and_producer
+from raylog.client.setting_parsing import client_and_producer
 from raylog.loadtest.operations import PRODUCE
 from raylog.loadtest.scenario import ProducerUsers
 from raylog.loadtest.sending import Sender
@@ -11,11 +11,11 @@ from raylog.loadtest.users.base import STOP_TIMEOUT_S
 from raylog.loadtest.users.paced import PacedUser
 
 AT_ONCE_MAX = 10_000
-"""So many overdue records are made ready together."""
+"""The most overdue records to prepare together."""
 
 
 class ProducerUser(PacedUser[ProducerUsers]):
-    """Sends at a rate, whatever the answers take."""
+    """Sends at a fixed rate, however long answers take."""
 
     abstract = True
     operation = PRODUCE
@@ -24,11 +24,11 @@ class ProducerUser(PacedUser[ProducerUsers]):
 
     @property
     def room(self) -> int:
-        """So many records are made ready together."""
+        """The most records to prepare together."""
         return AT_ONCE_MAX
 
     def begin(self) -> None:
-        """A producer of its own."""
+        """Create a producer."""
         settings = self.local.client_settings(self.entry.client)
         _, own = client_and_producer(settings, {}, None)
         self._producer = Producer(settings)
@@ -46,7 +46,7 @@ class ProducerUser(PacedUser[ProducerUsers]):
         self._sender.send(intended_us)
 
     def end(self) -> None:
-        """Wait for what is in flight."""
+        """Wait for records in flight."""
         producer, self._producer = self._producer, None
         try:
             if producer is not None:

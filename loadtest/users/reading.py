@@ -1,4 +1,4 @@
-"""What users that read have in common."""
+"""The base class of users that read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from raylog.client import ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.missing_records import reader_of
 from raylog.loadtest.operations import END_TO_END
 from raylog.loadtest.reading import Order, examine
-from raylog.loadtest.receiving import reader_of
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers, GroupUsers
 from raylog.loadtest.users.base import LoadUser
 
@@ -16,42 +16,42 @@ POLL_MS = 200.0
 POLL_RECORDS = 5_000
 CLOSE_TIMEOUT_MS = 5_000.0
 DRAIN_S = 5.0
-"""How long a reader may go on when the run is over, to read what is there."""
+"""How long a reader may go on after the run to read what is there."""
 _US_PER_S = 1_000_000
 Entry = TypeVar("Entry", ConsumerUsers, GroupUsers, CatchUpUsers)
 
 
 class ReadingUser(LoadUser[Entry]):
-    """Reads records, checks each, and counts the time since it was meant to be sent."""
+    """Reads and checks records, and counts the time since each was meant to be sent."""
 
     abstract = True
     operation = END_TO_END
     _consumer: Consumer[bytes, bytes] | None = None
 
     def on_start(self) -> None:
-        """What is older than this user says nothing of the time it takes."""
+        """Note the start: older records have no end-to-end latency."""
         super().on_start()
         self._known_from_us = self.local.clock.now_us()
         self._orders: dict[tuple[str, int], Order] = {}
         self._reader = reader_of(self.number, self.entry)
         self._taken = 0
-        """Records of the newest poll."""
+        """The number of records in the last poll."""
 
     @property
     def consumer(self) -> Consumer[bytes, bytes]:
-        """This user's."""
+        """This user's consumer."""
         assert self._consumer is not None, "begin comes before step"
         return self._consumer
 
     def open(self, settings: dict[str, object]) -> Consumer[bytes, bytes]:
-        """Make the consumer."""
+        """Create the consumer."""
         own: dict[str, object] = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
         self._consumer = Consumer(self.local.client_settings({**own, **settings}))
         return self._consumer
 
     @property
     def is_settled(self) -> bool:
-        """Whether this user has the partitions that it is to have."""
+        """Whether this user has its partitions."""
         return True
 
     def finish(self) -> None:
@@ -64,7 +64,7 @@ class ReadingUser(LoadUser[Entry]):
                 return
 
     def end(self) -> None:
-        """Close the consumer, which may still call a listener."""
+        """Close the consumer. It may still call a listener."""
         try:
             if self._consumer is not None:
                 self._consumer.close(CLOSE_TIMEOUT_MS)
@@ -72,13 +72,13 @@ class ReadingUser(LoadUser[Entry]):
             self._consumer = None
 
     def take(self, groups: list[ConsumedRecords]) -> int:
-        """Look at records; returns how many there were."""
+        """Check records. Returns their number."""
         now_us = self.local.clock.now_us()
         self._taken = sum(self._take(group, now_us) for group in groups)
         return self._taken
 
     def forget_order(self, keys: list[TopicPartition]) -> None:
-        """These are read from another place on."""
+        """Forget the order of partitions that are read from another offset on."""
         for key in keys:
             self._orders.pop(key, None)
 
@@ -97,13 +97,12 @@ class ReadingUser(LoadUser[Entry]):
         return len(group.records)
 
     def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
-        """Records that are newer than this user."""
+        """Count records that are newer than this user."""
         if len(intended_us):
-            self.local.recorder.intended(END_TO_END, len(intended_us))
             self.local.recorder.done_columns(END_TO_END, intended_us, now_us, size)
 
 
 def share(partitions: list[TopicPartition], count: int, seat: int) -> list[TopicPartition]:
-    """Those that one of `count` users reads; at least one."""
+    """The partitions that one of `count` users reads; at least one."""
     own = partitions[seat % count :: count]
     return own or [partitions[seat % len(partitions)]]

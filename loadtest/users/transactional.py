@@ -7,8 +7,8 @@ import random
 from gevent import GreenletExit
 
 from raylog.client import AbortRequired, Producer, ProducerUnusable
-from raylog.client.config import client_and_producer
 from raylog.client.producer.reports import describe
+from raylog.client.setting_parsing import client_and_producer
 from raylog.loadtest.ledger import Fate
 from raylog.loadtest.operations import ABORT, PRODUCE, TRANSACTION
 from raylog.loadtest.scenario import TransactionalUsers
@@ -17,16 +17,16 @@ from raylog.loadtest.users.base import ERRORS, STOP_TIMEOUT_S
 from raylog.loadtest.users.paced import UNANSWERED, PacedUser
 
 _COMMITS_MAX = 5
-"""How often a commit is tried whose outcome is not known."""
+"""The most attempts of a commit whose outcome is unknown."""
 _FLUSH_S = STOP_TIMEOUT_S / 2
-"""How long records of the open transaction may take when the user stops."""
+"""How long to flush the open transaction when the user stops."""
 
 
 class TransactionalUser(PacedUser[TransactionalUsers]):
-    """Sends records as they are due, some of them in each transaction, and aborts some on purpose.
+    """Sends records when they are due, a fixed number per transaction, and aborts some on purpose.
 
     "transaction" is the time from the intended time of a transaction's last record to the end of
-    the commit, "abort" that to the end of the abort.
+    the commit, "abort" the same to the end of the abort.
     """
 
     abstract = True
@@ -35,14 +35,14 @@ class TransactionalUser(PacedUser[TransactionalUsers]):
     _sender: Sender | None = None
 
     def on_start(self) -> None:
-        """Nothing is sent yet."""
+        """Start without records."""
         super().on_start()
         self._chance = random.Random(self.local.run_number + self.seat)  # noqa: S311 — no secret
         self._sent = 0
         """Records in the open transaction."""
 
     def begin(self) -> None:
-        """A producer of its own; what another left open under its name is aborted."""
+        """Create a producer. It aborts what another one left open under its name."""
         name = self.local.transactional_id(self.number, self.seat)
         settings = self.local.client_settings({"transactional.id": name, **self.entry.client})
         _, own = client_and_producer(settings, {}, None)
@@ -53,11 +53,11 @@ class TransactionalUser(PacedUser[TransactionalUsers]):
 
     @property
     def room(self) -> int:
-        """Records that the open transaction is to have yet."""
+        """The records still missing in the open transaction."""
         return self.entry.records - self._sent
 
     def perform(self, intended_us: list[int]) -> None:
-        """Send records; end the transaction when it has all of them."""
+        """Send records. End the transaction when it has all of them."""
         producer, sender = self._producer, self._sender
         assert producer is not None, "begin comes before step"
         assert sender is not None, "begin comes before step"
@@ -76,12 +76,11 @@ class TransactionalUser(PacedUser[TransactionalUsers]):
             sender.end_transaction(Fate.ABORTED)
 
     def fail(self, intended_us: list[int], error: str) -> None:
-        """Count records as failed; they are in no transaction."""
-        self.local.recorder.intended(PRODUCE, len(intended_us))
+        """Count records as failed. They are in no transaction."""
         self.local.recorder.failed_many(PRODUCE, error, intended_us)
 
     def end(self) -> None:
-        """Abort what is open, once its records are sent."""
+        """Abort the open transaction after sending its records."""
         producer, self._producer = self._producer, None
         sender, self._sender = self._sender, None
         fate = Fate.UNANSWERED
@@ -102,10 +101,9 @@ class TransactionalUser(PacedUser[TransactionalUsers]):
         recorder, clock = self.local.recorder, self.local.clock
         is_aborted = self._chance.random() < self.entry.aborted
         operation = ABORT if is_aborted else TRANSACTION
-        recorder.intended(operation)
         try:
             if is_aborted:
-                producer.flush()  # an abort alone drops records that are not sent yet
+                producer.flush()  # an abort alone drops unsent records
                 producer.abort_transaction()
             else:
                 self._commit(producer)
@@ -118,7 +116,7 @@ class TransactionalUser(PacedUser[TransactionalUsers]):
 
     @staticmethod
     def _commit(producer: Producer[bytes, bytes]) -> None:
-        """Commit; one whose outcome is not known is tried again."""
+        """Commit. Retries while the outcome is unknown."""
         for _ in range(_COMMITS_MAX):
             try:
                 producer.commit_transaction()

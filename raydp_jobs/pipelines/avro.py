@@ -1,4 +1,4 @@
-"""Avro values by fastavro: plain datums of one schema, without a prefix.
+"""Avro values with fastavro: datums of one schema, without a prefix.
 
 | Avro | Spark |
 |---|---|
@@ -7,7 +7,7 @@
 | bytes, fixed | binary |
 | date, timestamp-millis and -micros, decimal | date, timestamp, decimal |
 | record, array, map | struct, array, map |
-| union of null and one other | that one, nullable |
+| union of null and one other type | that type, nullable |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from raylog.extras import MissingExtra, needs
 from raylog.raydp_jobs.pipelines.spec import BadSpec
-from raylog.raydp_jobs.rows import BadRow
+from raylog.sink.rows import BadRow
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -33,14 +33,14 @@ _KEY_SHOWN = 40
 
 @dataclass(slots=True)
 class AvroSchema:
-    """A schema of records; travels to tasks as text."""
+    """A schema of records; sent to tasks as text."""
 
     text: str
     _parsed: Any = field(default=None, repr=False)
 
     @property
     def parsed(self) -> Any:
-        """As fastavro has it, with all names resolved."""
+        """The schema as parsed by fastavro, with all names resolved."""
         if self._parsed is None:
             import fastavro
 
@@ -51,7 +51,7 @@ class AvroSchema:
         return AvroSchema, (self.text,)
 
     def decode(self, value: bytes | None) -> tuple[Any, str | None]:
-        """The record in a value, or why there is none."""
+        """Decode a value: return its record, or the reason why there is none."""
         import fastavro
 
         if value is None:
@@ -59,7 +59,7 @@ class AvroSchema:
         stream = io.BytesIO(value)
         try:
             record = fastavro.schemaless_reader(stream, self.parsed, None)
-        except Exception as failure:  # noqa: BLE001  # foreign bytes fail in any way they like
+        except Exception as failure:  # noqa: BLE001  # invalid data may raise anything
             said = f"{type(failure).__name__} {failure}".strip()[:_REASON_CHARS_MAX]
             return None, f"not Avro of the schema: {said}"
         left = len(value) - stream.tell()
@@ -68,7 +68,7 @@ class AvroSchema:
         return record, None
 
     def encode(self, row: Row | None) -> bytes | None:
-        """A row as a value; raises BadRow."""
+        """Encode a row as a value; raise BadRow."""
         import fastavro
 
         if row is None:
@@ -84,7 +84,7 @@ class AvroSchema:
 
 
 def read_schema(path: Path, field_name: str) -> AvroSchema:
-    """A schema from a file; raises BadSpec naming the pipeline's field."""
+    """Read a schema from a file; raise BadSpec naming the pipeline's field."""
     try:
         with needs("spark", f"{field_name}: Avro"):
             import fastavro
@@ -102,13 +102,13 @@ def read_schema(path: Path, field_name: str) -> AvroSchema:
 
 
 def spark_schema(schema: AvroSchema, field_name: str) -> StructType:
-    """The columns of a schema's records; raises BadSpec for types that Spark has not."""
+    """Return the columns of a schema's records; raise BadSpec for types that Spark lacks."""
     return _Translation(field_name).record(schema.parsed)
 
 
 @dataclass(slots=True)
 class _Translation:
-    """Avro's types to Spark's."""
+    """Translates Avro's types to Spark's."""
 
     where: str
     _open: list[str] = field(default_factory=list)
@@ -131,7 +131,7 @@ class _Translation:
         return StructType(fields)
 
     def _nullable(self, found: Any, name: str) -> tuple[DataType, bool]:
-        """A type, and whether it may be null."""
+        """Return a type, and whether it may be null."""
         if not isinstance(found, list):
             return self._type(found, name), False
         others = [one for one in found if one != "null"]

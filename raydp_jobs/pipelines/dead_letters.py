@@ -1,13 +1,13 @@
-"""Records that do not parse, as records of another topic: key, value and headers as they were.
+"""Writes records that do not parse to another topic: key, value and headers unchanged.
 
-What was wrong with them is in headers besides, as text in UTF-8:
+Additional headers say what is wrong, as UTF-8 text:
 
-| header | |
+| header | contents |
 |---|---|
 | `__raylog.errors.reason` | why it does not parse |
-| `__raylog.errors.topic`, `.partition`, `.offset` | where it is |
-| `__raylog.errors.timestamp` | its own, in ms since 1970 |
-| `__raylog.errors.pipeline` | who says so |
+| `__raylog.errors.topic`, `.partition`, `.offset` | where the record is |
+| `__raylog.errors.timestamp` | its timestamp, in ms since 1970 |
+| `__raylog.errors.pipeline` | the pipeline that found it |
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
-    """The sink's columns."""
-    told = {
+    """Convert records that do not parse to the sink's columns."""
+    headers = {
         "reason": functions.col(REASON),
         "topic": functions.col("_topic"),
         "partition": functions.col("_partition"),
@@ -38,7 +38,7 @@ def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
         "timestamp": functions.unix_millis("_timestamp"),
         "pipeline": functions.lit(pipeline),
     }
-    own = functions.array(*(_header(name, value) for name, value in told.items()))
+    own = functions.array(*(_header(name, value) for name, value in headers.items()))
     theirs = functions.coalesce("_headers", functions.array().cast(_HEADERS))
     return bad.select(
         functions.col("_key").alias("key"),
@@ -49,7 +49,7 @@ def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
 
 
 def refuse(bad: DataFrame) -> None:
-    """Raise BadInput if there is any."""
+    """Raise BadInput if there is any such record."""
     first = bad.select("_key", REASON, origin().alias("origin")).head()
     if first is None:
         return

@@ -1,8 +1,8 @@
-"""Whether Spark has anybody to run a pipeline's tasks.
+"""Checks that Spark has executors to run a pipeline's tasks.
 
-A session without executors waits for some, silently and for ever. Ray starts a lost one again, but
-not if its head was away when it was lost. A run that fails tells why, and the next one has a
-session of its own.
+A session without executors waits for one silently and forever. Ray restarts a lost executor, unless
+Ray's head was down when it was lost. A run that fails reports the reason, and the next run has a
+new session.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 LOOK_S = 5.0
 LOST_S = 180.0
-"""After so long without an executor a run fails."""
+"""A run fails after this long without an executor."""
 
 
 class Executors:
-    """Looked at from time to time; `count` gives how many there are."""
+    """Checks a session's executors periodically; `count` returns how many there are."""
 
     def __init__(self, count: Callable[[], int], clock: Callable[[], float]) -> None:
         self._count = count
@@ -30,7 +30,7 @@ class Executors:
         self._seen_s = self._looked_s = clock()
 
     def check(self) -> None:
-        """Raise BatchNotWritten where there was none for too long."""
+        """Raise BatchNotWritten if there was none for too long."""
         now_s = self._clock()
         if now_s - self._looked_s < LOOK_S:
             return
@@ -45,14 +45,14 @@ class Executors:
 
 
 def executors_of(spark: SparkSession) -> Executors:
-    """The executors of a session, to be looked at."""
+    """Create the check for a session."""
     return Executors(lambda: count_executors(spark), time.monotonic)
 
 
 def count_executors(spark: SparkSession) -> int:
-    """How many there are; one in the driver's process counts, and is never lost."""
+    """Return how many there are; in local mode 1, which is never lost."""
     context = spark.sparkContext
     if str(context.master).startswith("local"):
         return 1
-    tracker = context._jsc.sc().statusTracker()  # PySpark's own does not tell of executors
-    return len(tracker.getExecutorInfos()) - 1  # the driver
+    tracker = context._jsc.sc().statusTracker()  # PySpark's tracker does not list executors
+    return len(tracker.getExecutorInfos()) - 1  # without the driver

@@ -1,4 +1,4 @@
-"""Failures of a pipeline in words for people."""
+"""A pipeline's failures and their messages for users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 
 class PipelineFailed(Exception):
-    """The pipeline has ended; started again it goes on where it was."""
+    """The pipeline has ended; when it is started again, it continues where it was."""
 
     hint: str | None = None
     """What to do about it."""
@@ -29,27 +29,27 @@ class BatchNotWritten(PipelineFailed):
 
 
 class BadInput(PipelineFailed):
-    """A record does not parse, and there is no topic for such records."""
+    """A record does not parse, and no topic is set for such records."""
 
     hint = "Name a topic for such records in the pipeline's file: dead_letters"
 
 
 def first_line(failure: BaseException) -> str:
-    """What Spark says, without its plans and stack traces."""
+    """Return the main line of an error, without Spark's plans and stack traces."""
     if isinstance(failure, KeyboardInterrupt):
         return "interrupted"
     text = str(failure).strip()
     for line in text.partition(_TRACEBACK)[2].splitlines():
         if line and not line[0].isspace():
-            return line[:_LINE_CHARS_MAX]  # what Python's code on the executors raised
+            return line[:_LINE_CHARS_MAX]  # what Python code raised on an executor
     cause = _CAUSE.findall(text)
     lines = (cause[-1] if cause else text).splitlines() or [type(failure).__name__]
     return lines[0].strip().rstrip(";")[:_LINE_CHARS_MAX]
 
 
 @contextmanager
-def told_as(kind: Callable[[str], Exception], where: str) -> Iterator[None]:
-    """Turn Spark's refusals into failures that name a field of the pipeline."""
+def failing_as(kind: Callable[[str], Exception], where: str) -> Iterator[None]:
+    """Turn Spark's errors into failures that name a field of the pipeline."""
     from pyspark.errors import PySparkException
 
     try:

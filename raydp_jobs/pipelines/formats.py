@@ -1,7 +1,7 @@
-"""Values of records as columns, or the reason why there are none.
+"""Decodes values of records to columns, or to a reason why that fails.
 
 Each format adds two columns: `_record`, a struct of the schema, and `_reason`, null unless the
-value is not what the schema says.
+value does not fit the schema.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NO_VALUE = "there is no value"
 
 
 def decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
-    """`raw` with the two columns; raises BadSpec naming fields below `field`.
+    """Add the two columns to `raw`; raise BadSpec naming fields below `field`.
 
-    A tombstone has no `_record`; whether that is a reason depends on the source.
+    A tombstone has no `_record`; whether it gets a reason depends on the source.
     """
     found = _decoded(raw, source, field)
     is_refused = isinstance(source, TopicSource) and source.tombstones == "refuse"
@@ -51,7 +51,7 @@ def decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Dat
 
 
 def _decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
-    """The same for values that are there."""
+    """Add the two columns for values other than tombstones."""
     value = functions.col("_value")
     match source.format:
         case "json":
@@ -76,7 +76,7 @@ def _decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Da
 
 
 def json_schema(ddl: str, field: str) -> StructType:
-    """Columns as Spark's DDL tells them; raises BadSpec."""
+    """Parse columns from Spark's DDL; raise BadSpec."""
     try:
         schema = _parse_datatype_string(ddl)
     except PySparkException as failure:
@@ -88,7 +88,7 @@ def json_schema(ddl: str, field: str) -> StructType:
 
 
 def _refuse_not_null_inside(schema: StructType, field: str) -> None:
-    """Structs in arrays and maps: what is missing there could not be named."""
+    """Refuse NOT NULL columns in arrays and maps: a reason could not name the missing one."""
     for one in schema.fields:
         inner = one.dataType
         while isinstance(inner, ArrayType | MapType):
@@ -100,7 +100,7 @@ def _refuse_not_null_inside(schema: StructType, field: str) -> None:
 
 
 def _from_json(raw: DataFrame, schema: StructType, value: Column) -> DataFrame:
-    """JSON objects. Wrapped in another object, so that anything after theirs is malformed."""
+    """Parse JSON objects, wrapped in another object so that any trailing text is malformed."""
     text = value.cast("string")
     wrapped = functions.concat(functions.lit('{"v":'), text, functions.lit("}"))
     outer = StructType([StructField("v", schema), StructField(_CORRUPT, StringType())])
@@ -121,7 +121,7 @@ def _from_json(raw: DataFrame, schema: StructType, value: Column) -> DataFrame:
 
 
 def _required(schema: StructType, at: Column, path: str) -> Iterator[tuple[str, str, Column]]:
-    """Columns that must be there: path, type, whether it is missing where its parent is there."""
+    """Yield each required column: its path, its type, and whether it is missing in its parent."""
     for field in schema.fields:
         column, name = at[field.name], f"{path}{field.name}"
         if not field.nullable:
@@ -131,16 +131,16 @@ def _required(schema: StructType, at: Column, path: str) -> Iterator[tuple[str, 
 
 
 def _why_not(schema: StructType, record: Column, text: Column) -> Column:
-    """What is wrong with a value that is not of the schema."""
+    """Describe why a value does not fit the schema."""
     wrong = []
     for field in schema.fields:
         found = functions.get_json_object(text, f"$['{field.name}']")
         kind = field.dataType.simpleString()
-        told = functions.concat(
+        message = functions.concat(
             functions.lit(f"{field.name}: expected {kind}, found "),
             functions.substring(found, 1, _FOUND_CHARS_MAX),
         )
-        wrong.append(functions.when(record[field.name].isNull() & found.isNotNull(), told))
+        wrong.append(functions.when(record[field.name].isNull() & found.isNotNull(), message))
     is_json = functions.get_json_object(text, "$").isNotNull()
     several = functions.concat_ws("; ", *wrong)
     return (
@@ -153,7 +153,7 @@ def _why_not(schema: StructType, record: Column, text: Column) -> Column:
 def _decoding(
     raw: DataFrame, decode: Callable[..., tuple[Any, str | None]], kind: DataType, *columns: str
 ) -> DataFrame:
-    """What Python makes of values. Not deterministic for Spark, so that none is decoded twice."""
+    """Decode values in Python; nondeterministic, so that Spark decodes none of them twice."""
     result = StructType([StructField("record", kind), StructField("reason", StringType())])
     found = raw.withColumn("_decoded", functions.udf(decode, result).asNondeterministic()(*columns))
     return found.withColumns(
@@ -164,7 +164,7 @@ def _decoding(
 def _registered(
     source: TopicSource | TopicTable, field: str
 ) -> tuple[registered.ValuesOf, StructType]:
-    """What reads a registry's values, and their columns; raises BadSpec."""
+    """Return the decoder of a registry's values, and their columns; raise BadSpec."""
     assert source.registry is not None, "the model asks for it"
     if source.format == "protobuf":
         found = registered.schema_in(
@@ -185,7 +185,7 @@ def _registered(
 
 
 def _subject(source: TopicSource | TopicTable) -> str:
-    """Where the registry has the schema of a source's columns."""
+    """Return the subject with the schema of a source's columns."""
     topic = source.topics[0] if isinstance(source, TopicSource) else source.topic
     return source.subject or f"{topic}-value"
 
@@ -193,7 +193,7 @@ def _subject(source: TopicSource | TopicTable) -> str:
 def _from_registered_json(
     raw: DataFrame, source: TopicSource | TopicTable, field: str
 ) -> DataFrame:
-    """JSON in a registry's wire format: of its own schema first, then of the columns."""
+    """Parse JSON in a registry's wire format: first its own schema, then the columns."""
     assert source.registry is not None, "the model asks for it"
     schema = json_schema(source.ddl or "", f"{field}.schema")
     values = registered.ValuesOf("json-schema", source.registry)
@@ -205,6 +205,6 @@ def _from_registered_json(
 
 
 def _is_text(value: Column) -> Column:
-    """Whether bytes are UTF-8; Spark itself would replace what is not."""
+    """Return whether bytes are UTF-8; Spark itself would replace invalid bytes."""
     again = functions.encode(functions.decode(value, "UTF-8"), "UTF-8")
     return value.isNull() | (again == value)

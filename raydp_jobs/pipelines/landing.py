@@ -1,19 +1,19 @@
-"""Batches as folders of Parquet files, each there as a whole or not at all.
+"""Writes batches as folders of Parquet files; each batch appears completely or not at all.
 
 | path in the folder | contents |
 |---|---|
 | `batch=N/` | the rows of batch N, and `_manifest.json` |
-| `_writing/` | those of a batch that is not done; readers pass it over by its name |
-| `_query` | the id of the query whose batches these are |
-| `_landed.json` | the manifest of the newest batch: folders of batches may be taken away |
+| `_writing/` | a batch that is not complete; readers ignore it because of its name |
+| `_query` | the id of the query that owns the folder |
+| `_landed.json` | the manifest of the newest batch, in case folders of batches are removed |
 
-What manifests say: `manifests`.
+For the contents of manifests, see `manifests`.
 
-A batch is written beside, its rows are counted in the files that the driver sees, then it is
-renamed. Any reader of Parquet sees each row once, without knowing of batches; `batch` is a column
-to those that know Hive's folders. Needs a file system that all nodes share and that renames folders
-at once and refuses to where there is one: NFS, or a local disk if all run on one machine; not
-object stores.
+A batch is written to a draft folder; the driver counts the rows in its files, then renames it. Any
+reader of Parquet sees each row once and needs no knowledge of batches; readers that support Hive
+partitioning see `batch` as a column. This needs a file system that all nodes share, which renames
+folders atomically and refuses to replace one with files in it: NFS, or a local disk if everything
+runs on one machine; not object stores.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet  # type: ignore[import-untyped]  # it has no types
 
-from raylog.raydp_jobs.batches import Batch
 from raylog.raydp_jobs.checkpoints import BatchSource
-from raylog.raydp_jobs.continuity import is_written
 from raylog.raydp_jobs.pipelines.manifests import (
     COLUMN,
     MANIFEST,
@@ -43,7 +41,9 @@ from raylog.raydp_jobs.pipelines.manifests import (
     newest_landed,
 )
 from raylog.raydp_jobs.pipelines.spec import BadSpec
-from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch
+from raylog.sink.batches import Batch
+from raylog.sink.continuity import is_written
+from raylog.sink.state import SinkState, WrittenBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,14 +52,14 @@ _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY})
 
 
 def check_columns(rows: DataFrame) -> None:
-    """Raise BadSpec for a column that readers would find twice."""
+    """Raise BadSpec for a column that readers would see twice."""
     if COLUMN in map(str.lower, rows.columns):
         raise BadSpec(f"transform: the column {COLUMN!r} is one of the folder's own")
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """A folder that one query lands its batches in."""
+    """A folder of one query's batches."""
 
     folder: Path
 
@@ -70,16 +70,16 @@ class Landing:
         made: Callable[[], int | None],
         check: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Land a batch unless it is there; returns whether it was new.
+        """Land a batch unless it has landed; return whether it was new.
 
-        `made` tells, once the rows are written, how many the tasks have made; None: unknown.
-        `check` is called before the files become the batch; they do not if it raises. Raises
-        LandingFailed, SourceMismatch, StateUnreadable.
+        `made` is called once the rows are written, and returns how many rows the tasks produced,
+        None if unknown. `check` is called before the batch is published; if it raises, the batch is
+        not. Raises LandingFailed, SourceMismatch or StateUnreadable.
         """
         if self._has(rows, source):
             return False
         drafts = self.folder / "_writing"
-        shutil.rmtree(drafts, ignore_errors=True)  # of a batch that was not done
+        shutil.rmtree(drafts, ignore_errors=True)  # of an incomplete batch
         draft = drafts / f"{source.batch_id}-{secrets.token_hex(4)}"
         rows.write.option("compression", "zstd").parquet(f"file://{draft}")
         count = self._counted(draft, source, made())
@@ -89,7 +89,7 @@ class Landing:
         return True
 
     def _has(self, rows: DataFrame, source: BatchSource) -> bool:
-        """Whether a batch has landed; raises LandingFailed, SourceMismatch."""
+        """Return whether a batch has landed; raise LandingFailed or SourceMismatch."""
         is_ours = self._claim(source.query_id)
         highest, newest = highest_batch(self.folder), newest_landed(self.folder)
         if highest is None and newest is None and not is_ours and source.batch_id > 0:
@@ -104,7 +104,7 @@ class Landing:
         return is_written(SinkState(1, newest), Batch(source.mark, (), source.sources))
 
     def _older_has(self, highest: int, rows: DataFrame, source: BatchSource) -> bool:
-        """The same if the newest batch has no manifest: its ends are unknown, its rows are there.
+        """Like `_has` if the newest batch has no manifest: compares row counts, not ends.
 
         Raises LandingFailed.
         """
@@ -125,7 +125,7 @@ class Landing:
         return True
 
     def _counted(self, draft: Path, source: BatchSource, made: int | None) -> int:
-        """How many rows are in the files of a batch; raises LandingFailed unless all are."""
+        """Return how many rows a batch's files have; raise LandingFailed if some are missing."""
         found = _rows_of(draft)
         if made is not None and made != found:
             raise LandingFailed(
@@ -135,7 +135,7 @@ class Landing:
         return found
 
     def _publish(self, draft: Path, source: BatchSource, count: int) -> None:
-        """Let the files become the batch, durably."""
+        """Publish the files as the batch, durably."""
         manifest = encode_manifest(WrittenBatch(source.mark, source.sources), count)
         (draft / MANIFEST).write_text(manifest)
         for path in [*draft.iterdir(), draft]:
@@ -149,9 +149,9 @@ class Landing:
         self._replace(NEWEST, manifest)
 
     def _claim(self, query_id: str) -> bool:
-        """Whether the folder is the query's already; raises LandingFailed if it is another's.
+        """Return whether the query owns the folder; raise LandingFailed if another query does.
 
-        Batches of the same number are not the same.
+        Batches of two queries with the same number are different.
         """
         owned = self.folder / "_query"
         if not owned.exists():
@@ -165,13 +165,13 @@ class Landing:
         return True
 
     def _own(self, query_id: str) -> None:
-        """Make the folder the query's."""
+        """Make the query the folder's owner."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "_query").exists():
             self._replace("_query", query_id)
 
     def _replace(self, name: str, text: str) -> None:
-        """Write a file as a whole, durably."""
+        """Replace a file atomically and durably."""
         draft = self.folder / f"{name}-{secrets.token_hex(4)}"
         draft.write_text(text)
         _sync(draft)
@@ -180,12 +180,12 @@ class Landing:
 
 
 def _rows_of(folder: Path) -> int:
-    """How many rows the Parquet files of a folder hold, by their footers."""
+    """Return how many rows a folder's Parquet files have, from their footers."""
     return sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are durable."""
+    """Wait until a file, or a folder's list of names, is durable."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

@@ -1,9 +1,9 @@
-"""What is known of the batches in a folder that a pipeline lands in.
+"""Manifests of the batches in a folder that a pipeline lands in.
 
-A manifest is JSON: the `version` of what follows, the number of `rows`, and as `batch` what sinks
-keep of one (`sink_state`): its query and number, and where each source began and ended. It is with
-the files of its batch, and that of the newest batch in the folder as well. Builds that wrote no
-manifests are version 0.
+A manifest is JSON: the format's `version`, the number of `rows`, and in `batch` the same as in a
+sink's state (`raylog.sink.state`): query and number, and where each source began and ended. It is
+stored with its batch's files; the newest batch's manifest is also in the folder itself. Version 0
+means builds that wrote no manifests.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import json
 from pathlib import Path
 
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed
-from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch, decode_state, encode_state
+from raylog.sink.state import SinkState, WrittenBatch, decode_state, encode_state
 
 COLUMN = "batch"
 VERSION = 1
 MANIFEST, NEWEST = "_manifest.json", "_landed.json"
-"""With a batch, and in the folder."""
+"""File names, in a batch's folder and in the folder of all batches."""
 
 
 class LandingFailed(PipelineFailed):
-    """A batch has not landed, and is not there."""
+    """A batch has not landed, and its rows are not in the folder."""
 
 
 def batch_folder(folder: Path, batch_id: int) -> Path:
-    """Where a batch is once it has landed."""
+    """Return the folder of a batch that has landed."""
     return folder / f"{COLUMN}={batch_id}"
 
 
 def highest_batch(folder: Path) -> int | None:
-    """The highest number of a batch that is there."""
+    """Return the highest number of a batch in the folder."""
     names = (path.name.partition("=")[2] for path in folder.glob(f"{COLUMN}=*"))
     return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def newest_landed(folder: Path) -> WrittenBatch | None:
-    """The newest batch of which there is a manifest. Raises LandingFailed, StateUnreadable."""
+    """Return the newest batch that has a manifest. Raises LandingFailed or StateUnreadable."""
     highest = highest_batch(folder)
     paths = [folder / NEWEST]
     if highest is not None:
@@ -46,13 +46,13 @@ def newest_landed(folder: Path) -> WrittenBatch | None:
 
 
 def encode_manifest(batch: WrittenBatch, count: int) -> str:
-    """The manifest of a batch of so many rows."""
+    """Encode the manifest of a batch with this many rows."""
     document = json.loads(encode_state(SinkState(batch=batch)))
     return json.dumps({"version": VERSION, "rows": count, **document})
 
 
 def _read_manifest(path: Path) -> WrittenBatch | None:
-    """What a manifest says; None if there is none. Raises LandingFailed, StateUnreadable."""
+    """Read a manifest; None if there is none. Raises LandingFailed or StateUnreadable."""
     try:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError):

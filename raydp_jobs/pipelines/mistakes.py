@@ -1,4 +1,4 @@
-"""Mistakes in a pipeline's file in words: the field, what is expected, what was found."""
+"""Messages about mistakes in a pipeline's file: the field, what was expected and found."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _VALUE_SHOWN = 60
 _UNIONS = ("anyOf", "oneOf", "allOf")
 
 
-def told(error: ErrorDetails, model: type[BaseModel], tags: Mapping[str, type[BaseModel]]) -> str:
-    """One mistake in `model`; `tags` stand in its place for members of unions."""
+def describe(
+    error: ErrorDetails, model: type[BaseModel], tags: Mapping[str, type[BaseModel]]
+) -> str:
+    """Describe one mistake in `model`; `tags` represent members of unions in its location."""
     where = ".".join(str(part) for part in error["loc"] if part not in tags)
     text = error["msg"].removeprefix("Value error, ")
     match error["type"]:
@@ -32,7 +34,7 @@ def told(error: ErrorDetails, model: type[BaseModel], tags: Mapping[str, type[Ba
 def _instead(
     place: Sequence[int | str], model: type[BaseModel], tags: Mapping[str, type[BaseModel]]
 ) -> str:
-    """The field that may be meant, or all that there are beside it."""
+    """Suggest the field that may be meant, or list the fields there."""
     *outer, name = place
     known = sorted(_fields_at(outer, model.model_json_schema(), tags))
     close = difflib.get_close_matches(str(name), known, 1)
@@ -42,7 +44,7 @@ def _instead(
 def _fields_at(
     place: Sequence[int | str], schema: dict[str, Any], tags: Mapping[str, type[BaseModel]]
 ) -> set[str]:
-    """The fields that a schema has at a place."""
+    """Return the fields that a schema has at a location."""
     found = _members(schema, schema)
     for part in place:
         if part in tags:
@@ -58,7 +60,7 @@ def _fields_at(
 
 
 def _inside(node: dict[str, Any], part: int | str) -> list[dict[str, Any]]:
-    """What an object of a schema may have under a name."""
+    """Return the schemas of an object's member with this name."""
     named = node.get("properties", {}).get(part)
     if named is not None:
         return [named]
@@ -67,7 +69,7 @@ def _inside(node: dict[str, Any], part: int | str) -> list[dict[str, Any]]:
 
 
 def _members(node: dict[str, Any], schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a node of a schema may be: itself, what it refers to, the members of a union."""
+    """Return the alternatives of a node: itself, its reference, or the members of its union."""
     if "$ref" in node:
         return _members(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
     members = [one for union in _UNIONS for one in node.get(union, [])]

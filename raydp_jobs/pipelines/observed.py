@@ -1,10 +1,10 @@
-"""Which records of a batch do not parse, told by the job that parses them.
+"""Finds out which records of a batch do not parse, as a by-product of the job that parses them.
 
-The plan of a batch counts them where they are filtered out (`DataFrame.observe`), so that nothing
-is read again if there are none, and little otherwise. Spark merges what each finished task has
-counted: a task that is run twice may count twice, and none that the batch needed is left out.
+The batch's plan counts these records where it filters them out (`DataFrame.observe`). So nothing is
+read again if there are none, and little otherwise. Spark merges the counts of finished tasks: a
+task that runs twice may count twice, but none that the batch needed is missing.
 
-Nothing is told by a plan that may leave records unread, which is one with a limit.
+Plans that may leave records unread, which are those with a limit, report nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _NAME = "raylog."
 _MADE = f"{_NAME}made"
 _BLOCK = 1_000
-"""Offsets that are told as one: it bounds what the driver gets to know of a batch."""
+"""Offsets that are reported as one block, to limit the size of reports to the driver."""
 _STOPS_EARLY = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Tail"})
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""First offset, and the one behind the last, of what has to be looked at."""
+"""First offset and exclusive end, by partition, of what must be looked at."""
 
 
 def observed(rows: DataFrame, field: str, is_bad: Column) -> DataFrame:
-    """`rows` of a pipeline's source or table that tell where `is_bad` holds.
+    """Add an observation of where `is_bad` holds to the `rows` of a source or table.
 
-    Filters above stay above, so what a filter asks for is not computed once more for it.
+    Filters above it stay above it, so that their conditions are not computed again for it.
     """
     block = functions.expr(f"_offset div {_BLOCK}").alias("block")
     place = functions.struct("_topic", "_partition", block)
@@ -47,12 +47,12 @@ def observed(rows: DataFrame, field: str, is_bad: Column) -> DataFrame:
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """`rows` of a transform that tell how many they are."""
+    """Add an observation of the number of rows to the `rows` of a transform."""
     return rows.observe(_MADE, functions.count(functions.lit(1)).alias("rows"))
 
 
 def reads_all(rows: DataFrame) -> bool:
-    """Whether a query reads all that its sources give it."""
+    """Return whether a query reads everything that its sources provide."""
     pending: list[Any] = [rows._jdf.queryExecution().analyzed()]
     while pending:
         plan = pending.pop()
@@ -65,36 +65,36 @@ def reads_all(rows: DataFrame) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """What the batch that a query is writing tells of its sources."""
+    """The observations of the batch that a query is writing."""
 
     query: StreamingQuery
     reads_all: bool = field(default=True)
 
     def bad(self, field: str) -> Ranges | None:
-        """Where records of a source do not parse, by its field; None: that is not known.
+        """Return where records of a source do not parse, by its field; None if unknown.
 
-        To be asked once all rows of the batch were taken.
+        Call it after all rows of the batch were consumed.
         """
         if not self.reads_all:
             return None
-        told = self._told(f"{_NAME}{field}")
-        return None if told is None else bad_ranges(told)
+        metrics = self._metrics_of(f"{_NAME}{field}")
+        return None if metrics is None else bad_ranges(metrics)
 
     def made(self) -> int | None:
-        """How many rows the batch has, if they are `counted`; to be asked once they were taken."""
-        told = self._told(_MADE)
-        return None if told is None else int(json.loads(told)["rows"])
+        """Return the row count of a `counted` batch; call it after all rows were consumed."""
+        metrics = self._metrics_of(_MADE)
+        return None if metrics is None else int(json.loads(metrics)["rows"])
 
-    def _told(self, name: str) -> str | None:
-        """An observation of the batch, as JSON."""
+    def _metrics_of(self, name: str) -> str | None:
+        """Return an observation of the batch, as JSON."""
         execution: Any = self.query._jsq.streamingQuery().lastExecution()
-        told = execution.observedMetrics().get(name)
-        return str(told.get().json()) if told.isDefined() else None
+        metrics = execution.observedMetrics().get(name)
+        return str(metrics.get().json()) if metrics.isDefined() else None
 
 
-def bad_ranges(told: str) -> Ranges | None:
-    """What an observation says, as JSON; None if it has not seen any row."""
-    found = json.loads(told)
+def bad_ranges(metrics: str) -> Ranges | None:
+    """Parse an observation; None if it has seen no rows."""
+    found = json.loads(metrics)
     if not found["rows"]:
         return None
     ranges: dict[TopicPartition, tuple[int, int]] = {}

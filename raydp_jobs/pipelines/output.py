@@ -1,4 +1,4 @@
-"""Rows of the transform as records for the sink."""
+"""Converts rows of the transform to records for the sink."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions
 
+from raylog.raydp_jobs.columns import record_columns
 from raylog.raydp_jobs.pipelines import registered
 from raylog.raydp_jobs.pipelines.avro import AvroSchema, read_schema, spark_schema
 from raylog.raydp_jobs.pipelines.protobuf_rows import spark_columns
 from raylog.raydp_jobs.pipelines.reading import KEY, TOMBSTONE
 from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSink
-from raylog.raydp_jobs.rows import COLUMNS, BadColumns, record_columns
+from raylog.sink.rows import COLUMNS, BadColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
 _JSON = {"ignoreNullFields": "false", **_TIMES}
 _JSON_WITHOUT_NULLS = {"ignoreNullFields": "true", **_TIMES}
-"""For JSON Schema, where a property that may be left out is seldom one that may be null."""
+"""For JSON Schema, where optional properties are rarely nullable."""
 
 
 def records(rows: DataFrame, sink: TopicSink) -> DataFrame:
-    """The sink's columns; raises BadSpec for columns that are not as the sink needs them.
+    """Return the sink's columns; raise BadSpec for columns that do not fit the sink.
 
-    With a column `_tombstone` and a key, a row where it is true becomes its key without a value.
-    Neither that column nor `_key`, if it is the key, are then part of any value.
+    If the rows have a column `_tombstone` and the sink has a key, a row where it is true becomes
+    its key without a value. Values then contain neither that column nor `_key`, if that is the key.
     """
     if sink.value == "raw":
         try:
@@ -53,13 +54,13 @@ def records(rows: DataFrame, sink: TopicSink) -> DataFrame:
 
 
 def _column(name: str) -> Column:
-    """A column by its name, whatever is in it."""
+    """Return a column by its exact name, which may contain any character."""
     escaped = name.replace("`", "``")
     return functions.col(f"`{escaped}`")
 
 
 def _is_tombstone(rows: DataFrame) -> Column | None:
-    """Whether a row stands for a record without a value; None: the transform does not tell."""
+    """Return whether a row is a tombstone; None if the transform does not say."""
     if TOMBSTONE not in rows.columns:
         return None
     kind = rows.schema[TOMBSTONE].dataType.simpleString()
@@ -69,25 +70,25 @@ def _is_tombstone(rows: DataFrame) -> Column | None:
 
 
 def _key_of_tombstone(key: Column, names: list[str]) -> Column:
-    """The same key; null fails the batch, since nothing would be deleted by it."""
-    told = (
+    """Return the key, but fail the batch if it is null, because that would delete nothing."""
+    message = (
         f"BadRow: a tombstone without a key ({', '.join(names)}): take the key from _key, or set "
         'the source\'s tombstones = "drop"'
     )
     is_there = reduce(or_, (functions.col(name).isNotNull() for name in names))
     return functions.when(is_there, key).otherwise(
-        functions.raise_error(functions.lit(told)).cast("binary")
+        functions.raise_error(functions.lit(message)).cast("binary")
     )
 
 
 def _raw(name: str) -> Column:
-    """A column of the sink's; text as bytes, as dead letters have it."""
+    """Return a sink column; cast key and value to bytes, as dead letters have them."""
     column = functions.col(name)
     return column.cast("binary").alias(name) if name in {"key", "value"} else column
 
 
 def _key(rows: DataFrame, names: list[str]) -> Column:
-    """One column as it is or as text, several as a JSON object."""
+    """Return the key: one column as bytes or text, several as a JSON object."""
     for name in names:
         if name not in rows.columns:
             raise BadSpec(
@@ -106,7 +107,7 @@ def _key(rows: DataFrame, names: list[str]) -> Column:
 
 
 def _value(rows: DataFrame, every: Column, sink: TopicSink) -> Column:
-    """`every`, a struct of the rows' columns, as a value; null if it is null."""
+    """Encode `every`, a struct of the rows' columns, as a value; null stays null."""
     if sink.registry is not None:
         return _registered(rows, every, sink)
     if sink.schema_file is None:
@@ -117,9 +118,9 @@ def _value(rows: DataFrame, every: Column, sink: TopicSink) -> Column:
 
 
 def _registered(rows: DataFrame, every: Column, sink: TopicSink) -> Column:
-    """Values in a registry's wire format, with a schema that is registered now; raises BadSpec."""
+    """Encode values in a registry's wire format and register the schema; raise BadSpec."""
     assert sink.registry is not None
-    form = cast("registered.Form", sink.value)  # the model refuses others
+    form = cast("registered.Form", sink.value)  # the model refuses other formats
     subject, field = sink.subject or f"{sink.topic}-value", "sink.registry"
     found = registered.schema_in(sink.registry, form, subject, sink.schema_file, field)
     writes = registered.RowsAs(form, sink.registry, sink.topic, found.id, subject, sink.message)

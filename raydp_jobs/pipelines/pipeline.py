@@ -1,10 +1,10 @@
-"""One pipeline on a session: its query, and what becomes of each micro-batch.
+"""One pipeline on a session: its query, and the handling of each micro-batch.
 
-A batch and its dead letters are one transaction. The dead letters of a batch cannot pass the
-query's own plan, which may aggregate; that plan tells where they are (`observed`). So once the rows
-are made, what is near them is read again, between the offsets that Spark's checkpoint names for
-that very batch, and those that do not parse are written behind the rows. Rows that land as files
-have their dead letters in a transaction of the same batch beside: both skip what is done.
+A batch and its dead letters are one transaction. A batch's dead letters cannot go through the
+query's own plan, which may aggregate; that plan reports where they are (`observed`). So once the
+rows are computed, the blocks with dead letters are read again, between the batch's offsets in
+Spark's checkpoint, and those records that do not parse are written after the rows. If rows land as
+files, their dead letters are in a separate transaction of the same batch; both skip what is done.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from raylog.client import ClientSettings, parse_bootstrap
 from raylog.client.closing import Closing
 from raylog.raydp_jobs.checkpoints import BatchSource, batch_source
-from raylog.raydp_jobs.clusters import Clusters
+from raylog.raydp_jobs.columns import record_columns
 from raylog.raydp_jobs.parts import BatchPart
 from raylog.raydp_jobs.pipelines.dead_letters import dead_letters, refuse
-from raylog.raydp_jobs.pipelines.failures import told_as
+from raylog.raydp_jobs.pipelines.failures import failing_as
 from raylog.raydp_jobs.pipelines.landing import Landing, check_columns
 from raylog.raydp_jobs.pipelines.observed import Observer, counted, reads_all
 from raylog.raydp_jobs.pipelines.output import records
@@ -38,7 +38,6 @@ from raylog.raydp_jobs.pipelines.spec import (
     Transform,
 )
 from raylog.raydp_jobs.pipelines.topics import check_topics
-from raylog.raydp_jobs.rows import record_columns
 from raylog.raydp_jobs.sink import (
     ExactlyOnceSink,
     SinkSettings,
@@ -46,7 +45,8 @@ from raylog.raydp_jobs.sink import (
     running_query,
     source_options,
 )
-from raylog.raydp_jobs.writer import WriterSettings
+from raylog.sink.clusters import Clusters
+from raylog.sink.writer import WriterSettings
 from raylog.wire.compression import Codec
 
 if TYPE_CHECKING:
@@ -68,22 +68,22 @@ class Pipeline(Closing):
         bootstrap: str,
         confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        """`confirm` raises if another run has the pipeline now.
+        """`confirm` raises if another run now holds the pipeline.
 
-        It is called in each batch, once writers of earlier runs are fenced.
+        It is called in each batch, after writers of earlier runs are fenced.
         """
         self.spec = spec
         self._confirm = confirm
         self.failure: Exception | None = None
-        """Why a batch was not written; Spark tells of it as text only."""
+        """Why a batch was not written; Spark reports that only as text."""
         self.is_stopping = False
-        """Whether no other batch is to begin."""
+        """Whether no further batch may begin."""
         self._spark, self._bootstrap = spark, bootstrap
         self._clusters = Clusters(ClientSettings(parse_bootstrap(bootstrap)))
         self._checkpoint = spec.checkpoint.absolute()
         self._observer: Observer | None = None
         self._is_started = threading.Event()
-        """Whether there is an observer, which comes after the query that calls us."""
+        """Set once there is an observer, which is created after the query that calls `_process`."""
         topics = spec.written_topics()
         self._sink = (
             ExactlyOnceSink(bootstrap, topics, spec.name, settings=sink_settings(spec))
@@ -92,9 +92,10 @@ class Pipeline(Closing):
         )
 
     def start(self) -> StreamingQuery:
-        """Start the query; raises BadSpec, PipelineFailed for what is wrong already."""
+        """Start the query; raise BadSpec or PipelineFailed for errors found at the start."""
         check_topics(self._bootstrap, self.spec)
-        rows = transformed(self._spark, self.spec.transform, self._views())
+        sources = views(self._spark, self._bootstrap, self.spec)
+        rows = transformed(self._spark, self.spec.transform, sources)
         if not rows.isStreaming:
             raise BadSpec("transform: it reads none of the sources")
         if isinstance(self.spec.sink, TopicSink):
@@ -110,22 +111,19 @@ class Pipeline(Closing):
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=self.spec.trigger)
-        with told_as(BadSpec, "transform"):
+        with failing_as(BadSpec, "transform"):
             query = writer.start()
         self._observer = Observer(query, is_all_read)
         self._is_started.set()
         return query
 
     def close(self) -> None:
-        """End the sink's connections."""
+        """Close the sink's connections."""
         if self._sink is not None:
             self._sink.close()
 
-    def _views(self) -> dict[str, DataFrame]:
-        return views(self._spark, self._bootstrap, self.spec)
-
     def _process(self, rows: DataFrame, batch_id: int) -> None:
-        """What `foreachBatch` calls."""
+        """Process a batch; called by `foreachBatch`."""
         if self.is_stopping:
             raise StopAsked
         self._is_started.wait()
@@ -161,7 +159,7 @@ class Pipeline(Closing):
     def _land(
         self, rows: DataFrame, source: BatchSource, letters: Callable[[], DataFrame | None]
     ) -> bool:
-        """Land a batch; returns whether it was new."""
+        """Land a batch; return whether it was new."""
         assert isinstance(self.spec.sink, ParquetSink), "the rows go to a folder"
         assert self._observer is not None, "the query runs"
         self._confirm()
@@ -169,13 +167,13 @@ class Pipeline(Closing):
         def check() -> None:
             self._confirm()
             if self._sink is None:
-                letters()  # there must be none
+                letters()  # raises if there are any
 
         landing = Landing(self.spec.sink.path.absolute())
         return landing.write(rows, source, self._observer.made, check)
 
     def _source(self, spark: SparkSession, batch_id: int) -> BatchSource:
-        """What the batch has read."""
+        """Return what the batch has read."""
         if self._sink is not None:
             return self._sink.source_of(spark, self._read_checkpoint, batch_id)
         source = batch_source(self._read_checkpoint, batch_id, running_query(spark))
@@ -185,14 +183,14 @@ class Pipeline(Closing):
     def _letters(
         self, spark: SparkSession, source: BatchSource, *, is_observed: bool = True
     ) -> DataFrame | None:
-        """Records for the topic of dead letters; without one there must be none.
+        """Return records for the dead-letter topic; without that topic, raise if there are any.
 
-        `is_observed`: whether the rows of the batch were made in this run of it.
+        `is_observed`: whether the batch's rows were computed in this run.
         """
         assert self._observer is not None, "the query runs"
-        told = self._observer.bad if is_observed else lambda _: None
+        observed_bad = self._observer.bad if is_observed else lambda _: None
         ranges = ranges_of(source_options(spark, SOURCE) or [], source.sources, self.spec)
-        bad = bad_rows(spark, self._bootstrap, self.spec, ranges, told)
+        bad = bad_rows(spark, self._bootstrap, self.spec, ranges, observed_bad)
         if bad is None:
             return None
         if self.spec.dead_letters is None:
@@ -208,13 +206,13 @@ class Pipeline(Closing):
 def transformed(
     spark: SparkSession, transform: Transform, views: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """What SQL or the function makes of views; raises BadSpec."""
+    """Apply SQL or the function to the views; raise BadSpec."""
     from pyspark.sql import DataFrame
 
     if transform.sql is not None:
         for name, view in views.items():
             view.createOrReplaceTempView(name)
-        with told_as(BadSpec, "transform.sql"):
+        with failing_as(BadSpec, "transform.sql"):
             return spark.sql(transform.sql)
     assert transform.function is not None, "the model asks for one of both"
     module_name, _, name = transform.function.partition(":")
@@ -222,7 +220,7 @@ def transformed(
     function = getattr(module, name, None)
     if not callable(function):
         raise BadSpec(f"transform.function: {module_name} has no function {name}")
-    with told_as(BadSpec, "transform.function"):
+    with failing_as(BadSpec, "transform.function"):
         found = function(spark, dict(views))
     if not isinstance(found, DataFrame):
         kind = type(found).__name__
@@ -231,9 +229,9 @@ def transformed(
 
 
 def _import(name: str) -> ModuleType:
-    """The module of a function. Executors get its functions as they are, unless it is installed.
+    """Import a function's module. Unless it is installed, executors get its functions by value.
 
-    So it need not be there on their nodes; and they do not run it, which may take a session.
+    So their nodes do not need the module, and do not execute it, which might start a session.
     """
     from pyspark import cloudpickle
 
@@ -248,7 +246,7 @@ def _import(name: str) -> ModuleType:
 
 
 def sink_settings(spec: PipelineSpec) -> SinkSettings:
-    """How a pipeline's topics are written to."""
+    """Return the settings for writing to a pipeline's topics."""
     if not isinstance(spec.sink, TopicSink):
         return SinkSettings()
     return SinkSettings(

@@ -1,4 +1,4 @@
-"""Protobuf messages as Spark's rows, and back.
+"""Converts Protobuf messages to Spark rows, and back.
 
 | Protobuf | Spark |
 |---|---|
@@ -10,7 +10,7 @@
 | google.protobuf.Timestamp | timestamp |
 | message, repeated, map | struct, array, map |
 
-What may be absent (a message, an optional field, a member of a oneof) is null then.
+Fields with presence (a message, an optional field, a member of a oneof) are null if absent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 
 
 def spark_columns(message: Descriptor, where: str, path: tuple[str, ...] = ()) -> StructType:
-    """The columns of a message; raises BadSpec for one that contains itself."""
+    """Return the columns of a message; raise BadSpec for one that contains itself."""
     from pyspark.sql.types import StructField, StructType
 
     if message.full_name in path:
@@ -76,7 +76,7 @@ def _single(field: FieldDescriptor, where: str, path: tuple[str, ...]) -> DataTy
 
 
 def row_of(message: Any) -> dict[str, Any]:
-    """The columns of a message."""
+    """Return the columns of a message."""
     return {field.name: _cell(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -1,10 +1,10 @@
-"""Topics and files as the views of a pipeline.
+"""Reads topics and files as the views of a pipeline.
 
-The view of a topic has the columns of its values, then those of the record:
+A topic's view has the columns of its values, then those of the record:
 
 | column | type |
 |---|---|
-| `event_time` | timestamp, if the source says what it is |
+| `event_time` | timestamp, if the source defines it |
 | `_key` | binary |
 | `_topic`, `_partition`, `_offset`, `_timestamp` | string, int, bigint, timestamp |
 | `_headers` | array of struct of key string, value binary |
@@ -14,15 +14,14 @@ The view of a topic has the columns of its values, then those of the record:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions
 
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import indexes_by_topic
 from raylog.client.offsets import EARLIEST
-from raylog.raydp_jobs.batches import KafkaRange, Offsets, SourceRange
-from raylog.raydp_jobs.pipelines.failures import told_as
+from raylog.raydp_jobs.pipelines.failures import failing_as
 from raylog.raydp_jobs.pipelines.formats import REASON, RECORD, decoded
 from raylog.raydp_jobs.pipelines.observed import Ranges, observed
 from raylog.raydp_jobs.pipelines.spec import (
@@ -32,22 +31,24 @@ from raylog.raydp_jobs.pipelines.spec import (
     TopicSource,
     TopicTable,
 )
+from raylog.sink.batches import KafkaRange, Offsets, SourceRange
+from raylog.sink.state import offsets_by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SOURCE = "raylog.source"
-"""An option that says which source a stream is; Spark and Kafka pass it over."""
+"""An option with the source's name; Spark and Kafka ignore it."""
 EVENT_TIME = "event_time"
 KEY, TOMBSTONE = "_key", "_tombstone"
 _FROM_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 _OWN = (*_METADATA, TOMBSTONE)
-"""Of the record, in each view."""
+"""The record's columns, in each view."""
 
 
 def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, DataFrame]:
-    """All views by name; raises BadSpec."""
+    """Return all views by name; raise BadSpec."""
     found = {
         name: _source_view(spark, bootstrap, name, source) for name, source in spec.sources.items()
     }
@@ -63,10 +64,10 @@ def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, 
 def ranges_of(
     names: Sequence[str | None], sources: Sequence[SourceRange], spec: PipelineSpec
 ) -> dict[str, KafkaRange]:
-    """What a batch has read of each source.
+    """Return what a batch has read of each source.
 
-    `names` are those of the query's streams, in the order of `sources`, which has one twice that is
-    used twice. Where they do not fit, topics decide.
+    `names` are those of the query's streams, in the order of `sources`, where a stream that is used
+    twice appears twice. If they do not match, topics decide.
     """
     ranges = [source for source in sources if isinstance(source, KafkaRange)]
     if len(names) == len(ranges) and None not in names:
@@ -90,23 +91,23 @@ def bad_rows(
     bootstrap: str,
     spec: PipelineSpec,
     ranges: Mapping[str, KafkaRange],
-    told: Callable[[str], Ranges | None],
+    observed_bad: Callable[[str], Ranges | None],
 ) -> DataFrame | None:
-    """The records of a batch that do not parse, with `_reason`; None if there are none.
+    """Return the records of a batch that do not parse, with `_reason`; None if there are none.
 
-    Starts that are not told are those of new partitions: their beginnings. `told` says where to
-    look, by the field of a source; None: everywhere.
+    A partition without a start is new and read from its beginning. `observed_bad` returns where to
+    look, by the field of a source, or None for everywhere.
     """
     found: DataFrame | None = None
     for name, source in spec.sources.items():
         if not _may_fail(source) or name not in ranges:
             continue
         field = f"sources.{name}"
-        left = _narrowed(ranges[name].starts, ranges[name].ends, told(field))
+        left = _narrowed(ranges[name].starts, ranges[name].ends, observed_bad(field))
         if not left:
             continue
         options = {
-            "assign": json.dumps(_by_topic(left)),
+            "assign": json.dumps(indexes_by_topic(left)),
             "startingOffsets": _offsets_json({key: start for key, (start, _) in left.items()}),
             "endingOffsets": _offsets_json({key: end for key, (_, end) in left.items()}),
         }
@@ -119,7 +120,7 @@ def bad_rows(
 
 
 def _may_fail(source: TopicSource) -> bool:
-    """Whether any record could be one that does not parse."""
+    """Return whether any record could fail to parse."""
     is_any_value_good = source.format == "binary" and source.tombstones != "refuse"
     return not is_any_value_good or source.event_time is not None
 
@@ -129,7 +130,7 @@ def _is_bad() -> Column:
 
 
 def _narrowed(starts: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
-    """The parts of a batch that have to be looked at; EARLIEST may be where a part begins."""
+    """Return the parts of a batch to look at; a part may begin at EARLIEST."""
     begins = {key: starts.get(key, EARLIEST) for key in ends}
     whole = {key: (begin, ends[key]) for key, begin in begins.items() if begin != ends[key]}
     if bad is None:
@@ -142,7 +143,7 @@ def _narrowed(starts: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
 
 
 def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSource) -> DataFrame:
-    """The rows of a stream that parse."""
+    """Return the rows of a stream that parse."""
     options: dict[str, Any] = {SOURCE: name, "maxOffsetsPerTrigger": source.max_offsets_per_trigger}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
@@ -166,7 +167,7 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
 
 
 def parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
-    """Columns of the record, of its value, and `_reason`; raises BadSpec."""
+    """Return the columns of the record, those of its value, and `_reason`; raise BadSpec."""
     named = raw.select(*(functions.col(name).alias(f"_{name}") for name in _FROM_RECORD))
     if isinstance(source, TopicSource) and source.tombstones == "drop":
         named = named.where("_value is not null")
@@ -182,7 +183,7 @@ def parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Data
     rows = found.select(f"{RECORD}.*", *_OWN, "_value", REASON)
     if event_time is None:
         return rows
-    with told_as(BadSpec, f"{field}.event_time"):
+    with failing_as(BadSpec, f"{field}.event_time"):
         timed = rows.withColumn(EVENT_TIME, functions.expr(event_time))
     kind = timed.schema[EVENT_TIME].dataType.simpleString()
     if kind != "timestamp":
@@ -192,7 +193,7 @@ def parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Data
 
 
 def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: str) -> DataFrame:
-    """The newest value of each key of a partition, as compaction keeps it; no value: no row."""
+    """Return the newest value of each partition's keys, as after compaction; skip tombstones."""
     options = {"subscribe": table.topic, "startingOffsets": "earliest"}
     reader = spark.read.format("kafka").options(**_common(bootstrap, table), **options)
     rows = reader.load()
@@ -201,34 +202,34 @@ def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: 
     )
     kept = newest.select("newest.*").where("key is not null and value is not null")
     found = parsed(kept, table, field)
-    told = functions.concat(functions.lit("BadRow: "), origin(), functions.lit(": "), REASON)
+    message = functions.concat(functions.lit("BadRow: "), origin(), functions.lit(": "), REASON)
     checked = functions.when(functions.col(REASON).isNull(), True).otherwise(
-        functions.raise_error(told).cast("boolean")
+        functions.raise_error(message).cast("boolean")
     )
     return observed(found, field, _is_bad()).where(checked).drop("_value", REASON)
 
 
 def origin() -> Any:
-    """Where a record is, in words."""
+    """Return a column that says where a record is, for messages."""
     return functions.concat_ws(
         "", "_topic", functions.lit("-"), "_partition", functions.lit(" at offset "), "_offset"
     )
 
 
 def _file_table(spark: SparkSession, table: FileTable, field: str) -> DataFrame:
-    """Files; a row that is not of the schema fails the pipeline."""
+    """Read files; a row that does not fit the schema fails the pipeline."""
     reader = spark.read.format(table.format)
     if table.ddl is not None:
-        with told_as(BadSpec, f"{field}.schema"):
+        with failing_as(BadSpec, f"{field}.schema"):
             reader = reader.schema(table.ddl).option("mode", "FAILFAST")
     if table.format == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false")
-    with told_as(BadSpec, f"{field}.path"):
+    with failing_as(BadSpec, f"{field}.path"):
         return reader.load(f"file://{table.path.absolute()}")
 
 
 def _common(bootstrap: str, of: TopicSource | TopicTable) -> dict[str, str]:
-    """Options of all readers; `bootstrap` is the pipeline's."""
+    """Return the options of all readers; `bootstrap` is the pipeline's."""
     return {
         **{f"kafka.{name}": value for name, value in of.kafka.items()},
         "kafka.bootstrap.servers": of.bootstrap or bootstrap,
@@ -238,21 +239,11 @@ def _common(bootstrap: str, of: TopicSource | TopicTable) -> dict[str, str]:
 
 
 def _stream(bootstrap: str, source: TopicSource) -> dict[str, str]:
-    """Options of readers of a stream, the second time as well."""
+    """Return the options of readers of a stream, also for reading it again."""
     is_strict = "true" if source.fail_on_data_loss else "false"
     return {**_common(bootstrap, source), "failOnDataLoss": is_strict}
 
 
-def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for key in keys:
-        found.setdefault(key.topic, []).append(key.partition)
-    return found
-
-
 def _offsets_json(offsets: Offsets) -> str:
-    """As the Kafka source reads them."""
-    found: dict[str, dict[str, int]] = {}
-    for key, offset in offsets.items():
-        found.setdefault(key.topic, {})[str(key.partition)] = offset
-    return json.dumps(found)
+    """Format offsets for the Kafka source."""
+    return json.dumps(offsets_by_topic(offsets))

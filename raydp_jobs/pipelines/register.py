@@ -1,8 +1,8 @@
-"""The topic in which runs of pipelines tell of themselves, and a run's place in it.
+"""The topic in which pipeline runs report themselves, and how a run holds its pipeline.
 
-`__raylog_pipelines` is on the pipeline's own cluster, that of its sink: compacted, made by the
-first run. A pipeline's records are in one partition, chosen by its name once and for all. What they
-say, and what follows from it: `runs`.
+`__raylog_pipelines` is on the pipeline's own cluster, which is that of its sink: compacted, created
+by the first run. A pipeline's records are in one partition, determined by its name forever. For
+their contents and meaning, see `runs`.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ CONFIGS = {
     "segment.bytes": str(1024 * 1024),
     "unclean.leader.election.enable": "false",
 }
-"""Of a topic that is made here. Small segments: only those that are full are compacted."""
+"""Settings of a new topic. Segments are small because only full ones are compacted."""
 _REPLICATION_FACTOR_MAX = 3
 _TIMEOUT_MS = 10_000
-"""How long one word may take until the topic has it."""
+"""How long one report may take to be written."""
 _POLL_MS = 200
 _HELD: set[str] = set()
 """The runs of this process."""
 
 Tell = Callable[[str], object]
-"""Takes progress."""
+"""Takes progress messages."""
 _PAUSE_S = 0.5
 
 
 def _ignore(_: str) -> None:
-    """Nobody is told."""
+    """Discard a progress message."""
 
 
 class AlreadyRuns(PipelineFailed):
@@ -84,11 +84,11 @@ class AlreadyRuns(PipelineFailed):
 
 
 class Displaced(PipelineFailed):
-    """Another run has taken the pipeline since."""
+    """Another run has since taken over the pipeline."""
 
 
 class RunTopic(Closing):
-    """One pipeline's records: what is there already, and what comes. For one thread at a time."""
+    """One pipeline's records: reads existing and new ones, and writes. For one thread at a time."""
 
     def __init__(self, bootstrap: str, name: str, timeout_ms: int = _TIMEOUT_MS) -> None:
         self.watch = RunWatch(name)
@@ -102,16 +102,16 @@ class RunTopic(Closing):
         self._delivered: list[Delivery] = []
 
     def exists(self) -> bool:
-        """Whether the topic is there."""
+        """Return whether the topic exists."""
         return TOPIC in self._client.metadata([TOPIC]).topics
 
     def prepare(self) -> None:
-        """Make the topic if there is none; raises PipelineFailed for one that is not as it must."""
+        """Create the topic if it does not exist; raise PipelineFailed if its settings are wrong."""
         if not self.exists():
             replicas = min(_REPLICATION_FACTOR_MAX, len(self._client.metadata([]).nodes))
             try:
                 self._client.create_topics([NewTopic(TOPIC, PARTITIONS, replicas, CONFIGS)])
-            except TopicAlreadyExists:  # another run has made it: wait until it can be written
+            except TopicAlreadyExists:  # another run has created it: wait until it is writable
                 self._client.list_offsets({self._key: LATEST})
         found = len(self._client.describe_topic(TOPIC).partitions)
         if found < PARTITIONS:
@@ -127,7 +127,7 @@ class RunTopic(Closing):
             )
 
     def read(self, end: int | None = None) -> RunWatch:
-        """All that the topic has by now, or all below an offset that is written."""
+        """Read up to the current end, or up to `end`, an exclusive offset."""
         consumer = self._reading()
         if end is None:
             end = self._client.list_offsets({self._key: LATEST})[self._key].offset
@@ -139,14 +139,14 @@ class RunTopic(Closing):
         return self.watch
 
     def read_more(self, timeout_ms: float = 0.0) -> RunWatch:
-        """What is there already, or the first that comes within a time."""
+        """Read available records, or the first that arrive within the timeout."""
         self._take(self._reading(), timeout_ms)
         return self.watch
 
     def write(self, key: bytes, value: bytes) -> int | None:
-        """Add a record, and wait until all in-sync replicas have it.
+        """Add a record and wait until all in-sync replicas have it.
 
-        Returns the offset behind it; None if that is not known.
+        Returns the offset after it; None if that is unknown.
         """
         if self._producer is None:
             settings = ProducerSettings(delivery_timeout_ms=self._timeout_ms)
@@ -157,13 +157,13 @@ class RunTopic(Closing):
             self._producer.flush()
         except (ClientError, KafkaError):
             self._producer.close(0)
-            self._producer = None  # it has an identity that the next word must not depend on
+            self._producer = None  # the next report must not depend on its producer id
             raise
         offset = self._delivered[-1].base_offset if self._delivered else -1
         return None if offset < 0 else offset + 1
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._client.close()
 
     def _reading(self) -> BlockingConsumer:
@@ -180,14 +180,14 @@ class RunTopic(Closing):
 
 
 def here() -> Place:
-    """This process."""
+    """Describe this process."""
     this = record_of("", os.getpid())
     assert this is not None, "this process runs"
     return Place(socket.gethostname(), this.pid, this.started, pid_space())
 
 
 def look(topic: RunTopic, tell: Tell = _ignore) -> tuple[RunState | None, Standing]:
-    """The newest run, and whether it runs; nothing is made or written."""
+    """Return the newest run, and whether it runs; do not create or write anything."""
     if not topic.exists():
         return None, Standing.ENDED
     topic.read()
@@ -196,13 +196,14 @@ def look(topic: RunTopic, tell: Tell = _ignore) -> tuple[RunState | None, Standi
 
 
 def standing(topic: RunTopic, tell: Tell = _ignore, silence_s: float | None = None) -> Standing:
-    """Whether the pipeline runs; waits for a sign of life where that is on another machine.
+    """Return whether the pipeline runs; wait for a beat if the run is on another machine.
 
-    UNKNOWN: there was none for `silence_s`, `SILENCE_S` unless told. `tell` hears of the wait.
+    UNKNOWN: no beat came for `silence_s` (default: `SILENCE_S`). `tell` takes a message about the
+    wait.
     """
     deadline = time.monotonic() + (SILENCE_S if silence_s is None else silence_s)
     first = topic.watch.holder
-    is_told = False
+    was_reported = False
     while True:
         holder = topic.watch.holder
         found = topic.watch.standing(pid_space(), holder is not None and _is_there(holder))
@@ -213,36 +214,36 @@ def standing(topic: RunTopic, tell: Tell = _ignore, silence_s: float | None = No
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return Standing.UNKNOWN
-        if not is_told:
+        if not was_reported:
             tell(f"waiting to hear of {topic.watch.name}, last run as {holder.place}")
-            is_told = True
+            was_reported = True
         topic.read_more(min(left_s * 1000, _POLL_MS))
 
 
 def _is_there(run: RunState) -> bool:
-    """Whether a run's process is there; of this process, whether the run is."""
+    """Return whether a run's process exists; in this process, whether the run does."""
     place = run.place
     is_process = is_running(ProcessRecord("", place.pid, place.started))
     return is_process and (place.pid != os.getpid() or run.run in _HELD)
 
 
 class HeldRun(Closing):
-    """The pipeline as this process runs it: tells of it, and hears what others want."""
+    """A run of this process that holds its pipeline: reports state, and receives requests."""
 
     def __init__(
         self,
         topic: RunTopic,
-        heard: Callable[[StopRequest], object],
+        on_stop: Callable[[StopRequest], object],
         tell: Tell = _ignore,
         silence_s: float | None = None,
     ) -> None:
-        """Take the pipeline; raises AlreadyRuns, PipelineFailed.
+        """Take the pipeline; raise AlreadyRuns or PipelineFailed.
 
-        `heard` is called from another thread, `tell` takes progress.
+        `on_stop` is called from another thread; `tell` takes progress messages.
         """
         self.failure: Exception | None = None
-        """Why the run cannot go on: Displaced, or what a record could not be read for."""
-        self._topic, self._heard = topic, heard
+        """Why the run cannot continue: Displaced, or the error of an unreadable record."""
+        self._topic, self._on_stop = topic, on_stop
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._beat = 0
@@ -253,9 +254,9 @@ class HeldRun(Closing):
         self._thread.start()
 
     def tell(self, state: RunState, *, at_once: bool = True) -> None:
-        """Have the newest word of the run be told, at once or with the next beat.
+        """Report the run's newest state, at once or with the next beat.
 
-        What cannot be told now is told by a later beat. Raises Displaced.
+        If a report fails now, a later beat repeats it. Raises Displaced.
         """
         self.state = state
         if not at_once:
@@ -263,12 +264,12 @@ class HeldRun(Closing):
         try:
             self.confirm()
         except (ClientError, KafkaError) as failure:
-            log.warning("%s: not told yet: %s", state.name, failure)
+            log.warning("%s: not reported yet: %s", state.name, failure)
 
     def confirm(self, patience_s: float = 0.0) -> None:
-        """Tell, and see that nobody else holds the pipeline; raises Displaced.
+        """Report, and check that no other run holds the pipeline; raise Displaced.
 
-        ClientError and KafkaError: for `patience_s` that could not be known.
+        Raises ClientError or KafkaError if that could not be determined within `patience_s`.
         """
         deadline = time.monotonic() + patience_s
         while True:
@@ -288,7 +289,7 @@ class HeldRun(Closing):
         self._see(self._topic.read(end))
 
     def close(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
         _HELD.discard(self.state.run)
         self._ended.set()
         self._thread.join()
@@ -317,34 +318,34 @@ class HeldRun(Closing):
         return state
 
     def _see(self, watch: RunWatch) -> None:
-        """Do what others have told; raises Displaced."""
+        """Handle what others have written; raise Displaced."""
         if not watch.is_held_by(self.state.run):
             who = "nobody known" if watch.holder is None else watch.holder.place
             raise Displaced(f"{watch.name} was taken over by another run: {who}")
         request = watch.asked_to_stop(self.state.run)
         if request is not None:
-            self._heard(request)
+            self._on_stop(request)
 
     def _beats(self) -> None:
         while not self._ended.wait(BEAT_S):
             try:
                 self.confirm()
             except (ClientError, KafkaError) as failure:
-                log.warning("%s: not told yet: %s", self.state.name, failure)
-            except Exception as failure:  # noqa: BLE001  # it is raised in the run's own thread
+                log.warning("%s: not reported yet: %s", self.state.name, failure)
+            except Exception as failure:  # noqa: BLE001  # the run's own thread raises it
                 self.failure = failure
                 return
 
 
 def ask_to_stop(topic: RunTopic, run: str, *, is_now: bool) -> None:
-    """Have a run hear that it shall end."""
+    """Request that a run stop."""
     topic.write(stop_key(topic.watch.name), encode(StopRequest(run, is_now)))
 
 
 def follow(topic: RunTopic, run: str, timeout_s: float) -> Standing:
-    """Wait until a run has ended: RUNS: it has not; UNKNOWN: it was silent for `SILENCE_S`."""
-    heard = time.monotonic()
-    deadline = heard + timeout_s
+    """Wait until a run ends. RUNS: it has not ended; UNKNOWN: no beat for `SILENCE_S`."""
+    last_beat_s = time.monotonic()
+    deadline = last_beat_s + timeout_s
     last = topic.watch.holder
     while True:
         holder = topic.read_more(_POLL_MS).holder
@@ -355,8 +356,8 @@ def follow(topic: RunTopic, run: str, timeout_s: float) -> Standing:
             return found
         now = time.monotonic()
         if holder != last:
-            last, heard = holder, now
-        if found is Standing.UNKNOWN and now - heard >= SILENCE_S:
+            last, last_beat_s = holder, now
+        if found is Standing.UNKNOWN and now - last_beat_s >= SILENCE_S:
             return found
         if now >= deadline:
             return Standing.RUNS

@@ -1,7 +1,7 @@
 """Values in a schema registry's wire format, in Spark's tasks.
 
-What is here travels to tasks as a few words; each process has one client for a registry, which
-keeps the schemas. A value that is wrong is told; a registry that does not answer fails the task.
+The classes here are sent to tasks as a few strings; each process has one client per registry, which
+caches schemas. An invalid value yields a reason; a registry that does not answer fails the task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.extras import MissingExtra
 from raylog.raydp_jobs.pipelines.spec import BadSpec
-from raylog.raydp_jobs.rows import BadRow
+from raylog.sink.rows import BadRow
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -36,7 +36,7 @@ _TYPES: dict[Form, Literal["AVRO", "JSON", "PROTOBUF"]] = {
 
 @cache
 def client_of(url: str) -> SchemaRegistry:
-    """This process's client for a registry."""
+    """Return this process's client for a registry."""
     from raylog.client.schemas import SchemaRegistry
 
     return SchemaRegistry(url)
@@ -44,15 +44,15 @@ def client_of(url: str) -> SchemaRegistry:
 
 @dataclass(frozen=True, slots=True)
 class ValuesOf:
-    """Reads values, each by the schema that it was written with."""
+    """Decodes values, each with the schema that it was written with."""
 
     form: Form
     url: str
     reader: str | None = None
-    """Avro: the schema that values are resolved to."""
+    """Avro: the reader's schema, to which values are resolved."""
 
     def decode(self, value: bytes | None, topic: str) -> tuple[Any, str | None]:
-        """The record in a value (the text, if it is JSON), or why there is none."""
+        """Decode a value: return its record (for JSON its text), or why there is none."""
         from raylog.client.schemas import DecodingFailed, InvalidSchema, SchemaNotFound
 
         if value is None:
@@ -65,7 +65,7 @@ class ValuesOf:
 
 @cache
 def _reader(values: ValuesOf) -> Callable[[str, bytes], Any]:
-    """Made once in each process."""
+    """Create the decoder once per process."""
     registry = client_of(values.url)
     if values.form == "avro":
         from raylog.client.schemas import AvroDeserializer
@@ -84,7 +84,7 @@ def _reader(values: ValuesOf) -> Callable[[str, bytes], Any]:
 
 @dataclass(frozen=True, slots=True)
 class RowsAs:
-    """Writes rows with a schema that is registered already."""
+    """Encodes rows with a schema that is already registered."""
 
     form: Form
     url: str
@@ -94,7 +94,7 @@ class RowsAs:
     message: str | None = None
 
     def encode(self, row: Row | str | None) -> bytes | None:
-        """A row, or the JSON of one, as a value; raises BadRow."""
+        """Encode a row, or the JSON of one, as a value; raise BadRow."""
         from raylog.client.schemas import EncodingFailed
 
         if row is None:
@@ -109,7 +109,7 @@ class RowsAs:
 
 @cache
 def _writer(rows: RowsAs) -> Callable[[Any], bytes]:
-    """Made once in each process."""
+    """Create the encoder once per process."""
     registry = client_of(rows.url)
     options: dict[str, Any] = {
         "auto_register_schemas": False,
@@ -138,7 +138,7 @@ def _writer(rows: RowsAs) -> Callable[[Any], bytes]:
 
 
 def message_of(registry: SchemaRegistry, schema: Schema, name: str | None) -> Descriptor:
-    """A message of a registered file, its first one if it is not named."""
+    """Return the named message of a registered file, or its first message."""
     from raylog.client.schemas.protobuf_files import file_of, message_named
 
     return message_named(run_blocking(file_of(registry.core, schema)), name)
@@ -146,14 +146,14 @@ def message_of(registry: SchemaRegistry, schema: Schema, name: str | None) -> De
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A schema of the registry, at the start of a pipeline."""
+    """A schema of the registry, as of the start of a pipeline."""
 
     id: int
     schema: Schema
     registry: SchemaRegistry
 
     def avro_text(self, field: str) -> str:
-        """An Avro record as text, with what it refers to inside; raises BadSpec."""
+        """Return an Avro record schema as text, with its references inlined; raise BadSpec."""
         from raylog.client.schemas.avro import parsed
 
         tree = run_blocking(parsed(self.registry.core, self.schema))
@@ -163,7 +163,7 @@ class Found:
 
 
 def schema_in(url: str, form: Form, subject: str, file: Path | None, field: str) -> Found:
-    """A subject's latest schema, or that of a file, which is registered; raises BadSpec."""
+    """Return a subject's latest schema, or register and return that of a file; raise BadSpec."""
     try:
         registry = client_of(url)
         if file is None:

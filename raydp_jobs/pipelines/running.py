@@ -1,4 +1,4 @@
-"""Running a pipeline until it is stopped: sessions, progress, the end."""
+"""Runs a pipeline until it is stopped: sessions, progress, the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
-from raylog.raydp_jobs.batches import BatchFailed, SourceMismatch, StateLost
 from raylog.raydp_jobs.checkpoints import NoCheckpoint
 from raylog.raydp_jobs.pipelines.executors import Executors, executors_of
 from raylog.raydp_jobs.pipelines.failures import BatchNotWritten, PipelineFailed, first_line
@@ -39,7 +38,8 @@ from raylog.raydp_jobs.session import (
     local_session,
     spark_session,
 )
-from raylog.raydp_jobs.sink_state import StateUnreadable
+from raylog.sink.batches import BatchFailed, SourceMismatch, StateLost
+from raylog.sink.state import StateUnreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,25 +51,25 @@ _CONFIGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.showConsoleProgress": "false",
 }
-_TOLD_EVERY_S = 1.0
-"""Batches that end sooner after another are told of with the next beat."""
+_REPORT_EVERY_S = 1.0
+"""If batches end more often, they are reported with the next beat."""
 _PATIENCE_S = 120.0
-"""How long a batch waits until the run is known to hold the pipeline, brokers being away."""
+"""How long a batch waits for confirmation that the run holds the pipeline, if brokers are down."""
 _TASKS_PER_CORE = 2
-"""After a shuffle; Spark's 200 are as many state stores."""
+"""Shuffle partitions per core; Spark's default of 200 would mean as many state stores."""
 
 
 @dataclass(slots=True)
 class Control:
-    """What the outside wants of a run, from any thread."""
+    """Requests to a run, from any thread."""
 
     tell: Callable[[str], None] = lambda _: None
-    """Takes progress."""
+    """Takes progress messages."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _give_up: threading.Event = field(default_factory=threading.Event)
 
-    def heard(self, request: StopRequest) -> None:
-        """Do what somebody asked for in the pipeline's topic."""
+    def stop_requested(self, request: StopRequest) -> None:
+        """Handle a stop request from the pipeline's topic."""
         self.stop()
         if request.is_now:
             self._give_up.set()
@@ -80,16 +80,16 @@ class Control:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it shall end."""
+        """Whether the run is to end."""
         return self._stop.is_set()
 
     @property
     def gives_up(self) -> bool:
-        """Whether it shall end without the batch that is being written."""
+        """Whether the run is to end without completing the current batch."""
         return self._give_up.is_set()
 
     def pause(self) -> None:
-        """Wait a moment, or until it shall end."""
+        """Wait a moment, or until a stop is requested."""
         if self.is_stopping:
             time.sleep(_LOOK_S)
         else:
@@ -100,11 +100,11 @@ class Control:
 def session_of(
     name: str, part: SparkPart, *, data: Path | None = None, address: str | None = None
 ) -> Iterator[SparkSession]:
-    """A pipeline's session: on the cluster that runs on `data`, or on the Ray at `address`.
+    """Open a pipeline's session: on the cluster that runs on `data`, or on the Ray at `address`.
 
-    With neither it is in this process's JVM.
+    With neither, it runs in a JVM of this process.
 
-    Raises JavaMissing, JarsMissing, PipelineFailed.
+    Raises JavaMissing, JarsMissing or PipelineFailed.
     """
     if data is None and address is None:
         configs = configs_of(part, os.cpu_count() or 1)
@@ -130,7 +130,7 @@ def session_of(
 
 
 def configs_of(part: SparkPart, cores: int) -> dict[str, str]:
-    """Spark's settings of a pipeline; its own win."""
+    """Return Spark's settings for a pipeline; those of its file take precedence."""
     return {
         **_CONFIGS,
         "spark.sql.shuffle.partitions": str(_TASKS_PER_CORE * cores),
@@ -139,26 +139,26 @@ def configs_of(part: SparkPart, cores: int) -> dict[str, str]:
 
 
 class Run:
-    """One run of a pipeline in this process, told of in the pipeline's topic."""
+    """One run of a pipeline in this process, reported in the pipeline's topic."""
 
     def __init__(self, spec: PipelineSpec, control: Control, topic: RunTopic) -> None:
-        """Raises PipelineFailed if another process runs it."""
+        """Take the pipeline; raise PipelineFailed if another process runs it."""
         refuse_older_run(spec.name, spec.checkpoint)
         self.spec, self.control = spec, control
-        self.held = HeldRun(topic, control.heard, control.tell)
+        self.held = HeldRun(topic, control.stop_requested, control.tell)
         self._seen = ""
-        """When the newest trigger began that was looked at."""
-        self._told_at = 0.0
+        """The start time of the newest trigger that was handled."""
+        self._reported_at = 0.0
 
     @property
     def state(self) -> RunState:
-        """What it tells of itself."""
+        """The run's reported state."""
         return self.held.state
 
     def on(self, spark: SparkSession, bootstrap: str) -> None:
-        """Run until it is stopped or, if it is so triggered, has read all.
+        """Run until stopped or, with the trigger `available-now`, until everything is read.
 
-        Raises BadSpec, and what it fails of.
+        Raises BadSpec, or the error that ended the query.
         """
         self._raise_lost()
         if self.control.is_stopping:
@@ -176,18 +176,18 @@ class Run:
             _raise_failure(pipeline, query)
 
     def end(self, failure: BaseException | None) -> None:
-        """Note how it ended."""
+        """Report how the run ended."""
         error = None if failure is None else first_line(failure)
         if failure is None:
             state = STOPPED if self.control.is_stopping else FINISHED
         else:
             state = STOPPED if isinstance(failure, KeyboardInterrupt) else FAILED
-        with suppress(Displaced):  # the pipeline's newest run is another
+        with suppress(Displaced):  # another run holds the pipeline
             self._note(replace(self.state, state=state, error=error))
         self.held.close()
 
     def _watch(self, pipeline: Pipeline, query: StreamingQuery, executors: Executors) -> None:
-        """Tell of batches until the query ends. It is stopped between batches."""
+        """Report batches until the query ends. It is stopped between batches."""
         while query.isActive:
             self._look(query)
             self._raise_lost()
@@ -204,7 +204,7 @@ class Run:
             self.control.pause()
 
     def _look(self, query: StreamingQuery) -> None:
-        """Note and tell batches that are new."""
+        """Report new batches."""
         newest = query.lastProgress
         if newest is None or newest["timestamp"] == self._seen:
             return
@@ -212,28 +212,28 @@ class Run:
         for progress in query.recentProgress:
             known = self.state.batch_id
             if "addBatch" not in progress["durationMs"]:
-                continue  # nothing was there to be written
+                continue  # it had no data to write
             if known is None or progress["batchId"] > known:
                 now = time.monotonic()
-                is_due = now - self._told_at >= _TOLD_EVERY_S
+                is_due = now - self._reported_at >= _REPORT_EVERY_S
                 if is_due:
-                    self._told_at = now
+                    self._reported_at = now
                 state = self.state.after(progress, round(time.time() * 1000))
                 self._note(state, at_once=is_due)
-                self.control.tell(self.state.told())
+                self.control.tell(self.state.describe())
 
     def _note(self, state: RunState, *, at_once: bool = True) -> None:
         self.held.tell(state, at_once=at_once)
 
     def _raise_lost(self) -> None:
-        """Raise why the run cannot go on, if it cannot."""
+        """Raise why the run cannot continue, if so."""
         if self.held.failure is not None:
             raise self.held.failure
 
 
 @contextmanager
 def noted(spec: PipelineSpec, control: Control, bootstrap: str) -> Iterator[Run]:
-    """A run; its end is noted, however it comes. Raises PipelineFailed if there is one already."""
+    """Start a run and report its end in any case. Raises PipelineFailed if one runs already."""
     with RunTopic(bootstrap, spec.name) as topic:
         run = Run(spec, control, topic)
         try:
@@ -247,19 +247,19 @@ def noted(spec: PipelineSpec, control: Control, bootstrap: str) -> Iterator[Run]
 def run_pipeline(
     spec: PipelineSpec, spark: SparkSession, bootstrap: str, control: Control | None = None
 ) -> RunState:
-    """Run a pipeline on a session until it is stopped; returns what it did."""
+    """Run a pipeline on a session until it is stopped; return its final state."""
     with noted(spec, control or Control(), bootstrap) as run:
         run.on(spark, bootstrap)
     return run.state
 
 
 def _raise_failure(pipeline: Pipeline, query: StreamingQuery) -> None:
-    """Raise what ended the query, if it was not a wish."""
+    """Raise the error that ended the query, unless it was stopped on request."""
     failure: Exception | None = pipeline.failure
     if failure is None and not pipeline.is_stopping:
         failure = query.exception()
     if isinstance(failure, NoCheckpoint | SourceMismatch | StateLost | StateUnreadable):
-        raise PipelineFailed(str(failure)) from failure  # the next run would meet it again
+        raise PipelineFailed(str(failure)) from failure  # the next run would fail in the same way
     if isinstance(failure, BatchFailed | Py4JError | PySparkException):
         raise BatchNotWritten(first_line(failure)) from failure
     if failure is not None:

@@ -1,20 +1,20 @@
-"""Who runs a pipeline: what its records in a compacted topic come to.
+"""Which run holds a pipeline, according to records in a compacted topic.
 
-Each run writes records of a pipeline's one key: first a claim, then a beat every few seconds, and
-its end. They are read in the order of the log, whose offsets are all that is compared: no clock of
-one machine is held against another's.
+Each run writes records under one key of its pipeline: first a claim, then a beat every few seconds,
+and finally its end. Readers take them in log order and compare only offsets, never clocks of
+different machines.
 
 | the log has | who holds the pipeline |
 |---|---|
-| nothing, or a run that has told of its end | nobody |
-| a run on this machine | it does if its process is there |
-| a run elsewhere | it does if another beat comes within `SILENCE_S` of the reader's own time |
-| several runs | that of the highest generation; of equal ones that whose claim came first |
+| nothing, or a run that has reported its end | nobody |
+| a run on this machine | that run, if its process exists |
+| a run elsewhere | that run, if another beat comes within `SILENCE_S` on the reader's clock |
+| several runs | the highest generation; among equals the one whose claim came first |
 
-A claim takes the next generation. A run reads the log behind its claim, and behind each beat: it is
-displaced if another holds the pipeline there. It writes a beat, and reads it back, after it has
-taken its transactional epoch and before any row is written. So of two runs, either the one that was
-displaced sees the other's claim, or its epoch is the older one, which the other's fences.
+A claim takes the next generation. A run reads the log up to its claim, and up to each beat: if
+another run holds the pipeline there, it is displaced. It writes a beat, and reads it back, after it
+has taken its transactional epoch and before any row is written. So of two runs, the displaced one
+either sees the other's claim, or has the older epoch, which the other one fences.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from typing import Any
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed
 
 BEAT_S = 3.0
-"""How often a run tells that it is there."""
+"""How often a run reports that it is alive."""
 SILENCE_S = 15.0
-"""A run of which nothing comes for so long has ended, or cannot be reached."""
+"""A run without a beat for this long has ended or is unreachable."""
 VERSION = 1
-"""Of records; 0 is `raylog/run.json` in a checkpoint, as it was before there were records."""
+"""Version of records; 0 is `raylog/run.json` in a checkpoint, from before there were records."""
 
 STARTING = "starting"
 RUNNING = "running"
 STOPPING = "stopping"
 STOPPED = "stopped"
 FINISHED = "finished"
-"""It has read all that there was, as its trigger says. Older builds know the word as an end."""
+"""The run has read everything, as its trigger says. Older builds also treat the word as an end."""
 FAILED = "failed"
 _LIVE = frozenset({STARTING, RUNNING, STOPPING})
 _RUN, _STOP = "run", "stop"
 
 
 class RunUnreadable(PipelineFailed):
-    """What a run has told is of a build that is newer, or damaged."""
+    """A run's record was written by a newer build, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Place:
     host: str
     pid: int
     started: str
-    """When it was started, as its system words it."""
+    """When it was started, in its system's format."""
     machine: str | None = None
-    """What no other machine has, nor this one after a boot; None: it tells nothing like that."""
+    """Identifies the machine, its boot and pid namespace; None: the system has no such id."""
 
     def __str__(self) -> str:
         return f"process {self.pid}" + (f" on {self.host}" if self.host else "")
@@ -65,46 +65,46 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """One run, as it was last told."""
+    """A run's last reported state."""
 
     name: str
     place: Place
     state: str
     since_ms: int
-    """When the run began; all times are of its own clock."""
+    """When the run began; all times are from its own clock."""
     run: str = ""
-    """What no other run has; "": one of version 0."""
+    """The run's unique id; "" in version 0."""
     generation: int = 0
     beat: int = 0
-    """Counts what the run has told."""
+    """The number of reports so far."""
     at_ms: int | None = None
-    """When it was told."""
+    """When this was reported."""
     batch_id: int | None = None
     batch_rows: int = 0
     rows: int = 0
-    """Of all batches of this run."""
+    """Rows of all batches of this run."""
     rows_per_s: float = 0.0
     """Of the last batch."""
     behind: int | None = None
-    """Offsets of the sources that were not read yet when the last batch began."""
+    """How many offsets the sources had beyond the last batch's end when it began."""
     batch_at_ms: int | None = None
     """When the last batch ended."""
     error: str | None = None
 
     @property
     def is_live(self) -> bool:
-        """Whether the run has not told of its end."""
+        """Whether the run has not reported its end."""
         return self.state in _LIVE
 
     @property
     def batch_ago_ms(self) -> int | None:
-        """How old the last batch was when this was told."""
+        """The age of the last batch at the time of this report."""
         if self.at_ms is None or self.batch_at_ms is None:
             return None
         return max(0, self.at_ms - self.batch_at_ms)
 
     def after(self, progress: dict[str, Any], now_ms: int) -> RunState:
-        """The same run after a batch, as Spark tells of it."""
+        """Return the state after a batch, given Spark's progress report."""
         rows = int(progress["numInputRows"])
         seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
         return replace(
@@ -117,23 +117,23 @@ class RunState:
             batch_at_ms=now_ms,
         )
 
-    def told(self) -> str:
-        """The last batch, in words."""
-        told = f"batch {self.batch_id}: {self.batch_rows:,} rows, {self.rows_per_s:,.0f} rows/s"
-        return told if self.behind is None else f"{told}, {self.behind:,} behind"
+    def describe(self) -> str:
+        """Describe the last batch."""
+        text = f"batch {self.batch_id}: {self.batch_rows:,} rows, {self.rows_per_s:,.0f} rows/s"
+        return text if self.behind is None else f"{text}, {self.behind:,} behind"
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """Somebody wants a run to end."""
+    """A request that a run end."""
 
     run: str
     is_now: bool = False
-    """Whether the batch that is being written is given up."""
+    """Whether to abandon the batch that is being written."""
 
 
 def behind(progress: dict[str, Any]) -> int | None:
-    """How many offsets the sources had beyond the batch's end; None if Spark does not tell."""
+    """Return the number of offsets beyond the batch's end; None if Spark does not report it."""
     total = 0
     for source in progress["sources"]:
         end, latest = source.get("endOffset"), source.get("latestOffset")
@@ -149,22 +149,22 @@ def behind(progress: dict[str, Any]) -> int | None:
 
 
 def run_key(name: str) -> bytes:
-    """The key of what a pipeline's runs tell."""
+    """Return the key of a pipeline's run records."""
     return json.dumps([name, _RUN]).encode()
 
 
 def stop_key(name: str) -> bytes:
-    """The key of what others want of a pipeline's run."""
+    """Return the key of a pipeline's stop requests."""
     return json.dumps([name, _STOP]).encode()
 
 
-def encode(told: RunState | StopRequest) -> bytes:
-    """A record's value."""
-    return json.dumps({"version": VERSION, **asdict(told)}, separators=(",", ":")).encode()
+def encode(message: RunState | StopRequest) -> bytes:
+    """Encode a record's value."""
+    return json.dumps({"version": VERSION, **asdict(message)}, separators=(",", ":")).encode()
 
 
 def decode_state(text: bytes | str, where: str) -> RunState:
-    """A run's state; raises RunUnreadable, which says `where` it stands."""
+    """Decode a run's state; raise RunUnreadable naming `where` it is."""
     document = _document(text, where)
     try:
         if "place" not in document:  # version 0
@@ -203,28 +203,28 @@ def _known(kind: type[Any], document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name in names}
 
 
-# -- what they come to ----------------------------------------------------------------------------
+# -- evaluation -----------------------------------------------------------------------------------
 
 
 class Standing(Enum):
-    """What is known of a run without waiting for another beat."""
+    """What is known about a run without waiting for another beat."""
 
     ENDED = "ended"
-    """It has told so, or there was none."""
+    """It has reported its end, or there was no run."""
     RUNS = "runs"
     GONE = "gone"
-    """Its process is not there any more."""
+    """Its process no longer exists."""
     UNKNOWN = "unknown"
-    """It runs on another machine, if it does: wait for a beat."""
+    """It may run on another machine: wait for a beat."""
 
 
 @dataclass(slots=True)
 class RunWatch:
-    """One pipeline's records, given in the order of the log."""
+    """Evaluates one pipeline's records, given in log order."""
 
     name: str
     holder: RunState | None = None
-    """The newest word of the run that holds the pipeline, or did."""
+    """The newest state of the run that holds or last held the pipeline."""
     stop: StopRequest | None = None
     """The newest request."""
     _keys: dict[bytes, str] = field(default_factory=dict)
@@ -233,37 +233,37 @@ class RunWatch:
         self._keys = {run_key(self.name): _RUN, stop_key(self.name): _STOP}
 
     def add(self, key: bytes | None, value: bytes | None, where: str) -> None:
-        """Take the next record of the log, of any pipeline. Raises RunUnreadable."""
+        """Add the next record of the log, of any pipeline. Raises RunUnreadable."""
         kind = self._keys.get(bytes(key or b""))
         if kind == _STOP:
             self.stop = None if value is None else _decode_stop(value, where)
         elif kind == _RUN and value is None:
             self.holder = None
         elif kind == _RUN and value is not None:
-            told = decode_state(value, where)
-            if self._counts(told):
-                self.holder = told
+            state = decode_state(value, where)
+            if self._counts(state):
+                self.holder = state
 
-    def _counts(self, told: RunState) -> bool:
+    def _counts(self, state: RunState) -> bool:
         holder = self.holder
-        if holder is None or told.run == holder.run:
+        if holder is None or state.run == holder.run:
             return True
-        return told.generation > holder.generation
+        return state.generation > holder.generation
 
     def next_generation(self) -> int:
-        """That of a run which takes the pipeline now."""
+        """Return the generation for a run that takes the pipeline now."""
         return 1 if self.holder is None else self.holder.generation + 1
 
     def is_held_by(self, run: str) -> bool:
-        """Whether a run holds the pipeline."""
+        """Return whether a run holds the pipeline."""
         return self.holder is not None and self.holder.run == run
 
     def asked_to_stop(self, run: str) -> StopRequest | None:
-        """What somebody wants of a run."""
+        """Return the request to stop a run, if any."""
         return self.stop if self.stop is not None and self.stop.run == run else None
 
     def standing(self, machine: str | None, is_there: bool) -> Standing:
-        """What is known of the holder on a machine; `is_there` says whether it has its process."""
+        """Evaluate the holder from this `machine`; `is_there`: whether its process exists here."""
         if self.holder is None or not self.holder.is_live:
             return Standing.ENDED
         if machine is None or self.holder.place.machine != machine:

@@ -1,6 +1,6 @@
-"""What a pipeline file says, as models: strict, and unknown fields are refused.
+"""The models of a pipeline file: strict, and unknown fields are refused.
 
-A file is TOML; `docs/pipelines.md` tells of each field. In Python the same names are arguments.
+A file is TOML; `docs/pipelines.md` describes each field. In Python the same names are arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from pydantic import (
     model_validator,
 )
 
-from raylog.raydp_jobs.pipelines.mistakes import told
+from raylog.raydp_jobs.pipelines.mistakes import describe
+from raylog.wire.compression import LEVELS
 
 AVAILABLE_NOW = "available-now"
-"""The trigger of a pipeline that ends when it has read what there was."""
+"""The trigger of a pipeline that ends when it has read everything."""
 BATCH_OFFSETS_MAX = 1_000_000
-"""A batch has at most as many records of a source, unless the source says otherwise."""
+"""The maximum number of a source's records in a batch, unless the source sets its own."""
 _DURATION = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 _NOT_KAFKA = {
     "bootstrap.servers": "it is the source's field bootstrap",
@@ -40,13 +41,13 @@ _NOT_KAFKA = {
     "value.deserializer": "it is the source's field format",
     "interceptor.classes": "Spark does not allow it",
 }
-"""Consumers' settings that a source has fields for, or that are not open to choice."""
-_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
-"""Lowest and highest level of codecs that have levels, as Kafka's producers take them (KIP-390)."""
+"""Consumer settings that a source has fields for, or that are fixed."""
+_LEVELS = {codec.label: (levels.low, levels.high) for codec, levels in LEVELS.items()}
+"""Lowest and highest level of codecs that have levels."""
 
 
 class BadSpec(ValueError):
-    """A pipeline that makes no sense; the message names the field."""
+    """A pipeline that is not valid; the message names the field."""
 
 
 def _duration(text: str) -> str:
@@ -77,14 +78,14 @@ def _starting(start: str | int) -> str | int:
 
 
 def _kafka(found: object) -> object:
-    """Settings by their dotted names: a bare `kafka.fetch.max.bytes` is several tables in TOML."""
+    """Convert settings to dotted names: a bare `kafka.fetch.max.bytes` is nested tables in TOML."""
     if not isinstance(found, Mapping):
         return found
     return {name: _setting(name, value) for name, value in _dotted(found, "")}
 
 
 def _dotted(found: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
-    """Values of nested tables by their dotted names."""
+    """Yield values of nested tables by their dotted names."""
     for name, value in found.items():
         if isinstance(value, Mapping):
             yield from _dotted(value, f"{prefix}{name}.")
@@ -93,7 +94,7 @@ def _dotted(found: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
 
 
 def _setting(name: str, value: object) -> str:
-    """A consumer's setting as Kafka reads it."""
+    """Convert a consumer setting to Kafka's text form."""
     refused = _NOT_KAFKA.get(name)
     if refused is not None:
         raise ValueError(f"{name}: not expected here: {refused}")
@@ -118,16 +119,16 @@ Duration = Annotated[str, AfterValidator(_duration)]
 Trigger = Annotated[str, AfterValidator(_trigger)]
 Starting = Annotated[str | int, AfterValidator(_starting)]
 KafkaSettings = Annotated[dict[str, str], BeforeValidator(_kafka)]
-"""Of Kafka's consumers, by their names."""
+"""Settings of Kafka's consumers, by name."""
 RegistryUrl = Annotated[str, Field(pattern=r"^https?://")]
-"""Of a schema registry; several, separated by commas."""
+"""One or more URLs of a schema registry, separated by commas."""
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
-"""Of whole names of topics."""
+"""A regular expression for whole topic names."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)]
-"""Of pipelines and topics."""
+"""The name of a pipeline or a topic."""
 ViewName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 FilePath = Annotated[Path, Field(strict=False)]
-"""Relative ones begin at the pipeline's file."""
+"""Relative paths start at the pipeline file's folder."""
 
 
 class _Model(BaseModel):
@@ -135,14 +136,14 @@ class _Model(BaseModel):
 
 
 def _expect(form: str, name: str, value: object, of: tuple[str, ...], word: str = "format") -> None:
-    """Raise ValueError unless a field is there for those formats, and only for those."""
+    """Raise ValueError unless a field is set for these formats and only for these."""
     if (value is not None) != (form in of):
         expected = "expected" if value is None else "not expected"
         raise ValueError(f"{name}: {expected} with {word} '{form}'")
 
 
 def _check_registry(found: _Encoded | TopicSink, form: str, word: str = "format") -> None:
-    """What belongs to a registry is there with one, and only with one."""
+    """Raise ValueError for fields that need a registry without one, or the reverse."""
     if found.registry is None and form in ("json-schema", "protobuf"):
         raise ValueError(f"registry: expected with {word} '{form}'")
     if found.registry is not None and form not in ("avro", "json-schema", "protobuf"):
@@ -154,19 +155,19 @@ def _check_registry(found: _Encoded | TopicSink, form: str, word: str = "format"
 
 
 class _Encoded(_Model):
-    """Values of records and how they become columns."""
+    """The format of records' values and how they become columns."""
 
     format: Literal["json", "avro", "text", "binary", "json-schema", "protobuf"]
     ddl: str | None = Field(None, alias="schema")
-    """Columns of JSON objects as Spark writes them: "id BIGINT NOT NULL, at TIMESTAMP"."""
+    """Columns of JSON objects in Spark's DDL: "id BIGINT NOT NULL, at TIMESTAMP"."""
     schema_file: FilePath | None = None
-    """The Avro schema; with a registry, the one that values are resolved to."""
+    """The Avro schema; with a registry, the reader's schema that values are resolved to."""
     registry: RegistryUrl | None = None
-    """The schema registry of values in its wire format."""
+    """The schema registry, for values in its wire format."""
     subject: str | None = None
-    """Where the registry has the schema of the columns; None: TOPIC-value."""
+    """The subject with the schema of the columns; None: TOPIC-value."""
     message: str | None = None
-    """Of a Protobuf file; None: its first."""
+    """The message of a Protobuf file; None: its first."""
 
     @model_validator(mode="after")
     def _check_schema(self) -> Self:
@@ -181,7 +182,7 @@ class _OfCluster(_Encoded):
     """Where records come from, and how they are read."""
 
     bootstrap: str | None = None
-    """host:port of brokers of another cluster; None: the pipeline's own."""
+    """host:port of another cluster's brokers; None: those of the pipeline."""
     kafka: KafkaSettings = {}
     """Settings of Kafka's consumers, such as security.protocol."""
 
@@ -191,22 +192,22 @@ class TopicSource(_OfCluster):
 
     topics: list[Name] = []
     pattern: Pattern | None = None
-    """Of names of topics, instead of `topics`; those that are made later are read as well."""
+    """A pattern for topic names, instead of `topics`; topics created later are read as well."""
     fail_on_data_loss: bool = True
-    """Whether records that are gone before they were read stop the pipeline."""
+    """Whether the pipeline stops if records were deleted before they were read."""
     starting: Starting = "earliest"
-    """Where a new query begins; an old one goes on where it was."""
+    """Where a new query begins; an existing one continues where it was."""
     max_offsets_per_trigger: int = Field(BATCH_OFFSETS_MAX, ge=1)
-    """Of all partitions together: what has piled up is read in several batches."""
+    """For all partitions together: a backlog is read in several batches."""
     event_time: str | None = None
-    """SQL of a timestamp, often a column's name: the view's column `event_time`."""
+    """A SQL timestamp expression, often a column's name, for the view's column `event_time`."""
     watermark: Duration | None = None
     """How late rows may be, by `event_time`."""
     tombstones: Literal["pass", "drop", "refuse"] = "pass"
-    """Records without a value: rows of nulls, no rows, or records that do not parse."""
+    """Records without a value become rows of nulls (pass), no rows, or dead letters (refuse)."""
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic of the source's cluster is one of its."""
+        """Return whether a topic of the source's cluster belongs to the source."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics
@@ -219,7 +220,7 @@ class TopicSource(_OfCluster):
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:
-        """Where columns come from the registry, it is from one subject."""
+        """Require a single subject if columns come from the registry."""
         needs_one = self.registry is not None and (
             self.format == "protobuf" or (self.format == "avro" and self.schema_file is None)
         )
@@ -235,13 +236,13 @@ class TopicSource(_OfCluster):
 
 
 class TopicTable(_OfCluster):
-    """A compacted topic, read anew for each batch: the newest value of each key."""
+    """A compacted topic, reread for each batch: the newest value of each key."""
 
     topic: Name
 
 
 class FileTable(_Model):
-    """Files that Spark reads, anew for each batch."""
+    """Files that Spark reads, again for each batch."""
 
     path: FilePath
     format: Literal["parquet", "csv", "json"]
@@ -260,7 +261,7 @@ class Transform(_Model):
 
     sql: str | None = None
     function: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
-    """MODULE:NAME of what takes (spark, views by name) and returns a DataFrame."""
+    """MODULE:NAME of a function that takes (spark, views by name) and returns a DataFrame."""
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
@@ -274,21 +275,21 @@ class TopicSink(_Model):
 
     topic: Name
     key: list[str] = []
-    """Columns of the key: one as text, several as a JSON object. None: no key."""
+    """Columns of the key: one as text, several as a JSON object. Empty: no key."""
     value: Literal["json", "avro", "raw", "json-schema", "protobuf"] = "json"
-    """raw: the columns are those of `raylog.raydp_jobs.rows`."""
+    """raw: the columns are those of `raylog.sink.rows`."""
     schema_file: FilePath | None = None
     """The Avro schema; with a registry, the schema to register."""
     registry: RegistryUrl | None = None
     """The schema registry, for values in its wire format."""
     subject: str | None = None
-    """Where the registry has the schema; None: TOPIC-value."""
+    """The subject for the schema; None: TOPIC-value."""
     message: str | None = None
-    """Of a Protobuf file; None: its first."""
+    """The message of a Protobuf file; None: its first."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """Of the records, dead letters included, before they leave the executors."""
+    """The compression of records, including dead letters, before they leave the executors."""
     compression_level: int | None = None
-    """None: the codec's own."""
+    """None: the codec's default."""
     row_bytes_max: int = Field(1_000_000, ge=1)
     transaction_timeout_ms: int = Field(300_000, ge=1)
 
@@ -320,13 +321,13 @@ class TopicSink(_Model):
 
 
 class ParquetSink(_Model):
-    """A folder to land rows in, as Parquet: a folder `batch=N` for each batch."""
+    """A folder for rows as Parquet files: a folder `batch=N` for each batch."""
 
     path: FilePath
 
 
 class SparkPart(_Model):
-    """What the pipeline takes of the cluster; `raylog.raydp_jobs.session` tells more."""
+    """The cluster resources of a pipeline; see `raylog.raydp_jobs.session`."""
 
     executors: int = Field(1, ge=1)
     executor_cores: int = Field(1, ge=1)
@@ -337,7 +338,7 @@ class SparkPart(_Model):
 
 
 def _tag(at: str, tagged: str, other: str) -> Discriminator:
-    """Which of two models is meant: the one with the field `at`, or the other one."""
+    """Return a discriminator of two models: `tagged` has the field `at`, `other` does not."""
 
     def tag(found: Any) -> str:
         has = at in found if isinstance(found, Mapping) else hasattr(found, at)
@@ -366,14 +367,14 @@ class PipelineSpec(_Model):
     """One pipeline."""
 
     name: Name
-    """The sink's id as well: of one pipeline at a time on a cluster."""
+    """Also the sink's id: must be unique among the cluster's pipelines."""
     bootstrap: str | None = None
-    """host:port of brokers that are written to, and read from unless a source says otherwise;
+    """host:port of the brokers that are written to, and read from unless a source says otherwise;
     None: those of the cluster that runs on `data`."""
     data: FilePath | None = None
-    """The folder of `raylog up --data`."""
+    """The cluster's data directory, `raylog up --data`."""
     checkpoint: FilePath
-    """Of the query; a folder that the driver and all executors see."""
+    """The query's checkpoint; a folder that the driver and all executors share."""
     sources: dict[ViewName, TopicSource] = Field(min_length=1)
     tables: dict[ViewName, Table] = {}
     transform: Transform
@@ -414,21 +415,21 @@ class PipelineSpec(_Model):
 
     @property
     def sink_topic(self) -> str | None:
-        """None: rows land in a folder."""
+        """The topic of rows; None: rows land in a folder."""
         return self.sink.topic if isinstance(self.sink, TopicSink) else None
 
     def written(self) -> dict[str, str]:
-        """All topics that are written to, by the field that says so."""
+        """Return all topics that are written to, by the field that names them."""
         found = {"sink.topic": self.sink_topic, "dead_letters": self.dead_letters}
         return {field: topic for field, topic in found.items() if topic is not None}
 
     def written_topics(self) -> list[str]:
-        """All topics that are written to."""
+        """Return all topics that are written to."""
         return list(self.written().values())
 
 
 def load(path: Path) -> PipelineSpec:
-    """Read a file; raises BadSpec."""
+    """Read a file; raise BadSpec."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -438,14 +439,14 @@ def load(path: Path) -> PipelineSpec:
     try:
         spec = PipelineSpec.model_validate(found)
     except ValidationError as failure:
-        mistakes = (told(one, PipelineSpec, _TAGS) for one in failure.errors(include_url=False))
+        mistakes = (describe(one, PipelineSpec, _TAGS) for one in failure.errors(include_url=False))
         raise BadSpec(f"{path}: {'; '.join(mistakes)}") from None
     resolved: PipelineSpec = _resolved(spec, path.absolute().parent)
     return resolved
 
 
 def _resolved(found: Any, base: Path) -> Any:
-    """A copy of models in which relative paths begin at `base`."""
+    """Return a copy of models in which relative paths start at `base`."""
     match found:
         case Path():
             return base / found

@@ -1,9 +1,9 @@
-"""What is in a pipeline's checkpoint besides Spark's own.
+"""What a pipeline's checkpoint contains in addition to Spark's files.
 
-| file | |
+| file | contents |
 |---|---|
 | `raylog/spark.log` | what Spark and Ray print |
-| `raylog/run.json` | the last run of a build that did not tell of runs in a topic (`runs`) |
+| `raylog/run.json` | the last run of a build that did not report runs in a topic (`runs`) |
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from raylog.raydp_jobs.pipelines.failures import PipelineFailed
 from raylog.raydp_jobs.pipelines.runs import RunState, decode_state
 
 DIED = "died"
-"""What a run is that did not come to tell of its end."""
+"""The state of a run that ended without reporting it."""
 
 
 def spark_log(checkpoint: Path) -> Path:
-    """Where the messages of a run's Spark are."""
+    """Return the log file of a run's Spark."""
     return checkpoint / "raylog" / "spark.log"
 
 
 def older_run(checkpoint: Path) -> RunState | None:
-    """The last run of an older build as it is found here; None if there was none.
+    """Return the last run of an older build, from its file here; None if there was none.
 
     Raises RunUnreadable.
     """

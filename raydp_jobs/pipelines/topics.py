@@ -1,7 +1,7 @@
-"""The topics of a pipeline on their clusters: whether they are there, and how far they are read.
+"""A pipeline's topics on their clusters: whether they exist, and how far they are read.
 
-Sources and tables may be on other clusters than the pipeline's own. One whose `kafka` settings want
-encryption or credentials can be read by Spark, and cannot be asked from here.
+Sources and tables may be on clusters other than the pipeline's own. If a source's `kafka` settings
+require encryption or credentials, Spark can read it, but this module cannot look it up.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from raylog.client import (
     TopicPartition,
     parse_bootstrap,
 )
-from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, same_cluster
 from raylog.raydp_jobs.checkpoints import batch_source
-from raylog.raydp_jobs.lookup import look_up_state
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed
 from raylog.raydp_jobs.pipelines.manifests import newest_landed
 from raylog.raydp_jobs.pipelines.register import TOPIC
 from raylog.raydp_jobs.pipelines.spec import ParquetSink, PipelineSpec, TopicSource, TopicTable
-from raylog.raydp_jobs.sink_state import Position, SinkState
-from raylog.raydp_jobs.state_topic import STATE_TOPIC
+from raylog.sink.batches import UNKNOWN_CLUSTER, same_cluster
+from raylog.sink.lookup import look_up_state
+from raylog.sink.state import Position, SinkState
+from raylog.sink.state_topic import STATE_TOPIC
 from raylog.wire.errors import KafkaError, UnknownTopicOrPartition
 
 
 def can_be_asked(of: TopicSource | TopicTable) -> bool:
-    """Whether its cluster talks to clients without encryption and credentials."""
+    """Return whether its cluster accepts clients without encryption and credentials."""
     return of.kafka.get("security.protocol", "PLAINTEXT") == "PLAINTEXT"
 
 
-# -- before it runs -------------------------------------------------------------------------------
+# -- checks before a run --------------------------------------------------------------------------
 
 
 def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
-    """Raise PipelineFailed for a topic that is not there, or that is read and written to."""
+    """Raise PipelineFailed for a topic that does not exist, or is both read and written to."""
     with BlockingClient(bootstrap) as client:
         for field, topic in spec.written().items():
             _check_topic(client, field, topic, bootstrap)
@@ -56,7 +56,7 @@ def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
 
 
 def _read_fields(spec: PipelineSpec) -> Iterator[tuple[str, TopicSource | TopicTable]]:
-    """All that is read of topics, by the fields that say so."""
+    """Yield all sources and tables that read topics, with their fields."""
     for name, source in spec.sources.items():
         yield f"sources.{name}", source
     for name, table in spec.tables.items():
@@ -78,13 +78,13 @@ def _refuse_circle(spec: PipelineSpec, field: str, source: TopicSource) -> None:
     """Raise PipelineFailed for a source that reads what the pipeline writes."""
     for written in [*spec.written_topics(), STATE_TOPIC, TOPIC]:
         if source.reads(written):
-            told = "topics" if source.pattern is None else f"pattern: {source.pattern!r}"
+            asked_for = "topics" if source.pattern is None else f"pattern: {source.pattern!r}"
             raise PipelineFailed(
-                f"{field}.{told}: includes {written}, which the pipeline writes to"
+                f"{field}.{asked_for}: includes {written}, which the pipeline writes to"
             )
 
 
-# -- how far it is --------------------------------------------------------------------------------
+# -- progress -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,14 @@ class TopicLag:
     source: str
     topic: str
     lag: int | None
-    """Records and markers that are not in the output; None: nothing is committed, or unknown."""
+    """Records and markers not in the output yet; None: nothing is committed, or unknown."""
 
 
 def lags(bootstrap: str, spec: PipelineSpec, timeout_ms: int) -> list[TopicLag]:
-    """By source and topic. What counts is what is committed with the output.
+    """Return lags by source and topic, based on what is committed with the output.
 
-    A source whose own cluster cannot be asked has no lags. Raises ClientError, KafkaError.
+    Lags of a source are None if its own cluster cannot be looked up. Raises ClientError or
+    KafkaError.
     """
     written = _written(bootstrap, spec, timeout_ms)
     found: list[TopicLag] = []
@@ -128,8 +129,8 @@ def _lags_of(
     written: Mapping[Position, int],
     timeout_ms: int,
 ) -> list[TopicLag]:
-    """Of one source; a pattern's topics are those that are there now."""
-    with _client(address, timeout_ms) as client:
+    """Return the lags of one source; of a pattern's topics, those that exist now."""
+    with BlockingClient(address, _settings(address, timeout_ms)) as client:
         view = client.metadata(source.topics or None)
         topics = source.topics or sorted(
             topic.name
@@ -158,10 +159,10 @@ def _lag(
 
 
 def _written(bootstrap: str, spec: PipelineSpec, timeout_ms: int) -> Mapping[Position, int]:
-    """Up to where each partition is written; of topics by what the sink has committed.
+    """Return how far each partition is written; for topics, according to the sink's state.
 
-    Rows that land in a folder without dead letters have no transaction: manifests count, or, where
-    there are none, Spark's commits.
+    Rows that land in a folder without dead letters have no transaction: their manifests count or,
+    without manifests, Spark's commits.
     """
     topics = spec.written_topics()
     if topics:
@@ -175,7 +176,7 @@ def _written(bootstrap: str, spec: PipelineSpec, timeout_ms: int) -> Mapping[Pos
 
 
 def done(checkpoint: Path) -> Mapping[TopicPartition, int]:
-    """Where the last batch ended that Spark knows to be done."""
+    """Return where the last batch ended that Spark has committed."""
 
     def read(name: str) -> str | None:
         path = checkpoint / name
@@ -187,7 +188,3 @@ def done(checkpoint: Path) -> Mapping[TopicPartition, int]:
 
 def _settings(address: str, timeout_ms: int) -> ClientSettings:
     return ClientSettings(parse_bootstrap(address), operation_timeout_ms=timeout_ms)
-
-
-def _client(address: str, timeout_ms: int) -> BlockingClient:
-    return BlockingClient(address, _settings(address, timeout_ms))

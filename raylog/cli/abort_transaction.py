@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +11,12 @@ from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.hanging_transactions import require_partition
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
-from raylog.cli.output import print_done
+from raylog.cli.output import confirm, print_done
 
 if TYPE_CHECKING:
     from raylog.client import BlockingClient, TopicPartition
 
-_OF_PRODUCERS = "See them with: raylog transactions describe-producers TOPIC PARTITION"
+_OF_PRODUCERS = "List them with: raylog transactions describe-producers TOPIC PARTITION"
 _PRODUCER_OPTIONS = "--producer-id, --producer-epoch and --coordinator-epoch"
 
 
@@ -26,32 +25,42 @@ TransactionalId = Annotated[
     typer.Option(
         "--transactional-id",
         metavar="ID",
-        help="The open transaction of this id, prepared or not; its producers are fenced.",
+        help="Abort the open transaction of this id, prepared or not, and fence its producers.",
     ),
 ]
 Topic = Annotated[
     str | None,
-    typer.Option("--topic", "-t", help="Where it hangs.", autocompletion=complete_topics),
+    typer.Option(
+        "--topic",
+        "-t",
+        help="Topic in which the transaction hangs.",
+        autocompletion=complete_topics,
+    ),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Where in the topic.")
+    int | None, typer.Option("--partition", "-p", min=0, help="Partition in which it hangs.")
 ]
 StartOffset = Annotated[
-    int | None, typer.Option("--start-offset", min=0, help="Where it starts in there.")
+    int | None,
+    typer.Option("--start-offset", min=0, help="Offset at which it starts in the partition."),
 ]
 ProducerId = Annotated[
-    int | None, typer.Option("--producer-id", min=0, help="Instead of the offset: whose it is.")
+    int | None,
+    typer.Option("--producer-id", min=0, help="Instead of the offset: id of its producer."),
 ]
 ProducerEpoch = Annotated[
-    int | None, typer.Option("--producer-epoch", min=0, help="With --producer-id.")
+    int | None,
+    typer.Option("--producer-epoch", min=0, help="With --producer-id: epoch of the producer."),
 ]
 CoordinatorEpoch = Annotated[
     int | None,
     typer.Option(
-        "--coordinator-epoch", min=-1, help="With --producer-id; -1: it never had a marker."
+        "--coordinator-epoch",
+        min=-1,
+        help="With --producer-id: epoch of the coordinator; -1 if it never wrote a marker.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def abort(
@@ -65,13 +74,14 @@ def abort(
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Abort a transaction that nobody ends: one that hangs, or one that was left prepared.
+    """Abort a transaction that does not end: a hanging or a prepared one.
 
-    With --transactional-id its coordinator aborts it everywhere, as if a new
-    producer had taken the id over. What hangs has no coordinator: name one
-    partition and where the transaction starts there, as "raylog transactions
-    hanging" tells, and that partition's leader ends it there alone. An old
-    broker that does not tell needs the producer and the epochs.
+    With --transactional-id, the coordinator aborts it in all partitions, as if
+    a new producer had taken over the id. A hanging transaction has no
+    coordinator: give one partition, and the offset at which the transaction
+    starts there, as `raylog transactions hanging` shows it. The leader of that
+    partition then ends it there, and in no other partition. Old brokers do not
+    report the offset: give the producer and the epochs instead.
     """
     from raylog.client import TopicPartition
 
@@ -79,7 +89,7 @@ def abort(
     in_partition = (topic, partition, start_offset, *explicit)
     if transactional_id is not None:
         if any(option is not None for option in in_partition):
-            raise typer.BadParameter("--transactional-id stands alone")
+            raise typer.BadParameter("--transactional-id takes no other options")
         with connect(bootstrap) as client:
             _abort_everywhere(client, transactional_id, yes=yes)
         return
@@ -92,7 +102,7 @@ def abort(
     with connect(bootstrap) as client:
         require_partition(client, key)
         producer = _producer_at(client, key, start_offset) if start_offset is not None else explicit
-        _confirm(f"Abort the transaction of producer {producer[0]} in {key}?", yes=yes)
+        confirm(f"Abort the transaction of producer {producer[0]} in {key}?", yes=yes)
         client.abort_in_partition(key, *(number or 0 for number in producer))
     print_done(f"aborted the transaction of producer {producer[0]} in {key}")
 
@@ -111,20 +121,16 @@ def _producer_at(
 
 def _abort_everywhere(client: BlockingClient, transactional_id: str, *, yes: bool) -> None:
     before = client.describe_transaction(transactional_id)
-    _confirm(
-        f"Fence the producers of {transactional_id} (its transaction is: {before.state})?", yes=yes
+    confirm(
+        f"Fence the producers of {transactional_id} (state of its transaction: {before.state})?",
+        yes=yes,
     )
     client.fence_transactional_id(transactional_id)
     match before.state:
         case "Ongoing":
             what = f"aborted the transaction of {transactional_id}"
         case "PrepareCommit":
-            what = f"the transaction of {transactional_id} was committed before"
+            what = f"the transaction of {transactional_id} was already being committed"
         case _:
             what = f"{transactional_id} had no open transaction"
     print_done(f"{what}; its producers are fenced")
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        typer.confirm(question, abort=True)

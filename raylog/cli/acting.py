@@ -51,4 +51,4 @@ def _print(answer: Answer, facts: Facts | None) -> None:
     """Print what was done, unless the command itself has."""
     if not answer.is_printed:
         failed = {"failed": answer.failed} if answer.failed else {}
-        print_json({**(facts or {}), "done": answer.told, **failed})
+        print_json({**(facts or {}), "done": answer.messages, **failed})

@@ -40,8 +40,8 @@ from raylog.cli.top import command as top
 app = typer.Typer(
     name="raylog",
     help="A replicated log that speaks the Kafka protocol, on Ray.",
-    epilog="To begin: raylog up --detach, raylog topics create TOPIC, raylog produce TOPIC < FILE, "
-    "raylog consume TOPIC --from earliest, raylog down. Any Kafka client can do the same.",
+    epilog="To start: raylog up --detach, raylog topics create TOPIC, raylog produce TOPIC < "
+    "FILE, raylog consume TOPIC --from earliest, raylog down. Any Kafka client works too.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -14,7 +14,7 @@ from raylog.cli.ray_cluster import described
 if TYPE_CHECKING:
     from raylog.actors.metadata.records import BrokerWanted
     from raylog.actors.runtime.base import Runtime
-    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
     from raylog.client import BlockingClient
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ RayAddress = Annotated[
         "--address",
         envvar="RAYLOG_RAY_ADDRESS",
         metavar="HOST:PORT|auto",
-        help="Address of the Ray cluster; auto: the one that this machine is a node of.",
+        help="Address of the Ray cluster; auto: the cluster that this machine is a node of.",
     ),
 ]
 

@@ -21,12 +21,12 @@ def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
     other.
     """
     from raylog.actors.config import BrokerSettings
-    from raylog.actors.config_agreement import check_agreement
+    from raylog.actors.config.agreement import check_agreement
 
     settings = {**(_read_file(file) if file is not None else {}), **parse_pairs(pairs, "--set")}
     for key, option in _SET_BY_OPTIONS.items():
         if key in settings:
-            raise CommandFailed(f"{key} differs from broker to broker", f"Use {option} instead")
+            raise CommandFailed(f"{key} is different for each broker", f"Use {option} instead")
     checked = BrokerSettings(settings)
     check_agreement(checked.raw)
     return dict(checked.given)

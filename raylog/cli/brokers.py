@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.holding import start, stop
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import counted, print_done, print_json, print_table
+from raylog.cli.output import confirm, counted, print_done, print_rows
 from raylog.cli.restarting import restart
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List brokers; restart, stop, start, add, drain, replace, remove them.",
+    help="List, restart, stop, start, add, drain, replace and remove brokers.",
 )
 app.command()(acting(restart))
 for command in (stop, start, add, drain, replace, remove):
@@ -31,20 +30,14 @@ for command in (stop, start, add, drain, replace, remove):
 
 @app.command(name="list")
 def list_brokers(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """List brokers with the number of partitions that they lead and hold.
+    """List brokers, with the number of partitions that they lead and hold.
 
     A fenced broker has sent no heartbeat for a while, or is not ready yet.
     """
     with connect(bootstrap) as client:
         rows = _rows(client.describe_cluster(), list(client.describe_partitions().values()))
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        None,
-        ["broker#", "state", "address", "rack", "leads#", "holds#", "not in sync#"],
-        [tuple(row.values()) for row in rows],
-    )
+    columns = ["broker#", "state", "address", "rack", "leads#", "holds#", "not in sync#"]
+    print_rows(columns, rows, as_json=as_json)
 
 
 def _rows(
@@ -88,25 +81,24 @@ def unregister(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
-    """Forget a broker that will not come back.
+    """Remove the registration of a broker that will not come back.
 
-    Its replicas stay assigned to it: reassign them. A broker that runs is
-    refused: it would register again by itself.
+    Its replicas stay assigned to it: reassign them. Refused for a broker that
+    runs, because it would register again.
     """
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Forget broker {broker}?", abort=True)
+    confirm(f"Unregister broker {broker}?", yes=yes)
     with connect(bootstrap) as client:
         if broker in _live(client.describe_cluster()):
             raise CommandFailed(
-                f"broker {broker} is live: it would register again by itself",
+                f"broker {broker} is live: it would register again",
                 "Stop it first; see docs/operations.md, Removing a broker",
             )
         client.unregister_broker(broker)
         held = [one.key for one in client.describe_partitions().values() if broker in one.replicas]
-    print_done(f"broker {broker} is forgotten")
+    print_done(f"broker {broker} is unregistered")
     if held:
         print_done(
-            f"{counted(len(held), 'partition')} still assigned to it; move with: "
-            f"raylog topics reassign --topic {held[0].topic} --brokers …"
+            f"{counted(len(held), 'partition')} still assigned to it; move them with: raylog "
+            f"topics reassign --topic {held[0].topic} --brokers …"
         )
     return {"broker": broker, "still_assigned": [str(key) for key in held]}

@@ -5,7 +5,6 @@ Each changes what the metadata says, and the supervisor acts. All may be repeate
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,14 +14,14 @@ import typer
 from raylog.cli.asking import RayAddress, ask_actors, ask_controller, client_of, wanted_of
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
-from raylog.cli.output import counted, print_done
+from raylog.cli.output import confirm, counted, print_done
 from raylog.cli.progress import Progress
 from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, until_ready
 
 if TYPE_CHECKING:
     from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted
     from raylog.actors.runtime.base import Runtime
-    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
     from raylog.client import BlockingClient
 
 _KNOWN_MS = 30_000
@@ -49,8 +48,8 @@ def add(
     """Start brokers on the new nodes of the Ray cluster.
 
     If brokers run on labelled nodes (raylog-broker=ID), only new nodes with
-    such a label get one. The new brokers hold no replicas: raylog rebalance
-    moves some there.
+    such a label get one. The new brokers hold no replicas: move some there with
+    `raylog rebalance`.
     """
     from raylog.actors.supervisor.placing import PlacementAsked, placed
     from raylog.wire.errors import KafkaError
@@ -79,14 +78,14 @@ def add(
             raise CommandFailed(str(refused)) from refused
         if not new:
             raise CommandFailed(
-                "every node has its broker",
+                "every node already has a broker",
                 "Start a Ray node with --labels raylog-broker=ID on another machine",
             )
         ask_actors(desired, lambda runtime: _want(runtime, desired, new))
         ask_actors(desired, lambda runtime: until_ready(runtime, desired, new, progress.tell))
     print_done(
-        f"{counted(len(new), 'broker')} more: {', '.join(str(one.broker_id) for one in new)}. "
-        f"Nothing is on them yet; next: raylog rebalance --address {address}"
+        f"{counted(len(new), 'broker')} added: {', '.join(str(one.broker_id) for one in new)}. "
+        f"They hold no replicas yet; next: raylog rebalance --address {address}"
     )
 
 
@@ -99,25 +98,28 @@ def _common(broker: BrokerWanted) -> dict[str, str]:
 def replace(
     broker: Broker, address: RayAddress = "auto", data: Data = DEFAULT_DATA, yes: Yes = False
 ) -> None:
-    """Start a broker whose disk is lost on an empty directory; its replicas are copied to it.
+    """Replace a broker's lost disk: start the broker on an empty directory.
 
-    The lost directory is never used again, even if the disk comes back. Refused
-    if the broker is live, or if it may hold the only copy of a record.
+    The broker then copies its replicas to the new directory. The lost directory
+    is never used again, even if the disk comes back. Refused if the broker is
+    live, or if it may hold the only copy of a record.
     """
-    from raylog.actors.supervisor.holds import release
+    from raylog.actors.supervisor.notes import release
 
     with on_ray(address), Progress() as progress:
         desired = cluster_to_change(address, data)
         wanted = wanted_of(desired, broker)
         if wanted.directory_id:
-            _confirm(f"Give up the directory {wanted.directory_id} of broker {broker}?", yes=yes)
+            confirm(
+                f"Give up the directory {wanted.directory_id} of broker {broker} for good?", yes=yes
+            )
             progress.tell("asking the controller")
             ask_actors(
                 desired, lambda runtime: _replace(runtime, desired, broker, wanted.directory_id)
             )
         ask_actors(desired, lambda runtime: release(runtime, desired.cluster_id, broker))
         ask_actors(desired, lambda runtime: until_ready(runtime, desired, [wanted], progress.tell))
-    print_done(f"broker {broker} serves, and copies its replicas")
+    print_done(f"broker {broker} serves and copies its replicas")
 
 
 async def _replace(
@@ -130,8 +132,8 @@ async def _replace(
     except InvalidRequest as refused:
         raise CommandFailed(
             str(refused),
-            "If it holds the only copies: bring the disk back, or start the brokers that have "
-            "others. If they are lost for good, delete these topics, or reassign them",
+            "If it holds the only copies, bring the disk back, or start the brokers that have "
+            "other copies. If those are lost for good, delete these topics, or reassign them",
         ) from refused
 
 
@@ -143,7 +145,8 @@ def remove(
         desired = cluster_to_change(address, data)
         if [one.broker_id for one in desired.brokers] == [broker]:
             raise CommandFailed(
-                f"broker {broker} is the last one", f"Stop all: raylog down --address {address}"
+                f"broker {broker} is the last one",
+                f"Stop the cluster: raylog down --address {address}",
             )
         with client_of(desired, progress) as client:
             held = [one for one in client.describe_partitions().values() if broker in one.replicas]
@@ -152,7 +155,7 @@ def remove(
                     f"broker {broker} holds {counted(len(held), 'partition')}",
                     f"Move them first: raylog brokers drain {broker}",
                 )
-            _confirm(f"Stop broker {broker} and forget it?", yes=yes)
+            confirm(f"Stop and unregister broker {broker}?", yes=yes)
             progress.tell(f"stopping broker {broker}")
             _give_up_vote(client, broker)
             ask_actors(desired, lambda runtime: _end(runtime, desired, broker))
@@ -167,8 +170,8 @@ def _give_up_vote(client: BlockingClient, broker: int) -> None:
         if one.broker_id == broker:
             if len(voters) == 1:
                 raise CommandFailed(
-                    f"broker {broker} has the only vote on metadata",
-                    "Have another one vote first: raylog quorum add BROKER",
+                    f"broker {broker} is the only voter",
+                    "Add another voter first: raylog quorum add BROKER",
                 )
             client.remove_voter(broker, one.directory_id)
 
@@ -191,15 +194,15 @@ def drain(
             "--throttle",
             min=1,
             metavar="BYTES/S",
-            help="Bytes a second that each broker may copy for the moves, in and out. It is "
-            "removed at the end.",
+            help="Bytes per second that each broker may copy for the moves, in and out. The "
+            "throttle is removed at the end.",
         ),
     ] = None,
 ) -> None:
-    """Move all replicas of a broker to the other live ones, and wait until they are there.
+    """Move all replicas of a broker to other live brokers, and wait for the moves.
 
-    The least loaded brokers get them, a few at a time. After Ctrl-C the moves
-    that have begun go on: see raylog rebalance --status and --cancel.
+    The least loaded brokers get the replicas, a few at a time. After Ctrl-C,
+    moves that have begun continue: see `raylog rebalance --status` and --cancel.
     """
     from raylog.cli.rebalance import drain_broker
     from raylog.client import BlockingClient
@@ -209,11 +212,6 @@ def drain(
 
 
 # ---- asking ------------------------------------------------------------------------------
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        typer.confirm(question, abort=True)
 
 
 async def _want(
@@ -228,7 +226,7 @@ async def _want(
 async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:
     """Wait until the supervisor knows, or it would start the broker again; raises PeerTimeout."""
     from raylog.actors.runtime.base import PeerTimeout
-    from raylog.actors.supervisor.desired import read_desired
+    from raylog.actors.supervisor.rules.desired import read_desired
 
     deadline_ms = runtime.monotonic_ms() + _KNOWN_MS
     while True:
@@ -236,7 +234,9 @@ async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int
         if contents is None or read_desired(contents, desired.key).broker(broker) is None:
             return
         if runtime.monotonic_ms() > deadline_ms:
-            raise PeerTimeout(f"the supervisor has not heard of broker {broker} within 30 s")
+            raise PeerTimeout(
+                f"the supervisor has not learned of the removal of broker {broker} within 30 s"
+            )
         await runtime.sleep(0.2)
 
 
@@ -247,8 +247,8 @@ async def _end(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:
     from raylog.actors.cluster import stop_broker
     from raylog.actors.metadata.records import BrokerUnwanted
     from raylog.actors.runtime import ray_places
-    from raylog.actors.supervisor.desired import share_name
     from raylog.actors.supervisor.rolling import move_controller
+    from raylog.actors.supervisor.rules.desired import share_name
 
     await _want(runtime, desired, [BrokerUnwanted(broker)])
     await _until_unwanted(runtime, desired, broker)

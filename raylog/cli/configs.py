@@ -10,13 +10,13 @@ import typer
 from raylog.cli.acting import Facts, acting
 from raylog.cli.connecting import connect
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import Row, print_done, print_json, print_rows, print_table
 
 if TYPE_CHECKING:
     from raylog.actors.config import ConfigKey
     from raylog.client import Resource
 
-app = typer.Typer(help="Show documented settings; describe and alter those of a live cluster.")
+app = typer.Typer(help="List all settings; describe and alter settings of a live cluster.")
 
 
 class Kind(StrEnum):
@@ -28,19 +28,20 @@ class Kind(StrEnum):
     CLIENT_METRICS = "client-metrics"
 
 
-KindArgument = Annotated[Kind, typer.Argument(help="Whose settings.")]
+KindArgument = Annotated[Kind, typer.Argument(help="Kind of resource.")]
 NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help='A topic, a broker id ("": all brokers), a group, a subscription of client metrics.',
+        help='Name of the topic, group or client metrics subscription, or a broker id ("": all '
+        "brokers).",
     ),
 ]
 
 
 @app.callback(invoke_without_command=True)
 def root(context: typer.Context) -> None:
-    """Show documented settings; describe and alter those of a live cluster."""
+    """List all settings; describe and alter settings of a live cluster."""
     if context.invoked_subcommand is None:
         list_documented(None, None, as_json=False)
 
@@ -48,12 +49,14 @@ def root(context: typer.Context) -> None:
 @app.command(name="list")
 def list_documented(
     pattern: Annotated[
-        str | None, typer.Argument(help="Only keys or texts that contain this.")
+        str | None, typer.Argument(help="Only settings whose key or description contains this.")
     ] = None,
-    kind: Annotated[Kind | None, typer.Option("--kind", help="Default: all.")] = None,
+    kind: Annotated[
+        Kind | None, typer.Option("--kind", help="Only settings of this kind of resource.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every setting there is, with type, default, range and meaning."""
+    """List all settings with their types, defaults, ranges and meanings."""
     from raylog.actors.config import KEYS_OF, ResourceType
 
     rows = {
@@ -110,26 +113,25 @@ def _matches(key: ConfigKey, pattern: str | None) -> bool:
 def describe(
     kind: KindArgument,
     name: NameArgument = "",
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults too.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Show settings that have their default values too.")
+    ] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Settings of a topic, broker, group or client metrics subscription as they are in force."""
+    """Show the settings in force for a topic, broker, group or client metrics subscription."""
     from raylog.client import ConfigSource
 
     with connect(bootstrap) as client:
         entries = client.describe_configs(_resource(kind, name))
-    shown = [
+    shown: list[Row] = [
         {"key": entry.name, "value": entry.value, "source": entry.source.name.lower()}
         for entry in entries
         if everything or entry.source is not ConfigSource.DEFAULT
     ]
-    if as_json:
-        print_json(shown)
-        return
-    print_table(None, ["key", "value", "source"], [list(row.values()) for row in shown])
-    if not everything:
-        print_done(f"{len(entries) - len(shown)} settings have their defaults (--all shows them)")
+    left = f"{len(entries) - len(shown)} settings have their default values (--all shows them)"
+    note = "" if everything else left
+    print_rows(["key", "value", "source"], shown, as_json=as_json, note=note)
 
 
 @app.command()
@@ -139,15 +141,17 @@ def alter(
     name: NameArgument = "",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="May be repeated."),
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting to change; repeatable."),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", "-u", metavar="KEY", help="Go back to the default."),
+        typer.Option(
+            "--unset", "-u", metavar="KEY", help="A setting to reset to its default; repeatable."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
-    """Change settings of a topic, broker, group or client metrics subscription while it runs."""
+    """Change settings of a topic, broker, group or client metrics subscription."""
     wanted: dict[str, str | None] = {
         **parse_pairs(changes, "--set"),
         **dict.fromkeys(unset or ()),

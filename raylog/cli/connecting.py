@@ -31,14 +31,13 @@ ClientConfig = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help="Properties file with settings of the client under Kafka's names, such as "
-        "security.protocol and sasl.username.",
+        help="Properties file with client settings, such as security.protocol and sasl.username.",
     ),
 ]
 ClientSetting = Annotated[
     list[str] | None,
     typer.Option(
-        "-X", metavar="KEY=VALUE", help="One such setting, overrides the file; may be repeated."
+        "-X", metavar="KEY=VALUE", help="A client setting, which overrides the file; repeatable."
     ),
 ]
 _OWN = {"client_config": ClientConfig, "client_setting": ClientSetting, "context": typer.Context}
@@ -68,7 +67,7 @@ def connect(bootstrap: str | Sequence[str], **usual: object) -> BlockingClient:
 
 def client_settings(bootstrap: str | Sequence[str]) -> ClientSettings:
     """The command's settings, for clients of other kinds; raises InvalidSetting."""
-    from raylog.client.config import client_only
+    from raylog.client.setting_parsing import client_only
 
     return client_only(_config(bootstrap, {}), {})
 

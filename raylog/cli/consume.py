@@ -50,9 +50,9 @@ def consume(
             "--from",
             "-f",
             metavar="earliest|latest|OFFSET|TIME",
-            help="Where to start: at the earliest record, at the end (latest: only new records), "
-            "at an offset, or at a time such as 2026-01-31T12:00 (local time) or @MILLISECONDS "
-            "(Unix time). Default: latest.",
+            help="Where to start: the earliest record, the end (latest: only new records), an "
+            "offset, or a time such as 2026-01-31T12:00 (local time) or @MILLISECONDS (Unix "
+            "time). Default: latest.",
         ),
     ] = None,
     group: Annotated[
@@ -103,7 +103,9 @@ def consume(
     from raylog.client import TopicPartition
 
     if group is not None and (partition or start not in (None, "earliest", "latest")):
-        raise typer.BadParameter("--group goes with --from earliest or latest, without --partition")
+        raise typer.BadParameter(
+            "--group can be combined only with --from earliest or latest, and not with --partition"
+        )
 
     with ExitStack() as opened:
         reading = readers(key_format, value_format, registry, opened)
@@ -282,7 +284,7 @@ def _read_line(
         value = field_of("value", record.value, topic, record, reading.value)
     except NotOfFormat as failure:
         raise CommandFailed(
-            f"{topic}-{partition}, offset {record.offset}: {failure}. Read on after it with: "
+            f"{topic}-{partition}, offset {record.offset}: {failure}. Continue after it with: "
             f"--partition {partition} --from {record.offset + 1}"
         ) from failure
     if as_json:

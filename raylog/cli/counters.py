@@ -1,4 +1,4 @@
-"""How much counters of a broker's processes grew between two scrapes of its metrics.
+"""What a broker's processes tell at `/metrics`, and how much counters grew between two scrapes.
 
 Each process is compared with itself: one that misses a scrape, ends or is started takes its total
 along, which is not what was done meanwhile.
@@ -6,12 +6,30 @@ along, which is not what was done meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 Process = tuple[str, str]
 """Its labels `role` and `process`."""
 Buckets = Mapping[float, float]
 """Upper bound in seconds to how many were at most that."""
+_P99 = 0.99
+
+
+def samples_of(text: str, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
+    """The samples in those lines that are wanted; raises ValueError for what is no such text.
+
+    A broker tells thousands: reading all of them would hold up who reads for a tenth of a second.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    lines = "".join(f"{line}\n" for line in text.splitlines() if is_wanted(line))
+    for family in text_string_to_metric_families(lines):
+        yield from family.samples
 
 
 def process_of(labels: Mapping[str, str]) -> Process:
@@ -41,3 +59,18 @@ def bucket_growth(
         for bound, count in counts.items():
             grown[bound] = grown.get(bound, 0.0) + count
     return grown
+
+
+def p99_s(counts: Buckets) -> float | None:
+    """The 99th percentile in seconds, as Prometheus estimates it; None: there is nothing."""
+    total = max(counts.values(), default=0.0)
+    if total <= 0:
+        return None
+    wanted, low, below = _P99 * total, 0.0, 0.0
+    for bound, count in sorted(counts.items()):
+        if count >= wanted:
+            if math.isinf(bound):
+                return low
+            return low + (bound - low) * (wanted - below) / max(count - below, 1e-9)
+        low, below = bound, count
+    return low

@@ -63,19 +63,20 @@ def describe(
     under_min_isr: Annotated[
         bool,
         typer.Option(
-            "--under-min-isr", help="Only those that take no acks=all: too few are in sync."
+            "--under-min-isr", help="Only partitions with too few in-sync replicas for acks=all."
         ),
     ] = False,
     unavailable: Annotated[
-        bool, typer.Option("--unavailable", help="Only partitions that nobody leads.")
+        bool, typer.Option("--unavailable", help="Only partitions without a leader.")
     ] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show partitions: leaders, replicas; of a single topic also offsets, sizes and settings.
+    """Show partitions with their leaders and replicas.
 
-    "eligible" are replicas out of sync that hold all that is committed
-    (KIP-966), "offline" those whose broker is silent.
+    For a single topic also offsets, sizes and settings. "eligible" replicas are
+    out of sync but have all committed records (KIP-966). "offline" replicas are
+    on brokers that are silent.
     """
     filters = Filters(under_replicated, under_min_isr, unavailable)
     with connect(bootstrap) as client:
@@ -90,7 +91,7 @@ def describe(
         columns, cells = _columns(rows, ["topic", *_REPLICA_COLUMNS])
         print_table(None, columns, cells)
     else:
-        print_done("no partition is like that" if filters.any else "there are no topics")
+        print_done("no such partitions" if filters.any else "no topics")
 
 
 def _filtered(
@@ -111,7 +112,7 @@ def _min_isr(client: BlockingClient, topic: str) -> int:
     entries = client.describe_configs(Resource(ResourceType.TOPIC, topic))
     values = [entry.value for entry in entries if entry.name == _MIN_ISR and entry.value]
     if not values:
-        raise CommandFailed(f"the broker does not tell {_MIN_ISR} of {topic}")
+        raise CommandFailed(f"the broker does not report {_MIN_ISR} of {topic}")
     return int(values[0])
 
 
@@ -154,12 +155,9 @@ def _columns(rows: Sequence[Row], names: Iterable[str]) -> tuple[list[str], list
     titles = {"topic": "topic", **_SINGLE_COLUMNS}
     shown = [name for name in names if name not in _SHOWN_IF_ANY or any(row[name] for row in rows)]
     return [titles[name] for name in shown], [
-        [_cell(name, row[name]) for name in shown] for row in rows
+        [human_bytes(int(str(row[name]))) if name == "size_bytes" else row[name] for name in shown]
+        for row in rows
     ]
-
-
-def _cell(name: str, value: object) -> object:
-    return human_bytes(int(str(value))) if name == "size_bytes" else value
 
 
 # ---- a single topic --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from raylog.cli.formats import (
     readers,
 )
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import counted, print_done, print_json, print_table
+from raylog.cli.output import counted, print_done, print_rows
 from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, show and replay dead letters: records that a ParallelConsumer gave up.",
+    help="List, show and replay dead letters: records that a ParallelConsumer gave up on.",
 )
 app.command(name="replay")(acting(replay))
 
@@ -52,32 +52,28 @@ def list_letters(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC",
-            help="Dead-letter topics; default: all whose names end in .dlq.",
+            help="Dead-letter topics. Default: all topics with names ending in .dlq.",
             autocompletion=complete_topics,
         ),
     ] = None,
     pattern: Annotated[
-        str, typer.Option("--pattern", help="Names of dead-letter topics, with * and ?.")
+        str, typer.Option("--pattern", help="Pattern of topic names, with * and ?.")
     ] = "*.dlq",
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """List dead-letter topics: letters by reason and group, how many were replayed, the newest.
+    """List dead-letter topics: letters by reason and group, replayed letters, the newest one.
 
-    All letters are read for it.
+    The command reads all letters.
     """
     with Progress() as progress, connect(bootstrap) as client:
         names = topics or [
             name for name in sorted(client.metadata().topics) if fnmatchcase(name, pattern)
         ]
         rows = [_row(client, name, progress) for name in names]
-    if as_json:
-        print_json(rows)
-        return
     columns = ["topic", "letters#", "replayed#", "reasons", "groups", "newest"]
-    print_table(None, columns, [_cells(row) for row in rows])
-    if not rows:
-        print_done(f"no topics with names like {pattern}")
+    note = "" if rows else f"no topics with names like {pattern}"
+    print_rows(columns, rows, as_json=as_json, cells=_cells, note=note)
 
 
 def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, object]:
@@ -91,8 +87,8 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
     newest_ms: int | None = None
     progress.tell(f"reading {topic}")
     for letter in read_letters(client, keys, progresses(client, keys)):
-        reasons[letter.told.reason or _UNKNOWN] += 1
-        groups[letter.told.group or _UNKNOWN] += 1
+        reasons[letter.headers.reason or _UNKNOWN] += 1
+        groups[letter.headers.group or _UNKNOWN] += 1
         replayed += letter.is_replayed
         if letter.record.timestamp >= 0:  # -1: its producer gave none
             newest_ms = max(letter.record.timestamp, newest_ms or 0)
@@ -108,7 +104,7 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
 
 def _cells(row: dict[str, object]) -> list[object]:
     """A row for people."""
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
     shown = dict(row)
     for name in ("reasons", "groups"):
@@ -129,19 +125,21 @@ def show(
     partitions: PartitionFilter = None,
     reasons: ReasonFilter = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Show that many letters.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Show at most this many letters.")
     ] = None,
     key_format: KeyFormat = Format.BYTES,
     value_format: ValueFormat = Format.BYTES,
     registry: Registry = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a letter.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each letter as a JSON object.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the letters of a dead-letter topic: where they come from, why, key and value.
+    """Show the letters of a dead-letter topic: origin, reason, key and value.
 
-    A key or value that is not of the format asked for is shown as it is. Lines
-    are cut after 2,000 characters, and what cannot be printed is escaped;
-    --json gives all of it.
+    A key or value that does not have the requested format is shown as it is.
+    Lines are cut after 2,000 characters, and unprintable characters are escaped;
+    --json shows everything.
     """
     from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
 
@@ -162,8 +160,8 @@ def show(
 
 def _facts(letter: Letter, reading: Readers) -> dict[str, object]:
     """A letter as JSON."""
-    record, told = letter.record, letter.told
-    origin = told.origin
+    record, headers = letter.record, letter.headers
+    origin = headers.origin
     facts: dict[str, object] = {
         "topic": letter.key.topic,
         "partition": letter.key.partition,
@@ -177,19 +175,19 @@ def _facts(letter: Letter, reading: Readers) -> dict[str, object]:
             "offset": origin.offset,
             "timestamp": origin.timestamp_ms,
         },
-        "reason": told.reason,
-        "exception": told.exception,
-        "text": told.text,
+        "reason": headers.reason,
+        "exception": headers.exception,
+        "text": headers.text,
         "attempts": None if origin is None else origin.attempts,
         "first_failure": None if origin is None else origin.first_failure_ms,
-        "group": told.group,
+        "group": headers.group,
         "replayed": letter.is_replayed,
         **_read("key", record.key, letter, record, reading.key),
         **_read("value", record.value, letter, record, reading.value),
         "headers": _headers(record),
     }
-    if told.value_left_out is not None:
-        facts["value_left_out"] = told.value_left_out
+    if headers.value_left_out is not None:
+        facts["value_left_out"] = headers.value_left_out
     return facts
 
 
@@ -197,7 +195,7 @@ def _read(
     name: str, data: bytes | None, letter: Letter, record: Record, read: Reading | None
 ) -> dict[str, object]:
     """A key or value in its format, or as it is: what cannot be read is often why it is here."""
-    origin = letter.told.origin
+    origin = letter.headers.origin
     topic = letter.key.topic if origin is None else origin.topic
     try:
         return field_of(name, data, topic, record, read)
@@ -217,28 +215,28 @@ def _headers(record: Record) -> list[tuple[str, str | None]]:
 
 def _text(letter: Letter, facts: dict[str, object]) -> str:
     """A letter for people: each of its lines is one line, whatever others have written there."""
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
-    record, told = letter.record, letter.told
+    record, headers = letter.record, letter.headers
     state = ", replayed" if letter.is_replayed else ""
     lines = [f"{letter.key} offset {record.offset}, {_time(record.timestamp)}{state}"]
-    origin = told.origin
+    origin = headers.origin
     if origin is None:
-        lines.append("  from: unknown, it is no letter of a parallel consumer")
+        lines.append("  from: unknown; it is not a dead letter of a ParallelConsumer")
     else:
         place = f"{origin.topic}-{origin.partition} offset {origin.offset}"
         lines.append(f"  from: {place}, {_time(origin.timestamp_ms)}")
         runs = counted(origin.attempts, "attempt")
-        lines.append(f"  given up by: group {told.group or _UNKNOWN}, after {runs}")
-    if told.reason is not None:
-        why = f"{told.exception or ''}: {told.text or ''}".strip(": ")
-        lines.append(f"  reason: {told.reason}, {why}")
+        lines.append(f"  given up by: group {headers.group or _UNKNOWN}, after {runs}")
+    if headers.reason is not None:
+        why = f"{headers.exception or ''}: {headers.text or ''}".strip(": ")
+        lines.append(f"  reason: {headers.reason}, {why}")
     for name in ("key", "value"):
         found = facts.get(name, facts.get(f"{name}_base64"))
         shown = found if isinstance(found, str) else encode_line(found)
         lines.append(f"  {name}: {'(none)' if found is None else shown}")
-    if told.value_left_out is not None:
-        lines.append(f"  the value of {told.value_left_out:,} bytes was too large for the letter")
+    if headers.value_left_out is not None:
+        lines.append(f"  the value ({headers.value_left_out:,} bytes) was too large for the letter")
     for header, value in _headers(record):
         lines.append(f"  header {header}: {'(none)' if value is None else value}")
     return "\n".join(plain(line) for line in lines)

@@ -12,7 +12,7 @@ from raylog.cli.failures import CommandFailed
 
 if TYPE_CHECKING:
     from raylog.client import BlockingClient, CommittedOffset, TopicPartition
-    from raylog.client.parallel.letters import LetterTold
+    from raylog.client.parallel.letters import LetterHeaders
     from raylog.client.parallel.progress import Progress
     from raylog.wire.record import Record
 
@@ -26,7 +26,7 @@ class Letter:
 
     key: TopicPartition
     record: Record
-    told: LetterTold
+    headers: LetterHeaders
     is_replayed: bool
 
 
@@ -70,16 +70,16 @@ def progresses(
             continue
         if found.offset > ends[key].offset:
             raise CommandFailed(
-                f"{key} ends at {ends[key].offset}, and letters before {found.offset} were "
-                "replayed: the topic was made anew",
+                f"{key} ends at {ends[key].offset}, but letters before {found.offset} were "
+                "replayed: the topic was created again",
                 f"Forget what was replayed with: raylog groups delete {group}",
             )
         try:
             finished = decode_note(key, found.offset, found.metadata)
         except NoteUnreadable as error:
             raise CommandFailed(
-                f"which letters of {key} were replayed cannot be read: {error}",
-                f"Begin anew with: raylog groups reset-offsets {group} --topic {key.topic}",
+                f"cannot read which letters of {key} were replayed: {error}",
+                f"Start over with: raylog groups reset-offsets {group} --topic {key.topic}",
             ) from error
         made[key] = Progress(key, found.offset, finished)
     return made

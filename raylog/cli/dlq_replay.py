@@ -33,8 +33,8 @@ _RECORDS_MAX = 500
 """Of one transaction."""
 _BYTES_MAX = 4 * 1024 * 1024
 _NO_ORIGIN = "without an original topic (give --to TOPIC)"
-_NO_VALUE = "without their value, which was too large (read it at its origin)"
-_FILTERED = "that were not asked for"
+_NO_VALUE = "without their value, which was too large (read it from the original topic)"
+_FILTERED = "that were not selected"
 
 Topic = Annotated[
     str,
@@ -42,14 +42,14 @@ Topic = Annotated[
 ]
 PartitionFilter = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", help="Of the dead-letter topic; may be repeated."),
+    typer.Option("--partition", "-p", help="Partition of the dead-letter topic; repeatable."),
 ]
 ReasonFilter = Annotated[
     list[str] | None,
     typer.Option(
         "--reason",
         help="Only letters with this reason (raised, stalled, worker lost, undelivered) or "
-        "exception class; may be repeated.",
+        "exception class; repeatable.",
     ),
 ]
 To = Annotated[
@@ -57,20 +57,21 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="TOPIC",
-        help="Write to this topic, to partitions by key. Default: where each letter came from.",
+        help="Write to this topic, partitioned by key. Default: the original topic and partition "
+        "of each letter.",
         autocompletion=complete_topics,
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, help="Replay that many letters.")
+    int | None, typer.Option("--limit", "-n", min=1, help="Replay at most this many letters.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be replayed.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be replayed.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def is_selected(letter: Letter, reasons: list[str] | None) -> bool:
     """Whether a letter is asked for."""
-    return not reasons or letter.told.reason in reasons or letter.told.exception in reasons
+    return not reasons or letter.headers.reason in reasons or letter.headers.exception in reasons
 
 
 def replay(
@@ -83,17 +84,18 @@ def replay(
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> dict[str, object]:
-    """Write dead letters back to their topics, each once, in the order of each partition.
+    """Write dead letters back to their topics, each once, in order per partition.
 
-    Key, value and headers are those of the record that failed, the time is
-    new. What was replayed is committed for the group raylog-dlq-replay-TOPIC,
-    in the transaction that writes it: call it again, and it goes on with what
-    is left. Such offsets expire like those of any group without members.
+    The key, value and headers are those of the record that failed; the
+    timestamp is new. The transaction that writes the letters also commits their
+    offsets for the group raylog-dlq-replay-TOPIC: run the command again to
+    continue with the rest. These offsets expire like those of any group without
+    members.
     """
     from raylog.cli.dlq_letters import partitions_of
 
     if to == topic:
-        raise typer.BadParameter("letters are not written to the topic they are read from")
+        raise typer.BadParameter("cannot write letters to the topic that they are read from")
     wanted = _Wanted(topic, to, reasons, limit)
     with Progress() as progress, connect(bootstrap) as client:
         if to is not None:
@@ -173,7 +175,7 @@ def _tell(what: str, done: _Done) -> None:
     for why, count in done.left.items():
         print_done(f"{counted(count, 'letter')} left {why}")
     if done.already:
-        print_done(f"{counted(done.already, 'letter')} replayed before")
+        print_done(f"{counted(done.already, 'letter')} already replayed")
 
 
 def _look(client: BlockingClient, keys: list[TopicPartition], wanted: _Wanted) -> _Done:
@@ -232,7 +234,7 @@ def _write(
         producer.abort_transaction()
         raise CommandFailed(
             f"letters of {batch.key} were not replayed: {error.__cause__ or error}",
-            "What was replayed before stays so: call it again",
+            "Letters that were already replayed stay replayed: run the command again",
         ) from error
 
 
@@ -256,7 +258,7 @@ def _batches(
             break
         if not _takes(replayed[letter.key], letter, wanted, done):
             continue
-        sent = as_sent_again(letter.key, letter.record, letter.told, wanted.to)
+        sent = as_sent_again(letter.key, letter.record, letter.headers, wanted.to)
         if sent.topic not in done.to:
             _require_topic(client, sent.topic)
         batch = batch or _Batch(letter.key)
@@ -275,8 +277,8 @@ def _require_topic(client: BlockingClient, topic: str) -> None:
         client.describe_topic(topic)
     except UnknownTopicOrPartition as error:
         raise CommandFailed(
-            f"letters are of topic {topic}, which does not exist",
-            "Replay them to another one with: --to TOPIC",
+            f"the original topic of the letters, {topic}, does not exist",
+            "Replay them to another topic with: --to TOPIC",
         ) from error
 
 
@@ -292,8 +294,9 @@ def _takes(progress: Replayed, letter: Letter, wanted: _Wanted, done: _Done) -> 
         return False
     if not progress.may_start(entry):
         raise CommandFailed(
-            f"too many letters of {letter.key} lie between those that are replayed to note which",
-            "Replay those first, without --reason",
+            "the metadata of a committed offset cannot list so many gaps between replayed "
+            f"letters of {letter.key}",
+            "Replay the others first, without --reason",
         )
     progress.start(entry)
     progress.finish(entry)
@@ -304,8 +307,8 @@ def _why_left(letter: Letter, wanted: _Wanted) -> str | None:
     """Why a letter is not replayed."""
     if not is_selected(letter, wanted.reasons):
         return _FILTERED
-    if letter.told.value_left_out is not None:
+    if letter.headers.value_left_out is not None:
         return _NO_VALUE
-    if letter.told.origin is None and wanted.to is None:
+    if letter.headers.origin is None and wanted.to is None:
         return _NO_ORIGIN
     return None

@@ -21,13 +21,14 @@ def down(
             "--timeout",
             min=0.0,
             metavar="SECONDS",
-            help="How long brokers may take to close their logs; then they are ended. Default: 60.",
+            help="How long brokers may take to close their logs before they are killed. Default: "
+            "60.",
         ),
     ] = None,
 ) -> None:
-    """Stop the cluster that was started on a data directory, or on a Ray; its data stays.
+    """Stop the cluster of a data directory, or on a Ray cluster. Its data stays.
 
-    A Ray that was not started by Raylog runs on.
+    A Ray cluster that Raylog did not start keeps running.
     """
     from raylog.cli.local_cluster import STOP_TIMEOUT_S, stop
     from raylog.cli.ray_cluster import stop_on_ray
@@ -39,8 +40,11 @@ def down(
         else:
             failures = stop_on_ray(address, data, close_s, progress.tell)
     if failures:
-        told = "; ".join(f"broker {broker}: {failure}" for broker, failure in failures.items())
+        failures_text = "; ".join(
+            f"broker {broker}: {failure}" for broker, failure in failures.items()
+        )
         raise CommandFailed(
-            f"stopped, but not cleanly: {told}", "The next `raylog up` recovers their logs"
+            f"stopped, but not cleanly: {failures_text}",
+            "The next `raylog up` will recover their logs",
         )
     print_done("stopped")

@@ -41,42 +41,44 @@ class CommandFailed(Exception):
         self.failure = Failure(message, hint, exit_code)
 
 
-_IN_USE = "Stop the group's consumers first; see them with: raylog groups describe GROUP"
-_NO_COORDINATOR = "The group's coordinator starts or moves: try again, or see: raylog status"
+_IN_USE = "Stop the group's consumers first; list them with: raylog groups describe GROUP"
+_NO_COORDINATOR = "The group's coordinator is starting or moving: try again, or run: raylog status"
 _HINTS = {
-    "UNKNOWN_TOPIC_OR_PARTITION": "See the topics with: raylog topics list",
-    "INVALID_TOPIC_EXCEPTION": "A topic's name has 1 to 249 of: a-z, A-Z, 0-9, '.', '_', '-'",
-    "TOPIC_ALREADY_EXISTS": "Change it with: raylog topics alter (or pass --if-not-exists)",
-    "INVALID_PARTITIONS": "Partitions can only be added, and a topic has at least one",
-    "INVALID_REPLICATION_FACTOR": "See how many brokers there are with: raylog status",
-    "MESSAGE_TOO_LARGE": "Raise it: raylog topics alter TOPIC --config max.message.bytes=BYTES",
-    "NOT_ENOUGH_REPLICAS": "See the in-sync replicas with: raylog topics describe TOPIC",
-    "BROKER_ID_NOT_REGISTERED": "See the brokers with: raylog brokers list",
-    "INVALID_REPLICA_ASSIGNMENT": "See the brokers with: raylog brokers list",
-    "NO_REASSIGNMENT_IN_PROGRESS": "See what moves with: raylog topics reassign --verify",
-    "NOT_CONTROLLER": "The controller starts or moves: try again, or see: raylog status",
-    "GROUP_ID_NOT_FOUND": "See the groups with: raylog groups list",
-    "TRANSACTIONAL_ID_NOT_FOUND": "See the transactions with: raylog transactions list",
+    "UNKNOWN_TOPIC_OR_PARTITION": "List the topics with: raylog topics list",
+    "INVALID_TOPIC_EXCEPTION": "A topic name has 1 to 249 of these characters: a-z, A-Z, 0-9, "
+    "'.', '_', '-'",
+    "TOPIC_ALREADY_EXISTS": "Change the topic with: raylog topics alter (or pass --if-not-exists)",
+    "INVALID_PARTITIONS": "A topic has at least one partition; partitions can only be added",
+    "INVALID_REPLICATION_FACTOR": "List the brokers with: raylog brokers list",
+    "MESSAGE_TOO_LARGE": "Raise the limit: raylog topics alter TOPIC --config "
+    "max.message.bytes=BYTES",
+    "NOT_ENOUGH_REPLICAS": "Show the in-sync replicas with: raylog topics describe TOPIC",
+    "BROKER_ID_NOT_REGISTERED": "List the brokers with: raylog brokers list",
+    "INVALID_REPLICA_ASSIGNMENT": "List the brokers with: raylog brokers list",
+    "NO_REASSIGNMENT_IN_PROGRESS": "Show what moves with: raylog topics reassign --verify",
+    "NOT_CONTROLLER": "The controller is starting or moving: try again, or run: raylog status",
+    "GROUP_ID_NOT_FOUND": "List the groups with: raylog groups list",
+    "TRANSACTIONAL_ID_NOT_FOUND": "List the transactions with: raylog transactions list",
     "NON_EMPTY_GROUP": _IN_USE,
     "UNKNOWN_MEMBER_ID": _IN_USE,
     "GROUP_SUBSCRIBED_TO_TOPIC": _IN_USE,
     "COORDINATOR_NOT_AVAILABLE": _NO_COORDINATOR,
     "COORDINATOR_LOAD_IN_PROGRESS": _NO_COORDINATOR,
     "NOT_COORDINATOR": _NO_COORDINATOR,
-    "KAFKA_STORAGE_ERROR": "See the disk, and the logs in DATA/run/ray/session_latest/logs",
+    "KAFKA_STORAGE_ERROR": "Check the disk, and the logs in DATA/run/ray/session_latest/logs",
 }
-_UNREACHABLE = "Start a cluster with: raylog up (or name one with --bootstrap HOST:PORT)"
+_UNREACHABLE = "Start a cluster with: raylog up (or name one with: --bootstrap HOST:PORT)"
 
 
 _FULL = "Free space on that disk, or choose another directory"
-_NOT_ALLOWED = "Choose another directory, or have this user own it"
+_NOT_ALLOWED = "Choose another directory, or make this user its owner"
 _HINTS_OF_THE_SYSTEM = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
-    errno.EROFS: "Choose another directory, or mount that file system for writing",
-    errno.EIO: "The disk fails: see the system's log (dmesg)",
+    errno.EROFS: "Choose another directory, or mount the file system read-write",
+    errno.EIO: "The disk is failing: see the system log (dmesg)",
     errno.EEXIST: "Remove or rename it, or choose another directory",
     errno.ENOTDIR: "Remove or rename the file, or choose another directory",
 }
@@ -94,8 +96,8 @@ def explain(error: Exception) -> Failure | None:
     if isinstance(error, ImportError):
         return _explain_missing(error)
     if isinstance(error, BrokenPipeError):
-        return Failure("the reader of the output went away")
-    found = _explain_kafka(error) or _explain_client(error) or _explain_ray(error)
+        return Failure("the output was closed by its reader")
+    found = _explain_kafka(error) or _explain_client(error) or _explain_record(error)
     if found is None and isinstance(error, OSError):
         return of_the_system(error)
     return found
@@ -130,24 +132,30 @@ def _explain_kafka(error: Exception) -> Failure | None:
     from raylog.wire.errors import EncodeError, KafkaError
 
     if isinstance(error, EncodeError):  # longer than the protocol can say
-        return Failure(f"this cannot be asked of a broker: {error}", exit_code=EXIT_USAGE)
+        return Failure(f"the request cannot be encoded: {error}", exit_code=EXIT_USAGE)
     if not isinstance(error, KafkaError):
         return None
     hint = _HINTS.get(error.code.name)
     if error.code.name == "INVALID_CONFIG" and "unknown" in str(error).lower():
-        hint = "See all settings with: raylog configs list"
+        hint = "List all settings with: raylog configs list"
     return Failure(f"{error.code.name}: {error}", hint)
 
 
-def _explain_ray(error: Exception) -> Failure | None:
-    """A record of Ray's processes that cannot be read, if it is one."""
+def _explain_record(error: Exception) -> Failure | None:
+    """A record of a cluster, or of Ray's processes, that cannot be read, if it is one."""
+    if "raylog.cluster_record" in sys.modules:
+        from raylog.cluster_record import ClusterRecordDamaged
+
+        if isinstance(error, ClusterRecordDamaged):
+            hint = "If no process of that cluster is running, remove the file: it contains no data"
+            return Failure(str(error), hint)
     if "raylog.actors.runtime.ray_node" not in sys.modules:
         return None
     from raylog.actors.runtime.ray_node import RecordDamaged
 
     if not isinstance(error, RecordDamaged):
         return None
-    return Failure(str(error), "If no process of that Ray runs any more (ps ax), remove the file")
+    return Failure(str(error), "If no process of that Ray is running (ps ax), remove the file")
 
 
 def _explain_client(error: Exception) -> Failure | None:

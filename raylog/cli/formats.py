@@ -44,7 +44,7 @@ Registry = Annotated[
         "--registry",
         envvar="RAYLOG_REGISTRY",
         metavar="URL",
-        help="Schema registry for avro, json-schema and protobuf, as http://HOST:PORT; with a "
+        help="Schema registry for avro, json-schema and protobuf: http://HOST:PORT, or with a "
         "login http://USER:PASSWORD@HOST:PORT.",
     ),
 ]
@@ -54,8 +54,8 @@ SchemaFile = Annotated[
         "--schema",
         exists=True,
         dir_okay=False,
-        help="File with the schema of the values, which is registered. Default: the latest schema "
-        "of the topic.",
+        help="File with the schema of the values; the command registers it. Default: the topic's "
+        "latest schema.",
     ),
 ]
 KeySchemaFile = Annotated[
@@ -68,7 +68,7 @@ Message = Annotated[
     str | None,
     typer.Option(
         "--message",
-        help="Message type of a .proto schema for values. Default: the first one in it.",
+        help="Message type in the .proto schema of the values. Default: the first one.",
     ),
 ]
 
@@ -150,7 +150,6 @@ def _explained(read: Reading) -> Reading:
 
 
 def _json_of(topic: str, data: bytes, headers: Headers) -> object:
-    del topic, headers
     try:
         return cast(object, json.loads(data))
     except (ValueError, RecursionError) as failure:
@@ -171,7 +170,7 @@ def writers(
         (value, schemas[1], "--schema"),
     ):
         if schema is not None and form not in _OF_REGISTRY:
-            raise typer.BadParameter(f"{option} needs a format of {', '.join(_OF_REGISTRY)}")
+            raise typer.BadParameter(f"{option} needs one of the formats {', '.join(_OF_REGISTRY)}")
     client = _client((key, value), registry, open_until)
     return Writers(
         _writer(key, client, schemas[0], None, is_key=True),
@@ -211,7 +210,6 @@ def _writer(
 
 
 def _checked_text(topic: str, text: bytes) -> bytes:
-    del topic
     try:
         text.decode()
     except UnicodeDecodeError as failure:

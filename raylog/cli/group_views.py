@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raylog.cli.output import table
+from raylog.client.cluster import indexes_by_topic
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -118,8 +119,8 @@ def _member_json(member: GroupMember) -> Row:
         "member_epoch": member.member_epoch,
         "topics": list(member.topics),
         "topic_regex": member.topic_regex,
-        "partitions": _by_topic(member.partitions),
-        "target_partitions": None if member.target is None else _by_topic(member.target),
+        "partitions": indexes_by_topic(member.partitions),
+        "target_partitions": None if member.target is None else indexes_by_topic(member.target),
     }
 
 
@@ -163,7 +164,8 @@ def _parts(view: GroupView) -> list[RenderableType]:
     parts: list[RenderableType] = [
         Text.assemble(
             (group.group_id, "bold"),
-            f"  {group.state}, {group.type}, {_count(len(group.members), 'member')}, "
+            f"  {group.state}, {group.type}, {len(group.members)} "
+            f"member{'' if len(group.members) == 1 else 's'}, "
             f"lag {view.lag:,}",
         ),
         Text(", ".join(facts)),
@@ -219,17 +221,12 @@ def _members_table(group: GroupDescription) -> RenderableType:
     return table(None, columns, rows)
 
 
-def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions by topic."""
-    grouped: dict[str, list[int]] = {}
-    for key in keys:
-        grouped.setdefault(key.topic, []).append(key.partition)
-    return grouped
-
-
 def _short(keys: Iterable[TopicPartition]) -> str | None:
     """Partitions in few characters: orders:0-3,7 payments:0."""
-    return " ".join(f"{topic}:{ranges(found)}" for topic, found in _by_topic(keys).items()) or None
+    return (
+        " ".join(f"{topic}:{ranges(found)}" for topic, found in indexes_by_topic(keys).items())
+        or None
+    )
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -241,7 +238,3 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             spans.append([number])
     return ",".join("-".join(map(str, span)) for span in spans)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

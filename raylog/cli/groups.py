@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -16,7 +15,15 @@ from raylog.cli.completion import complete_groups, complete_topics
 from raylog.cli.connecting import connect
 from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import console, print_done, print_failure, print_json, print_table
+from raylog.cli.output import (
+    Row,
+    confirm,
+    console,
+    print_done,
+    print_failure,
+    print_json,
+    print_rows,
+)
 from raylog.cli.reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ def list_groups(
     """List groups with type, state and coordinator."""
     with _client(bootstrap) as client:
         found = client.list_groups(states=state or (), types=kind or ())
-    rows = [
+    rows: list[Row] = [
         {
             "group": group.group_id,
             "type": group.type or None,
@@ -86,16 +93,9 @@ def list_groups(
         }
         for group in found
     ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        None,
-        ["group", "type", "protocol", "state", "coordinator#"],
-        [list(row.values()) for row in rows],
-    )
-    if not rows:
-        print_done("no groups" if not (state or kind) else "no such groups")
+    columns = ["group", "type", "protocol", "state", "coordinator#"]
+    none = "no such groups" if state or kind else "no groups"
+    print_rows(columns, rows, as_json=as_json, note="" if rows else none)
 
 
 @app.command()
@@ -106,7 +106,7 @@ def describe(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Keep showing how it changes, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Keep updating the output until Ctrl-C.")
     ] = False,
     interval_s: Annotated[
         float, typer.Option("--interval", "-i", min=0.1, help="Seconds between updates.")
@@ -116,10 +116,10 @@ def describe(
 ) -> None:
     """Show a group's state, members, committed offsets and lag.
 
-    With --watch --json, each look is one line.
+    With --watch --json, each update is one line.
     """
     if bool(groups) == everything:
-        raise typer.BadParameter("name groups, or give --all")
+        raise typer.BadParameter("give groups, or --all")
     with _client(bootstrap) as client:
         if watch:
             _watch(client, groups, interval_s, as_json=as_json)
@@ -208,20 +208,19 @@ def delete(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="Delete only the committed offsets of this topic; repeatable.",
+            help="Delete only the committed offsets of this topic or these partitions; repeatable.",
             autocompletion=complete_topics,
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Delete groups without members and their committed offsets, or only some of the offsets."""
+    """Delete groups without members, or only some of their committed offsets."""
     from raylog.cli.offset_reset import parse_partitions
 
     wanted = [parse_partitions(topic) for topic in topics or ()]
     what = f"the offsets in {', '.join(topics)}" if topics else "all committed offsets"
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete {what} of {', '.join(groups)}?", abort=True)
+    confirm(f"Delete {what} of {', '.join(groups)}?", yes=yes)
     failed = False
     with _client(bootstrap) as client:
         for group in groups:

@@ -11,7 +11,7 @@ from raylog.cli.completion import complete_topics
 from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import Row, print_rows
 
 if TYPE_CHECKING:
     from raylog.client import ActiveProducer, BlockingClient, TopicPartition
@@ -44,7 +44,9 @@ PartitionOption = Annotated[
 ]
 BrokerOption = Annotated[
     int | None,
-    typer.Option("--broker", metavar="ID", min=0, help="As this broker's replicas know it."),
+    typer.Option(
+        "--broker", metavar="ID", min=0, help="Ask this broker's replicas instead of leaders."
+    ),
 ]
 
 
@@ -57,10 +59,10 @@ def describe_producers(
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show the producers that a partition remembers, and where open transactions start.
+    """Show the active producers of a partition, and where open transactions start.
 
-    These are idempotent and transactional ones. The partition's leader tells,
-    or with --broker one that has a replica.
+    Shows idempotent and transactional producers. The command asks the partition's
+    leader, or with --broker another broker that has a replica.
     """
     from raylog.client import TopicPartition
 
@@ -69,12 +71,8 @@ def describe_producers(
         require_partition(client, key)
         found = client.describe_producers([key], broker_id=broker)[key]
     rows = [_row(producer) for producer in found]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(None, _PRODUCER_COLUMNS, [list(row.values()) for row in rows])
-    if not rows:
-        print_done(f"{key} remembers no producers")
+    note = "" if rows else f"{key} has no active producers"
+    print_rows(_PRODUCER_COLUMNS, rows, as_json=as_json, note=note)
 
 
 def hanging(
@@ -87,17 +85,18 @@ def hanging(
             "--max-transaction-timeout",
             metavar="MINUTES",
             min=0,
-            help="No transaction may be open and silent for longer.",
+            help="How long a transaction may stay open without writes.",
         ),
     ] = 15,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Find open transactions that no coordinator will end: committed readers stop there.
+    """Find hanging transactions, which no coordinator will end.
 
-    They are open and silent for longer than any transaction may be, and no
-    coordinator knows that it has to write their marker. Name a topic, a broker
-    that has replicas, or both. End them with: raylog transactions abort
+    Consumers with read_committed cannot read past them. They have been open,
+    with no writes, for longer than --max-transaction-timeout, and no coordinator
+    knows that it must write their marker. Give a topic, a broker that has
+    replicas, or both. End them with: raylog transactions abort
     """
     if topic is None and broker is None:
         raise typer.BadParameter("give --topic or --broker: all partitions would be too many")
@@ -108,7 +107,7 @@ def hanging(
         found = client.find_hanging_transactions(
             keys, max_timeout_ms=minutes * _MS_PER_MINUTE, broker_id=broker
         )
-    rows = [
+    rows: list[Row] = [
         {
             "topic": one.key.topic,
             "partition": one.key.partition,
@@ -121,12 +120,8 @@ def hanging(
         }
         for one in found
     ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(None, _HANGING_COLUMNS, [list(row.values()) for row in rows])
-    if not rows:
-        print_done(f"no hanging transactions in {len(keys)} partitions")
+    note = "" if rows else f"no hanging transactions in {len(keys)} partitions"
+    print_rows(_HANGING_COLUMNS, rows, as_json=as_json, note=note)
 
 
 def _keys(
@@ -151,11 +146,11 @@ def require_partition(client: BlockingClient, key: TopicPartition) -> None:
     if key.partition >= count:
         raise CommandFailed(
             f"{key} does not exist: {key.topic} has partitions 0 to {count - 1}",
-            f"See them with: raylog topics describe {key.topic}",
+            f"List them with: raylog topics describe {key.topic}",
         )
 
 
-def _row(producer: ActiveProducer) -> dict[str, int | None]:
+def _row(producer: ActiveProducer) -> Row:
     return {
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,

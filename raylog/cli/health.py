@@ -15,7 +15,7 @@ from raylog.cli.progress import within
 from raylog.cli.status import health_lines, partition_counts
 
 if TYPE_CHECKING:
-    from raylog.cli.cluster_record import ClusterRecord
+    from raylog.cluster_record import ClusterRecord
 
 _HTTP_TIMEOUT_S = 5.0
 _RAY_TIMEOUT_S = 30
@@ -30,17 +30,18 @@ def health(
         typer.Option(
             "--address",
             metavar="HOST:PORT",
-            help="A broker's health.listener, asked over HTTP; may be repeated.",
+            help="A broker's health.listener, to ask over HTTP; repeatable.",
         ),
     ] = None,
     data: Data = DEFAULT_DATA,
     as_json: Json = False,
 ) -> None:
-    """Say whether every broker serves; the exit code is 0 if all is well, else 1.
+    """Check whether every broker serves. The exit code is 0 if all is well, otherwise 1.
 
-    Without --address the brokers of the cluster on a data directory are asked,
-    and whether each partition has a leader. It is quick, for probes and scripts;
-    `raylog top` says more of what is wrong, `raylog doctor` looks for causes.
+    Without --address, the command asks the brokers of the cluster on a data
+    directory, and also checks that each partition has a leader. It is quick,
+    for probes and scripts. `raylog top` shows more about problems, and `raylog
+    doctor` looks for causes.
 
     raylog health --data DIR
 
@@ -55,7 +56,7 @@ def health(
 
         record = running_record(data)
         bootstrap = record.bootstrap
-        unanswered = Failure(f"Ray does not answer within {_RAY_TIMEOUT_S} s", None, EXIT_FAILED)
+        unanswered = Failure(f"Ray did not answer within {_RAY_TIMEOUT_S} s", None, EXIT_FAILED)
         with within(_RAY_TIMEOUT_S, unanswered):
             rows = rows_over_ray(record)
             counts = partition_counts(record)
@@ -94,7 +95,7 @@ def _show(rows: list[Row]) -> None:
             for row in rows
         ],
     )
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
     for row in rows:
         who = row["listener"] if row["broker"] is None else f"broker {row['broker']}"
@@ -128,7 +129,9 @@ def _over_http(address: str) -> Row:
     except (OSError, http.client.HTTPException) as failure:
         return _unknown(None, address, f"does not answer: {failure}")
     except (ValueError, RecursionError) as failure:
-        return _unknown(None, address, f"what answers there is no broker's health: {failure}")
+        return _unknown(
+            None, address, f"the answer is not that of a broker's health listener: {failure}"
+        )
     finally:
         asking.close()
 
@@ -144,9 +147,9 @@ def _read(answer: bytes) -> Row:
 
 def rows_over_ray(record: ClusterRecord) -> list[Row]:
     """What each broker that was started says, or why it says nothing."""
-    from raylog.cli.local_cluster import told_of_health
+    from raylog.cli.local_cluster import ask_health
 
-    healths, failures = told_of_health(record)
+    healths, failures = ask_health(record)
     rows = {one.broker_id: one.document() for one in healths}
     return [
         rows.get(broker_id) or _unknown(broker_id, None, f"does not answer: {failures[broker_id]}")

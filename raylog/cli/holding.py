@@ -24,7 +24,7 @@ from raylog.cli.ray_cluster import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
 
 Brokers = Annotated[
     list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Broker ids.")
@@ -43,21 +43,21 @@ def stop(
             "--timeout",
             min=0.1,
             metavar="SECONDS",
-            help="For all together: to hand leadership over and close their logs. Then they "
-            "are killed.",
+            help="How long all brokers together may take to hand leadership over and close their "
+            "logs before they are killed.",
         ),
     ] = 25.0,
 ) -> None:
-    """Stop brokers of a cluster on several machines until raylog brokers start.
+    """Stop brokers of a multi-machine cluster.
 
-    Leadership moves to other brokers first, and logs are closed. Use --here
-    before a machine goes down: its brokers then also start again by themselves
-    when Ray is next started on it.
+    They stay stopped until you run `raylog brokers start`. They first hand
+    leadership over to other brokers and close their logs. Use --here before you
+    shut a machine down: its brokers also start again when Ray next starts there.
 
     raylog brokers stop --here && ray stop
     """
-    from raylog.actors.supervisor.holds import Hold
     from raylog.actors.supervisor.rolling import stop_held
+    from raylog.actors.supervisor.rules.holds import Hold
 
     deadline = time.monotonic() + timeout_s
     failures: list[str] = []
@@ -65,13 +65,15 @@ def stop(
     with on_ray(address), Progress() as progress:
         desired, chosen, node_id = _chosen(address, data, brokers or [], here=here)
         if desired is None or not chosen:
-            print_done("this machine has no broker")
+            print_done("no broker runs on this machine")
             return
-        why = "its machine goes down" if here else "it was stopped by command"
+        why = "its machine is going down" if here else "it was stopped by command"
         for broker_id in chosen:
             held = Hold(broker_id, why, node_id, time.time_ns() // 1_000_000)
             left_ms = max(100, round(1_000 * (deadline - time.monotonic())))
-            with progress.waiting(f"broker {broker_id} hands leadership over and closes its logs"):
+            with progress.waiting(
+                f"broker {broker_id} is handing leadership over and closing its logs"
+            ):
                 stopped = ask_actors(
                     desired,
                     lambda runtime, held=held, left_ms=left_ms: stop_held(  # type: ignore[misc]
@@ -83,21 +85,24 @@ def stop(
             if stopped.left:
                 left[broker_id] = stopped.left
                 continue
-            print_done(f"broker {broker_id} is stopped; raylog brokers start {broker_id} starts it")
+            print_done(
+                f"broker {broker_id} is stopped; start it with: raylog brokers start {broker_id}"
+            )
     _refuse(left, failures, timeout_s)
 
 
 def _refuse(left: dict[int, tuple[str, ...]], failures: list[str], timeout_s: float) -> None:
     """Raise CommandFailed for what has not ended, or not cleanly."""
     if left:
-        told = "; ".join(f"broker {one}: {', '.join(names)}" for one, names in left.items())
+        lost_text = "; ".join(f"broker {one}: {', '.join(names)}" for one, names in left.items())
         raise CommandFailed(
-            f"not everything has ended within {timeout_s:g} s, there still is of {told}",
-            "Repeat the command, or end all of Ray on that machine: ray stop",
+            f"some processes have not ended within {timeout_s:g} s: {lost_text}",
+            "Repeat the command, or stop Ray on that machine: ray stop",
         )
     if failures:
         raise CommandFailed(
-            f"stopped, but not cleanly: {'; '.join(failures)}", "The next start recovers the logs"
+            f"stopped, but not cleanly: {'; '.join(failures)}",
+            "The next start will recover the logs",
         )
 
 
@@ -107,13 +112,13 @@ def start(
     address: RayAddress = "auto",
     data: Data = DEFAULT_DATA,
 ) -> None:
-    """Start brokers that raylog brokers stop has stopped, and wait until they serve."""
-    from raylog.actors.supervisor.holds import release
+    """Start brokers stopped by `raylog brokers stop`, and wait until they serve."""
+    from raylog.actors.supervisor.notes import release
 
     with on_ray(address), Progress() as progress:
         desired, chosen, _ = _chosen(address, data, brokers or [], here=here)
         if desired is None or not chosen:
-            print_done("this machine has no broker")
+            print_done("no broker runs on this machine")
             return
         if desired.stopped:
             raise CommandFailed(
@@ -147,7 +152,7 @@ def _chosen(
     With `here` there may be no cluster, and nobody is meant. Raises BadParameter, CommandFailed.
     """
     if here == bool(asked):
-        raise typer.BadParameter("give the ids of brokers, or --here")
+        raise typer.BadParameter("give broker ids, or --here")
     if not here:
         desired = cluster_to_change(address, data)
         chosen = list(dict.fromkeys(asked))
@@ -163,7 +168,7 @@ def _chosen(
         ids = ", ".join(one.cluster_id for one in on_it)
         raise CommandFailed(
             f"this machine has brokers of the clusters {ids}",
-            "Say which by its directory: --data DIR",
+            "Select one by its directory: --data DIR",
         )
     if not on_it:
         return None, [], node.node_id

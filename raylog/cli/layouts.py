@@ -72,16 +72,17 @@ def _directories(client: BlockingClient, brokers: Collection[int]) -> list[LogDi
             found += client.describe_log_dirs([broker])
         except (ClientError, KafkaError) as failure:
             raise CommandFailed(
-                f"broker {broker} does not tell what it holds, and a plan without its sizes would "
-                f"be wrong: {last_line(failure)}",
-                "See the brokers with: raylog brokers list",
+                f"broker {broker} does not report the sizes of its replicas, so no plan can be "
+                f"made: {last_line(failure)}",
+                "List the brokers with: raylog brokers list",
             ) from failure
     for one in found:
         if one.failure is not None:
             raise CommandFailed(
-                f"a disk of broker {one.broker_id} has failed ({one.path}), so that its sizes are "
-                "not known",
-                "Mend or replace it first; see docs/operations.md",
+                f"a disk of broker {one.broker_id} has failed ({one.path}), so the sizes of its "
+                "replicas are not known",
+                "Repair or replace it first; see docs/operations.md, Adding, replacing and "
+                "removing a broker",
             )
     return found
 

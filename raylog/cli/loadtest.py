@@ -27,8 +27,8 @@ from raylog.cli.progress import Progress
 from raylog.extras import check
 
 if TYPE_CHECKING:
-    from raylog.loadtest.conducting import Shown
-    from raylog.loadtest.jobs import Progress as ProgressTold
+    from raylog.loadtest.jobs import Progress as RunProgress
+    from raylog.loadtest.process_supervisor import Shown
     from raylog.loadtest.results import Result
 
 _RUN = "run"
@@ -51,9 +51,9 @@ class _RunByDefault(TyperGroup):
 app = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
-    help="Load a Kafka cluster as a scenario says, and report what it did. "
-    "`raylog loadtest SCENARIO` runs one: its options are shown by `raylog loadtest run --help`, "
-    "the scenarios that come with Raylog by `raylog loadtest --list`.",
+    help="Run a load-test scenario against a Kafka cluster and report the results. `raylog "
+    "loadtest SCENARIO` runs a scenario, `raylog loadtest run --help` shows its options, and "
+    "`raylog loadtest --list` lists the scenarios that come with Raylog.",
 )
 
 
@@ -62,7 +62,7 @@ def run(
     scenario: Annotated[
         str | None,
         typer.Argument(
-            metavar="SCENARIO", help="A TOML file, or the name of one that --list shows."
+            metavar="SCENARIO", help="A TOML file, or the name of a scenario that --list shows."
         ),
     ] = None,
     show_list: Annotated[
@@ -75,8 +75,8 @@ def run(
             "-b",
             envvar="RAYLOG_BOOTSTRAP",
             metavar="HOST:PORT",
-            help="Brokers of any Kafka, separated by commas; without it the cluster of --address "
-            "or --data, or else a broker in a process of this command.",
+            help="Brokers of any Kafka cluster, separated by commas. Default: the cluster of "
+            "--address or --data, otherwise a broker in a process of this command.",
         ),
     ] = None,
     data: Data = DEFAULT_DATA,
@@ -87,8 +87,8 @@ def run(
             "--processes",
             min=0,
             metavar="N",
-            help="Make the load in N processes of this machine, at most "
-            f"{_PROCESSES_PER_CORE} for each core.",
+            help="Generate the load from N processes on this machine, at most "
+            f"{_PROCESSES_PER_CORE} per core.",
         ),
     ] = 0,
     on_ray: Annotated[
@@ -97,18 +97,20 @@ def run(
             "--on-ray",
             min=0,
             metavar="N",
-            help="Make the load in N processes on the nodes of the Ray cluster at --address, or of "
-            "the one that --data's brokers run on.",
+            help="Generate the load from N processes on the nodes of the Ray cluster at --address, "
+            "or of the Ray cluster on which the brokers in --data run.",
         ),
     ] = 0,
     changes: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change a field: users.0.rate=20000. Repeatable."
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change a field of the scenario: users.0.rate=20000. Repeatable.",
         ),
     ] = None,
     scale: Annotated[
-        float, typer.Option("--scale", min=0.0001, metavar="X", help="Multiply all rates.")
+        float, typer.Option("--scale", min=0.0001, metavar="X", help="Multiply all rates by X.")
     ] = 1.0,
     duration_s: Annotated[
         float | None,
@@ -116,7 +118,7 @@ def run(
             "--duration",
             min=0.001,
             metavar="SECONDS",
-            help="Run for so long; all times of the scenario change in proportion.",
+            help="Duration of the run. The times of the scenario change in proportion.",
         ),
     ] = None,
     compare: Annotated[
@@ -124,13 +126,13 @@ def run(
         typer.Option(
             "--compare",
             metavar="HOST:PORT",
-            help="Run the same on the brokers of another cluster, in turn.",
+            help="Run the same scenario on another cluster, in turn.",
         ),
     ] = None,
     rounds: Annotated[
         int,
         typer.Option(
-            "--rounds", min=1, metavar="N", help="With --compare: so many runs on each cluster."
+            "--rounds", min=1, metavar="N", help="With --compare: number of runs on each cluster."
         ),
     ] = 1,
     out: Annotated[
@@ -140,12 +142,14 @@ def run(
             "-o",
             metavar="DIR",
             file_okay=False,
-            help="Write report.html, result.json and Locust's own locust.html there.",
+            help="Folder for report.html, result.json and Locust's own locust.html.",
         ),
     ] = None,
     web: Annotated[
         bool,
-        typer.Option("--web/--headless", help="Show Locust's page while it runs, on this machine."),
+        typer.Option(
+            "--web/--headless", help="Serve Locust's page on this machine during the run."
+        ),
     ] = False,
     web_port: Annotated[
         int | None,
@@ -154,19 +158,20 @@ def run(
             min=0,
             max=65535,
             metavar="PORT",
-            help=f"With --web: the port of the page, {_WEB_PORT} by default; 0: one that is free.",
+            help=f"With --web: port of the page. Default: {_WEB_PORT}; 0: a free port.",
         ),
     ] = None,
     keep_topics: Annotated[
-        bool, typer.Option("--keep-topics", help="Leave the topics of the run there.")
+        bool, typer.Option("--keep-topics", help="Do not delete the topics of the run.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a scenario.
 
-    Exit code 0: every threshold held, and the log has what was acknowledged.
-    1: not so, or the run failed. 2: the scenario or the command line makes no
-    sense. 3: no cluster could be reached. 130: interrupted.
+    Exit code 0: every threshold held, and no acknowledged record is missing.
+    1: a threshold did not hold, an answer was wrong, or the run failed. 2: the
+    scenario or the command line is invalid. 3: no cluster answered. 130:
+    interrupted.
 
     raylog loadtest steady --out report
 
@@ -178,17 +183,17 @@ def run(
     if scenario is None:
         raise typer.BadParameter("expected a scenario; --list shows those that come with Raylog")
     if rounds > 1 and compare is None:
-        raise typer.BadParameter("--rounds goes with --compare")
+        raise typer.BadParameter("--rounds needs --compare")
     if web_port is not None and not web:
-        raise typer.BadParameter("--web-port goes with --web")
+        raise typer.BadParameter("--web-port needs --web")
     _check_processes(processes, on_ray)
     check("loadtest", "raylog loadtest")
     results: list[Result] = []
     with _failures(), _shown_at_end(results, out, as_json=as_json):
-        from raylog.loadtest import commanding
+        from raylog.loadtest import command
         from raylog.loadtest.shipped import found
 
-        asked = commanding.Asked(
+        arguments = command.Arguments(
             scenario=found(scenario, changes=changes or (), scale=scale, duration_s=duration_s),
             bootstrap=bootstrap,
             data=data,
@@ -203,7 +208,7 @@ def run(
             security=given_settings(),
         )
         with Progress() as progress:
-            commanding.run(asked, results, _shower(progress))
+            command.run(arguments, results, _shower(progress))
     raise typer.Exit(_exit_code(results))
 
 
@@ -211,20 +216,22 @@ def run(
 def diff(
     first: Annotated[
         Path,
-        typer.Argument(metavar="A.json", exists=True, dir_okay=False, help="The result of a run."),
+        typer.Argument(
+            metavar="A.json", exists=True, dir_okay=False, help="Result of the first run."
+        ),
     ],
     second: Annotated[
         Path,
         typer.Argument(
-            metavar="B.json", exists=True, dir_okay=False, help="The result of another."
+            metavar="B.json", exists=True, dir_okay=False, help="Result of the second run."
         ),
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Compare runs of different scenarios, too.")
+        bool, typer.Option("--force", help="Compare the runs even if their scenarios differ.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs of one scenario: what differs by more than they vary.
+    """Compare two runs of a scenario, and show which differences are significant.
 
     raylog loadtest diff before/result.json after/result.json
     """
@@ -297,7 +304,7 @@ def _now_and_then() -> Callable[[float], bool]:
     return is_due
 
 
-def _line(how: ProgressTold) -> str:
+def _line(how: RunProgress) -> str:
     """How the last seconds were."""
     p99 = "" if how.p99_ms is None else f", p99 {how.p99_ms:,.1f} ms"
     lag = "" if how.lag is None else f", lag {how.lag:,}"
@@ -318,11 +325,11 @@ def _shown_at_end(results: list[Result], out: Path | None, *, as_json: bool) -> 
 
 
 def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
-    from raylog.loadtest.report import as_json as told
+    from raylog.loadtest.report import as_json as to_json
     from raylog.loadtest.report import comparisons, print_comparison, print_result
 
     if as_json:
-        found = [json.loads(told(one)) for one in results]
+        found = [json.loads(to_json(one)) for one in results]
         print_json(found[0] if len(found) == 1 else found)
     else:
         for one in results:
@@ -344,7 +351,7 @@ def _exit_code(results: list[Result]) -> int:
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
     """Failures of load tests as those of commands."""
-    from raylog.loadtest.conducting import RunFailed, RunInterrupted, RunUnreachable
+    from raylog.loadtest.process_supervisor import RunFailed, RunInterrupted, RunUnreachable
     from raylog.loadtest.report import BadResult, DifferentScenarios
     from raylog.loadtest.scenario import BadScenario
 

@@ -15,14 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from raylog.cli.cluster_record import (
-    BrokerRecord,
-    ClusterRecord,
-    forget_record,
-    read_record,
-    run_directory,
-    secret_path,
-)
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line, of_the_system
 from raylog.cli.output import counted
 from raylog.cli.shutting_down import shut_down
@@ -32,17 +24,25 @@ from raylog.cli.start_checks import (
     check_metrics,
     check_reach,
 )
+from raylog.cluster_record import (
+    BrokerRecord,
+    ClusterRecord,
+    forget_record,
+    read_record,
+    run_directory,
+    secret_path,
+)
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerHealth, BrokerStatus
     from raylog.actors.broker.identity import Identity
+    from raylog.actors.broker.messages import BrokerHealth, BrokerStatus
     from raylog.actors.cluster import BrokerPlan, ClusterPlan
     from raylog.actors.endpoints import Endpoint
     from raylog.actors.runtime.ray_node import ActorEntry
     from raylog.cli.restarting import Restarts
 
 T = TypeVar("T")
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 _ROOM_BYTES = 1024 * 1024
 """With less than this free a disk counts as full."""
@@ -82,22 +82,22 @@ def count_brokers(data: Path, asked: int | None) -> int:
     lost = nameless(data.absolute())
     if asked is None and lost:
         raise CommandFailed(
-            f"{lost[0]} holds a broker's data, and its meta.json is missing: without it this would "
-            "start the other brokers only",
-            "Restore the file; with --brokers the broker says what it has to hold",
+            f"{lost[0]} holds a broker's data, but its meta.json is missing: only the other "
+            "brokers would start",
+            "Restore the file; with --brokers, the broker says what the file must contain",
         )
     missing = missing_voters(identities)
     if asked is None and missing:
         raise CommandFailed(
-            f"{data} holds broker {', '.join(map(str, known))}, and the metadata is lost: the "
+            f"{data} holds broker {', '.join(map(str, known))}, but the metadata is lost: the "
             f"directories of the voters {', '.join(map(str, missing))} are missing",
-            "Restore them. If they are lost see docs/operations.md, Lost directories: "
+            "Restore them. If they are lost for good, see docs/operations.md, Lost directories: "
             f"raylog metadata rebuild --data {data}",
         )
     if asked is not None and asked < len(known):
         raise CommandFailed(
-            f"{data} holds the brokers {', '.join(map(str, known))}, {asked} were asked for",
-            f"Leave --brokers out, or give at least {len(known)}",
+            f"{data} holds the brokers {', '.join(map(str, known))}, but --brokers is {asked}",
+            f"Omit --brokers, or give at least {len(known)}",
         )
     return asked or len(known) or 1
 
@@ -113,7 +113,7 @@ def known_brokers(data: Path) -> dict[int, Identity]:
         raise CommandFailed(str(unclear)) from unclear
 
 
-def start(wanted: Wanted, tell: Told) -> ClusterRecord:
+def start(wanted: Wanted, tell: Report) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
     check_metrics(wanted)
     check_reach(wanted)
@@ -138,11 +138,11 @@ def _full_disk_named(data: Path) -> Iterator[None]:
     except OSError as failure:
         if failure.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
-        told = of_the_system(failure, data)
-        raise CommandFailed(told.message, told.hint) from failure
+        problem = of_the_system(failure, data)
+        raise CommandFailed(problem.message, problem.hint) from failure
 
 
-def stop(data: Path, tell: Told, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, str]:
+def stop(data: Path, tell: Report, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, str]:
     """Shut the brokers down within a time, then end Ray; returns what did not end cleanly.
 
     Raises CommandFailed when nothing was started here.
@@ -161,7 +161,7 @@ def stop(data: Path, tell: Told, timeout_s: float = STOP_TIMEOUT_S) -> dict[int,
     failures: dict[int, str] = {}
     if record is not None and all(node.is_running for node in nodes):
         failures = shut_down(run, record.broker_ids, timeout_s, tell)
-    tell("ending Ray")
+    tell("stopping Ray")
     _end_ray(run)
     forget_record(run)
     return failures
@@ -272,7 +272,7 @@ def running_record(data: Path) -> ClusterRecord:
     return record
 
 
-def told_of_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int, str]]:
+def ask_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int, str]]:
     """What each broker says of its health; and why one says nothing, by id."""
     from raylog.actors.cluster import CALL_TIMEOUT_MS
     from raylog.actors.names import broker_name
@@ -296,7 +296,8 @@ def check_free(wanted: Wanted, run: Path) -> None:
     if read_record(run) is not None and is_up(run):
         raise CommandFailed(
             f"a cluster is running on {wanted.data}",
-            f"See it: raylog status --data {wanted.data}; end it: raylog down --data {wanted.data}",
+            f"Show it with: raylog status --data {wanted.data}; stop it with: raylog down --data "
+            f"{wanted.data}",
         )
     if run.is_dir():
         _end_ray(run)
@@ -307,7 +308,7 @@ def check_free(wanted: Wanted, run: Path) -> None:
         check_listening(wanted.host, wanted.port, wanted.brokers)
 
 
-def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, list[str]]:
+def _start_ray(wanted: Wanted, run: Path, tell: Report) -> tuple[str, str | None, list[str]]:
     """Address, token file and node ids of a Ray of our own."""
     from raylog.actors.runtime.ray_node import RayNotStarted, connect, start_node
 
@@ -325,7 +326,7 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
 
 
 def _start_brokers(
-    wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str], tell: Told
+    wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str], tell: Report
 ) -> ClusterRecord:
     """Plan and start the actors."""
     from ray.exceptions import RayError
@@ -343,7 +344,9 @@ def _start_brokers(
         host=wanted.host,
         ports=[wanted.port + n if wanted.port else 0 for n in range(wanted.brokers)],
         first_broker_id=wanted.first_broker_id,
-        settings={**_defaults(wanted), **wanted.settings},
+        settings=OWN_DEFAULTS
+        | ({"metrics.reporters": "ray"} if wanted.metrics else {})
+        | wanted.settings,
         nodes=nodes,
         racks=wanted.racks,
         advertised_host=wanted.advertised_host,
@@ -354,7 +357,7 @@ def _start_brokers(
         brokers = _run(start_cluster(runtime, plan, tell=tell))
     except (PeerLost, PeerTimeout, BrokerNotAvailable, RayError) as failure:
         raise CommandFailed(
-            f"the brokers did not come up: {last_line(failure)}", _logs_hint(run)
+            f"the brokers did not start: {last_line(failure)}", _logs_hint(run)
         ) from failure
     return ClusterRecord(
         cluster_id=plan.cluster_id,
@@ -374,14 +377,14 @@ def _logs_hint(run: Path) -> str:
     """Where to look when something did not start; Ray does not say that a disk is full."""
     if shutil.disk_usage(run).free < _ROOM_BYTES:
         return f"The disk of {run} is full: free space on it"
-    return f"Logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
+    return f"The logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
 
 
 def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
     """A broker as it runs: where any port would do, it keeps the one it got."""
     from raylog.actors.broker.listeners import read_listeners
     from raylog.actors.config import BrokerSettings
-    from raylog.actors.runtime.base import NODE_ID_LABEL
+    from raylog.actors.places import NODE_ID_LABEL
 
     listening = read_listeners(BrokerSettings(broker.settings)).listening
     settings = dict(broker.settings)
@@ -393,11 +396,6 @@ def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
     return BrokerRecord(broker.broker_id, str(broker.directory), settings, node_id)
 
 
-def _defaults(wanted: Wanted) -> dict[str, str]:
-    """Settings that a cluster started here has unless it is given others."""
-    return OWN_DEFAULTS | ({"metrics.reporters": "ray"} if wanted.metrics else {})
-
-
 def _usable(settings: dict[str, str]) -> dict[str, str]:
     """What a broker was started with, without what this build refuses: another one noted it."""
     from raylog.actors.config import usable
@@ -405,7 +403,7 @@ def _usable(settings: dict[str, str]) -> dict[str, str]:
 
     taken, refusals = usable(settings)
     for why in refusals:
-        print_done(f"a setting that the cluster was started with is ignored: {why}")
+        print_done(f"ignoring a setting with which the cluster was started: {why}")
     return taken
 
 
@@ -420,7 +418,7 @@ def restarting(data: Path) -> Iterator[Restarts]:
     record = running_record(data)
     with connected(record):
         from raylog.actors.cluster import BrokerPlan, ClusterPlan
-        from raylog.actors.runtime.base import on_node
+        from raylog.actors.places import on_node
 
         brokers = tuple(
             BrokerPlan(
@@ -451,8 +449,8 @@ def _replace_controller(record: ClusterRecord) -> None:
         _run(replace_controller(runtime, record.cluster_id, record.broker_ids))
     except BrokerNotAvailable as failure:
         raise CommandFailed(
-            f"the controller did not come up again: {last_line(failure)}",
-            "See it with: raylog status",
+            f"the controller did not restart: {last_line(failure)}",
+            "Check it with: raylog status",
         ) from failure
 
 
@@ -472,8 +470,8 @@ def _restart(
         return _run(restart_broker(runtime, plan, broker_id, timeout_ms=timeout_ms))
     except (PeerLost, PeerTimeout, BrokerNotAvailable, RayError) as failure:
         raise CommandFailed(
-            f"broker {broker_id} did not come up again: {last_line(failure)}",
-            "See it with: raylog status; try again with: raylog brokers restart",
+            f"broker {broker_id} did not restart: {last_line(failure)}",
+            "Check it with: raylog status; try again with: raylog brokers restart",
         ) from failure
 
 
@@ -500,7 +498,7 @@ def _end_ray(run: Path) -> None:
     left = stop_nodes(run)
     if left:
         pids = ", ".join(str(process.pid) for process in left)
-        raise CommandFailed(f"these processes do not end: {pids}")
+        raise CommandFailed(f"these processes do not stop: {pids}")
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:

@@ -34,7 +34,7 @@ _NO_WORD = "no traceback: the process was killed, or its machine went down"
 class Gathered:
     """What journals tell."""
 
-    told: dict[str, JournalTold] = field(default_factory=dict)
+    journals: dict[str, JournalTold] = field(default_factory=dict)
     """By whose it is: "broker 1"."""
     failures: list[str] = field(default_factory=list)
     """Who was not asked, and why."""
@@ -47,17 +47,19 @@ def logs(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Only decisions since then: 10m, 2h, 3d ago, or 2026-01-31T12:00:00Z.",
+            help="Only decisions since this time: 10m, 2h, 3d (ago), or 2026-01-31T12:00:00Z.",
         ),
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option(help="Only decisions of this kind; may be repeated.")
+        list[str] | None, typer.Option(help="Only decisions of this kind; repeatable.")
     ] = None,
     broker: Annotated[
         list[int] | None,
-        typer.Option(help="Only decisions that processes of this broker made; may be repeated."),
+        typer.Option(help="Only decisions by processes of this broker; repeatable."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Only the latest N.", metavar="N")] = 1_000,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Only the latest N decisions.", metavar="N")
+    ] = 1_000,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing new decisions until Ctrl-C.")
     ] = False,
@@ -71,13 +73,14 @@ def logs(
     Kinds: election, isr, fencing, unclean, controller, broker, load, truncation,
     member, process.
 
-    With --address, the brokers on that Ray cluster are asked, from any of its
-    machines. Without it, the data directories on this machine are read, whether
-    or not a cluster runs.
+    With --address, the command asks the brokers on that Ray cluster, from any of
+    its machines. Without it, the command reads the data directories on this
+    machine, whether or not a cluster runs.
 
     raylog logs --data DIR --since 10m --kind election --kind isr
     """
-    from raylog.actors.journal import KINDS, JournalAsked
+    from raylog.actors.decisions import KINDS
+    from raylog.actors.journal import JournalAsked
 
     unknown = sorted(set(kind or ()) - set(KINDS))
     if unknown:
@@ -102,7 +105,7 @@ def logs(
                 as_json=as_json,
             )
     if found.failures:
-        raise typer.Exit(EXIT_FAILED if found.told else EXIT_UNREACHABLE)
+        raise typer.Exit(EXIT_FAILED if found.journals else EXIT_UNREACHABLE)
 
 
 def _follow(
@@ -161,7 +164,7 @@ def gathered(
     """
     if address is None:
         return read_directories(data, asked, brokers)
-    unanswered = Failure(f"Ray does not answer within {_RAY_TIMEOUT_S} s", None, EXIT_UNREACHABLE)
+    unanswered = Failure(f"Ray did not answer within {_RAY_TIMEOUT_S} s", None, EXIT_UNREACHABLE)
     with within(_RAY_TIMEOUT_S, unanswered):
         return asked_on_ray(address, data, asked, brokers)
 
@@ -176,12 +179,12 @@ def read_directories(
     for directory in sorted(data.absolute().glob("broker-*")):
         number = directory.name.removeprefix("broker-")
         if number.isdecimal() and (not brokers or int(number) in brokers):
-            found.told[f"broker {number}"] = read_journal(directory, asked)
-    if not found.told:
+            found.journals[f"broker {number}"] = read_journal(directory, asked)
+    if not found.journals:
         raise CommandFailed(
-            f"no data of a broker is in {data}",
-            "Name the directory that `raylog up` was started with, --data DIR, or the address of "
-            "its Ray cluster, --address HOST:PORT",
+            f"{data} has no broker's data",
+            "Give the directory of `raylog up` with --data DIR, or the address of its Ray "
+            "cluster with --address HOST:PORT",
             EXIT_UNREACHABLE,
         )
     return found
@@ -211,9 +214,9 @@ def asked_on_ray(
 
         async def ask(runtime: RayRuntime, name: str, who: str) -> None:
             try:
-                found.told[who] = await runtime.journal(name, asked, _ASK_MS)
+                found.journals[who] = await runtime.journal(name, asked, _ASK_MS)
             except (PeerLost, PeerTimeout, KafkaError) as failure:
-                found.failures.append(f"{who} tells nothing: {last_line(failure)}")
+                found.failures.append(f"{who} does not answer: {last_line(failure)}")
 
         async def ask_all() -> None:
             runtime = RayRuntime.of_driver(desired.secret_source)
@@ -232,7 +235,7 @@ def asked_on_ray(
 def _selected(found: Gathered, kinds: Sequence[str] | None) -> list[Noted]:
     from raylog.actors.journal import merged
 
-    noted = merged(told.noted for told in found.told.values())
+    noted = merged(journal.noted for journal in found.journals.values())
     return [one for one in noted if not kinds or one.kind in kinds]
 
 
@@ -241,7 +244,7 @@ def _show(noted: Iterable[Noted], *, as_json: bool, each: bool) -> None:
     if as_json and not each:
         print_json([one._asdict() for one in noted])
         return
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
     for one in noted:
         if as_json:
@@ -261,8 +264,8 @@ def moment(at_ms: int) -> str:
 
 def crashes_of(found: Gathered) -> list[tuple[str, Crash]]:
     """Crashes in time order, with whose journal tells them."""
-    told = {crash: who for who, one in found.told.items() for crash in one.crashes}
-    return sorted(((who, crash) for crash, who in told.items()), key=lambda one: one[1].at_ms)
+    whose = {crash: who for who, one in found.journals.items() for crash in one.crashes}
+    return sorted(((who, crash) for crash, who in whose.items()), key=lambda one: one[1].at_ms)
 
 
 def crash_rows(data: Path, address: str | None) -> list[Row]:
@@ -280,7 +283,7 @@ def crash_rows(data: Path, address: str | None) -> list[Row]:
 
 
 def _show_crashes(found: Gathered, *, as_json: bool) -> None:
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
     crashes = crashes_of(found)
     if as_json:
@@ -298,4 +301,4 @@ def _show_crashes(found: Gathered, *, as_json: bool) -> None:
         for each in one.last:
             typer.echo(plain(f"  {moment(each.at_ms)} {each.kind}: {each.text}"))
     if not crashes:
-        print_done("no process is known to have ended without being asked to")
+        print_done("no process has ended unexpectedly")

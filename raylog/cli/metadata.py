@@ -19,6 +19,7 @@ from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
     from raylog.actors.broker.identity import DataDirectory
+    from raylog.actors.common_messages import TopicId
     from raylog.actors.metadata.found import FoundBroker, FoundReplica
     from raylog.actors.metadata.image import MetadataImage
     from raylog.actors.metadata.rebuilding import (
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     )
     from raylog.actors.metadata.records import BrokerWanted
     from raylog.actors.metadata.survivors import Copy
-    from raylog.actors.ports import TopicId
 
-app = typer.Typer(no_args_is_help=True, help="Recover the cluster's metadata.")
-_TOLD_EVERY_S = 2.0
+app = typer.Typer(no_args_is_help=True, help="Rebuild lost metadata.")
+_REPORT_EVERY_S = 2.0
 
 
 @app.callback()
@@ -44,7 +44,7 @@ Directories = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[DIRECTORY]...",
-        help="The brokers' data directories, or the folder they are in; by default --data.",
+        help="The brokers' data directories, or the folder that contains them. Default: --data.",
         file_okay=False,
         exists=True,
         show_default=False,
@@ -55,7 +55,7 @@ Names = Annotated[
     typer.Option(
         "--name",
         metavar="ID=NAME",
-        help="The name of a topic whose directories hold only its beginning; repeatable.",
+        help="Full name of a topic whose directories have only the first part of it; repeatable.",
     ),
 ]
 Exclude = Annotated[
@@ -63,19 +63,19 @@ Exclude = Annotated[
     typer.Option(
         "--exclude",
         metavar="ID",
-        help="Leave out the topic with this id; its directories are kept as strays. Repeatable.",
+        help="Leave out the topic with this id; its directories become strays. Repeatable.",
     ),
 ]
 AcceptMissing = Annotated[
     bool,
-    typer.Option("--accept-missing", help="Let partitions of which there is no copy begin empty."),
+    typer.Option("--accept-missing", help="Let partitions without any copy start empty."),
 ]
 Partitions = Annotated[
     list[str] | None,
     typer.Option(
         "--partitions",
         metavar="TOPIC=NUMBER",
-        help="How many partitions a topic had, where that is not known; repeatable.",
+        help="Number of partitions of a topic, if it is not known; repeatable.",
     ),
 ]
 Without = Annotated[
@@ -83,10 +83,14 @@ Without = Annotated[
     typer.Option(
         "--without",
         metavar="BROKER",
-        help="A broker whose directory is lost for good, and all that only it had; repeatable.",
+        help="A broker whose directory is lost for good, with everything that only it had; "
+        "repeatable.",
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")]
+Execute = Annotated[
+    bool,
+    typer.Option("--execute", help="Carry the plan out. Without this the command only shows it."),
+]
 
 
 @app.command()
@@ -101,15 +105,15 @@ def rebuild(
     execute: Execute = False,
     as_json: Json = False,
 ) -> None:
-    """Make the metadata anew from the brokers' data directories, and show the plan first.
+    """Rebuild the metadata from the brokers' data directories; show the plan first.
 
-    For when a majority of the voters has lost its directory for good. The
-    cluster must be down, and the directories of all brokers that are left
-    must be on this machine. The copy of a partition with the highest leader
-    epoch, and among these the longest one, leads; the others are cut to it.
-    Settings of the cluster and of brokers are lost, unless a copy of the
-    metadata is left. Without them, and without a topic's own, retention and
-    compaction are off until you turn them on: the plan says how.
+    Use it if a majority of the voters has lost its directory for good. The
+    cluster must be down, and the directories of all remaining brokers must be
+    on this machine. The copy of a partition with the highest leader epoch leads,
+    among these the longest one; the others are truncated to it. Settings of the
+    cluster and of brokers are lost, unless a copy of the metadata is left. If
+    they are lost, retention and compaction are off for topics without their own
+    settings until you turn them on: the plan says how.
     """
     from raylog.actors.broker.rebuild import carry_out
 
@@ -131,7 +135,7 @@ def rebuild(
         if plan.problems:
             raise CommandFailed("the plan cannot be carried out:\n  " + "\n  ".join(plan.problems))
         if not execute:
-            print_done("Nothing was changed. Carry the plan out with --execute")
+            print_done("Nothing was changed. To carry the plan out, add --execute")
             return
         moved = carry_out(plan, held)
     for path in moved:
@@ -152,8 +156,8 @@ def brokers_directories(given: Sequence[Path]) -> list[Path]:
             found[one] = None
         else:
             raise CommandFailed(
-                f"{one} is no broker's directory, and holds none",
-                "Name the folder of `raylog up` with --data, or the brokers' directories "
+                f"{one} neither is a broker's directory nor contains one",
+                "Give the cluster's data directory with --data, or the brokers' directories "
                 "themselves",
             )
     return list(found)
@@ -182,7 +186,7 @@ def _plan(held: Sequence[DataDirectory], choices: Choices, start: str) -> Rebuil
 def _wanted(held: Sequence[DataDirectory], best: MetadataImage | None) -> tuple[BrokerWanted, ...]:
     """Where brokers shall run, as the newest of the directories' copies and the metadata says."""
     from raylog.actors.broker.identity import WANTED_FILE
-    from raylog.actors.supervisor.desired import newest, read_desired
+    from raylog.actors.supervisor.rules.desired import newest, read_desired
     from raylog.wire.errors import KafkaStorageError
 
     copies = []
@@ -191,7 +195,7 @@ def _wanted(held: Sequence[DataDirectory], best: MetadataImage | None) -> tuple[
             try:
                 copies.append(read_desired(path.read_bytes(), str(path)))
             except KafkaStorageError as damaged:
-                print_done(f"{path} is not used: {damaged}")
+                print_done(f"ignoring {path}: {damaged}")
     found = newest(copies)
     if best is not None and (found is None or best.offset >= found.offset):
         return tuple(best.wanted.values())
@@ -230,13 +234,13 @@ def _count(text: str) -> int:
 
     if not text.isdecimal() or not 0 < int(text) <= PARTITION_MAX:
         raise typer.BadParameter(
-            f"{text} is no number from 1 to {PARTITION_MAX}", param_hint="--partitions"
+            f"expected a number from 1 to {PARTITION_MAX}, found {text}", param_hint="--partitions"
         )
     return int(text)
 
 
 def _topic_id(text: str, option: str) -> TopicId:
-    from raylog.actors.ports import TopicId
+    from raylog.actors.common_messages import TopicId
     from raylog.wire.uuids import from_base64
 
     try:
@@ -259,9 +263,9 @@ def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
             identity = read_identity(path)
             if identity is None:
                 raise CommandFailed(
-                    f"{path / 'meta.json'} is missing: whose directory this is cannot be told",
-                    "Restore the file, or write it: `raylog up` on the directory says what. To "
-                    "leave the directory out would lose all that only it has",
+                    f"{path / 'meta.json'} is missing: the broker of this directory is not known",
+                    "Restore the file, or write it: `raylog up` on the directory says what. "
+                    "Without this directory, everything that only it has would be lost",
                 )
             try:
                 one = DataDirectory(path, identity, fsync=True)
@@ -287,7 +291,9 @@ def _check_together(held: Sequence[DataDirectory]) -> None:
             )
         broker_id = one.identity.broker_id
         if broker_id in seen:
-            raise CommandFailed(f"{one.path} and {seen[broker_id]} both belong to {broker_id}")
+            raise CommandFailed(
+                f"{one.path} and {seen[broker_id]} both belong to broker {broker_id}"
+            )
         seen[broker_id] = one.path
 
 
@@ -303,12 +309,12 @@ def _copies(held: Sequence[DataDirectory], start: str) -> list[Copy]:
         try:
             image = surviving_image(one)
         except MetadataCorrupt as damaged:
-            print_done(f"{one.metadata} is damaged and is not used: {damaged}")
+            print_done(f"ignoring {one.metadata}, which is damaged: {damaged}")
         copies.append(Copy(one.identity.broker_id, one.identity.directory_id, one.followed, image))
     left = enough(copies)
     if left:
         raise CommandFailed(
-            f"the metadata is not lost, for a majority is left: voters {left}",
+            f"the metadata is not lost, because a majority of the voters is left: {left}",
             f"Start the cluster instead: {start}",
         )
     return copies
@@ -324,12 +330,12 @@ def _found(
         for one, copy in zip(held, copies, strict=True):
             directories = partition_directories(one)
             progress.tell(f"reading {counted(len(directories), 'partition')} in {one.path}")
-            told_at = time.monotonic()
+            reported_at = time.monotonic()
             replicas: list[FoundReplica] = []
             for replica in survey(directories, best):
                 replicas.append(replica)
-                if time.monotonic() - told_at >= _TOLD_EVERY_S:
-                    told_at = time.monotonic()
+                if time.monotonic() - reported_at >= _REPORT_EVERY_S:
+                    reported_at = time.monotonic()
                     progress.tell(f"{one.path}: {len(replicas)} of {len(directories)} partitions")
             found.append(found_broker(one, tuple(replicas), copy.image))
     return found
@@ -341,7 +347,7 @@ def _found(
 def _show(plan: RebuildPlan) -> None:
     voters = [broker_id for broker_id, _ in plan.voters]
     print_table(
-        f"Cluster {plan.cluster_id}, metadata from offset {plan.offset:,} on",
+        f"Cluster {plan.cluster_id}, metadata starts at offset {plan.offset:,}",
         ["broker#", "votes", "epoch#", "partitions#"],
         [
             (
@@ -391,12 +397,12 @@ def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
 def _partition_row(one: PlannedPartition) -> tuple[object, ...] | None:
     """A partition that an operator should look at; None for all others."""
     if not one.ends:
-        return (one.partition, None, "", "no copy: it begins empty")
+        return (one.partition, None, "", "no copy: it starts empty")
     ends = "  ".join(f"{broker}: {epoch}, {end}" for broker, (epoch, end) in one.ends.items())
     if not one.is_whole:
         note = "damaged: offline until raylog topics elect-leaders --unclean"
     elif len(set(one.ends.values())) > 1:
-        note = "the others are cut to the leader, or catch up"
+        note = "the others are truncated to the leader, or catch up"
     else:
         return None
     return (one.partition, one.leader, ends, note)

@@ -5,6 +5,7 @@ Apache Kafka has no such setting: its brokers are not found.
 
 from __future__ import annotations
 
+import http.client
 from typing import TYPE_CHECKING
 
 from raylog.client.admin.topics import Resource, ResourceType, TopicAdmin
@@ -12,7 +13,7 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.client.settings import bare_host
-from raylog.client.sockets import BlockingIo
+from raylog.client.sockets import connected
 from raylog.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 SETTING = "health.listener"
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - reported, not listened on
 Address = tuple[str, int]
+_TIMEOUT_S = 3.0
+_BYTES_MAX = 16 * 1024 * 1024
 
 
 async def metrics_listeners(core: Core) -> dict[int, Address]:
@@ -44,18 +47,9 @@ async def metrics_listeners(core: Core) -> dict[int, Address]:
 
 def find_metrics_listeners(settings: ClientSettings) -> dict[int, Address]:
     """The same with connections of its own, and blocking; raises ClientError and KafkaError."""
-    io = BlockingIo()
-    core = Core(io, settings)
-
-    async def find() -> dict[int, Address]:
-        await core.repeat(lambda: core.refresh([]))
-        return await metrics_listeners(core)
-
-    try:
-        return run_blocking(find())
-    finally:
-        core.close()
-        io.close()
+    with connected(settings) as core:
+        run_blocking(core.repeat(lambda: core.refresh([])))
+        return run_blocking(metrics_listeners(core))
 
 
 def address_of(listener: str, broker_host: str) -> Address | None:
@@ -70,3 +64,18 @@ def address_of(listener: str, broker_host: str) -> Address | None:
     if name is None:
         return None
     return (broker_host if name in _EVERYWHERE else name), int(port)
+
+
+def metrics_at(address: Address) -> str:
+    """The text at `/metrics` of an address; raises OSError. Blocks for a few seconds at most."""
+    asking = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
+    try:
+        asking.request("GET", "/metrics")
+        with asking.getresponse() as answer:
+            if answer.status != http.client.OK:
+                raise OSError(f"expected status 200, found {answer.status}")
+            return answer.read(_BYTES_MAX).decode("utf-8", "replace")
+    except http.client.HTTPException as failed:
+        raise OSError(repr(failed)) from failed
+    finally:
+        asking.close()

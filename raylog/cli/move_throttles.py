@@ -25,7 +25,7 @@ def set_throttles(
     plan: Plan,
     current: Mapping[TopicPartition, PartitionReplicas],
     bytes_per_second: int,
-    removed_by: str = "--verify takes that away once all is done",
+    removed_by: str = "--verify removes this once nothing moves",
 ) -> None:
     """Have the plan's moves copy no faster; other brokers and topics stay as they are."""
     from raylog.client import Resource, ResourceType
@@ -42,8 +42,8 @@ def set_throttles(
         client.alter_configs(Resource(ResourceType.TOPIC, topic), lists)
     if throttled.brokers:
         print_done(
-            f"brokers {', '.join(map(str, throttled.brokers))} copy what moves at "
-            f"{bytes_per_second:,} bytes/s at most; {removed_by}"
+            f"brokers {', '.join(map(str, throttled.brokers))} copy at most {bytes_per_second:,} "
+            f"bytes/s for the moves; {removed_by}"
         )
 
 

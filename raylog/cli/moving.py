@@ -68,21 +68,21 @@ class Moves:
         """Move all; raises CommandFailed where that did not succeed, or was interrupted."""
         try:
             with Progress() as progress:
-                told_s = 0.0
+                reported_s = 0.0
                 while self.waiting or self.begun:
                     self._step()
-                    if time.monotonic() - told_s >= _TELL_S:
+                    if time.monotonic() - reported_s >= _TELL_S:
                         progress.tell(self.describe())
-                        told_s = time.monotonic()
+                        reported_s = time.monotonic()
                     time.sleep(_POLL_S)
                 progress.tell(self.describe())
                 self._elect(progress)
         except KeyboardInterrupt:
             raise CommandFailed(
-                f"interrupted: {counted(len(self.begun), 'partition')} go on moving by themselves, "
-                f"{len(self.waiting):,} were not begun",
-                "See them with: raylog rebalance --status. Call them off: raylog rebalance "
-                "--cancel. To go on, run the command again",
+                f"interrupted: {counted(len(self.begun), 'partition')} still move, "
+                f"{len(self.waiting):,} moves were not begun",
+                "Show them with: raylog rebalance --status. Cancel them with: raylog rebalance "
+                "--cancel. To continue, run the command again",
                 EXIT_INTERRUPTED,
             ) from None
         if self.failed:
@@ -146,13 +146,13 @@ class Moves:
             if found is None:
                 self.failed[key] = "its topic was deleted"
             elif {*found.replicas} != {*self.plan[key]}:
-                self.failed[key] = "called off"
+                self.failed[key] = "cancelled"
                 called_off += 1
         if called_off:
             raise CommandFailed(
-                f"{counted(called_off, 'move')} were called off, or changed, by another command; "
-                f"{len(self.waiting):,} more are not begun",
-                "See what moves with: raylog rebalance --status",
+                f"another command cancelled or changed {counted(called_off, 'move')}; "
+                f"{len(self.waiting):,} more were not begun",
+                "Show what moves with: raylog rebalance --status",
             )
 
     def _known(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionReplicas]:
@@ -186,7 +186,7 @@ class Moves:
                     ):
                         copied[key] += min(one.size_bytes, self.sizes.get(key, 0))
         except (ClientError, KafkaError) as silent:  # the moves wait for that broker, and so do we
-            print_done(f"the sizes of what moves are not known: {last_line(silent)}")
+            print_done(f"the sizes of the moving replicas are not known: {last_line(silent)}")
         else:
             self.copied = dict(copied)
         took_s = time.monotonic() - began_s
@@ -199,8 +199,8 @@ class Moves:
         left = sum(map(self.cost, open_keys)) - sum(self.copied.values())
         arrived = len(self.plan) - len(open_keys) - len(self.failed)
         line = (
-            f"{arrived:,} of {len(self.plan):,} partitions are there, "
-            f"{human_bytes(total - left)} of {human_bytes(total)} are copied"
+            f"{arrived:,} of {len(self.plan):,} partitions moved, {human_bytes(total - left)} of "
+            f"{human_bytes(total)} copied"
         )
         spent_s = time.monotonic() - self.began_s
         if left > 0 and total > left:

@@ -138,7 +138,8 @@ def _asked(
             if current is None:
                 raise CommandFailed(
                     f"{key} has no committed offset to shift",
-                    "Name partitions that have one (--topic TOPIC:0,1), or use another --to-…",
+                    "Give partitions that have one (--topic TOPIC:0,1), or use another --to-… "
+                    "option",
                 )
             return current + count
         case FromFile(offsets):
@@ -243,7 +244,8 @@ def _json_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
 def _malformed(where: str, found: str) -> CommandFailed:
     return CommandFailed(
         f"{where}: expected topic, partition and offset, found {found!r}",
-        "CSV has lines of [group,]topic,partition,offset; JSON a list of objects with these names",
+        "A CSV file has lines of [group,]topic,partition,offset; a JSON file has a list of "
+        "objects with these names",
         EXIT_USAGE,
     )
 

@@ -27,7 +27,7 @@ Data = Annotated[
         "--data",
         envvar="RAYLOG_DATA",
         metavar="DIR",
-        help="Where the cluster keeps its data.",
+        help="Data directory of the cluster.",
         file_okay=False,
     ),
 ]
@@ -37,13 +37,13 @@ Address = Annotated[
         "--address",
         envvar="RAYLOG_RAY_ADDRESS",
         metavar="HOST:PORT|auto",
-        help="Address of a running Ray cluster; auto: the one that this machine is a node of.",
+        help="Address of a running Ray cluster; auto: the cluster that this machine is a node of.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pairs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated."),
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; repeatable."),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Row = dict[str, object]
 _WIDTH_OF_NO_TERMINAL = 200
 _KIB = 1024
 
@@ -26,7 +27,7 @@ _KIB = 1024
 class Answer:
     """What a command that was called with --json has to say."""
 
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     """What it did, line by line."""
     failed: list[str] = field(default_factory=list)
     """What failed, where the command goes on with the rest."""
@@ -97,17 +98,34 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
     return made
 
 
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    as_json: bool,
+    cells: Callable[[Row], Iterable[object]] = dict.values,
+    note: str = "",
+) -> None:
+    """Print rows as JSON, or as a table with their values, or their `cells`, and then a note."""
+    if as_json:
+        print_json(rows)
+        return
+    print_table(None, columns, [list(cells(row)) for row in rows])
+    if note:
+        print_done(note)
+
+
 def print_done(message: str) -> None:
     """Say that something was done; on standard error, so that pipes carry data only."""
     answer = _answer.get()
     if answer is not None:
-        answer.told.append(message)
+        answer.messages.append(message)
     typer.echo(message, err=True)
 
 
 def print_failure(failure: Failure) -> None:
     """Say what failed and what to do. Texts from outside are escaped, and cut, line by line."""
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
 
     message = "\n".join(plain(line) for line in failure.message.splitlines())
     answer = _answer.get()
@@ -116,6 +134,12 @@ def print_failure(failure: Failure) -> None:
     typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
     if failure.hint:
         typer.echo(failure.hint, err=True)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask at a terminal, unless the answer was given; aborts if it is no."""
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
 
 
 def counted(number: int, noun: str) -> str:

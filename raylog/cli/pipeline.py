@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.actors import plain_logs
+from raylog.actors import log_formatting
 from raylog.cli.acting import acting
-from raylog.cli.cluster_record import read_record
 from raylog.cli.failures import (
     EXIT_INTERRUPTED,
     EXIT_UNREACHABLE,
@@ -24,9 +23,10 @@ from raylog.cli.failures import (
     CommandFailed,
 )
 from raylog.cli.options import DEFAULT_DATA, Address, Json
-from raylog.cli.others_words import others_words_to
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
+from raylog.cli.quieting import output_to
+from raylog.cluster_record import read_record
 from raylog.extras import check
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ _INTERRUPTED_S = 60.0
 """How long a run that is interrupted in a batch may take to end Spark."""
 _GRACE_MS = 5_000
 """How long a process that does not answer may take to end after SIGTERM."""
-_NOT_VISIBLE = "Nothing of the batch is visible; the next run writes it"
+_NOT_VISIBLE = "Nothing of the batch is visible; the next run will write it"
 SILENT = "silent"
 PORT_MAX = 65_535
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, as TOML.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of the pipeline.")]
 BootstrapInstead = Annotated[
     str | None,
     typer.Option(
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="Brokers of the pipeline's cluster, instead of the file's.",
+        help="Brokers of the pipeline's cluster; overrides `bootstrap` in the file.",
     ),
 ]
 DataInstead = Annotated[
@@ -64,8 +64,8 @@ DataInstead = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Folder of `raylog up`, instead of the file's. With --address: says which cluster, "
-        "if that Ray has several.",
+        help="Data directory of the cluster; overrides `data` in the file. With --address: "
+        "selects the cluster, if that Ray cluster runs several.",
     ),
 ]
 
@@ -75,7 +75,7 @@ DataInstead = Annotated[
 def run(
     file: File,
     local: Annotated[
-        bool, typer.Option("--local", help="Spark in this process, on all cores; without Ray.")
+        bool, typer.Option("--local", help="Run Spark in this process, on all cores, without Ray.")
     ] = False,
     bootstrap: BootstrapInstead = None,
     data: DataInstead = None,
@@ -85,33 +85,33 @@ def run(
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="Tell Prometheus there what the sink writes; port 0 is a free one.",
+            help="Serve the sink's metrics for Prometheus at this address; port 0: a free port.",
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print what Spark and the sink log, too.")
+        bool, typer.Option("--verbose", "-v", help="Also print the logs of Spark and the sink.")
     ] = False,
 ) -> None:
     """Run a pipeline until it is stopped.
 
-    Ctrl-C ends it after the batch that is being written, a second one
-    immediately.
+    Ctrl-C stops it after the batch that is being written; a second Ctrl-C stops
+    it immediately.
 
-    `raylog pipeline stop` does so from any machine. The next run goes on from
-    there.
+    `raylog pipeline stop` stops it from any machine. The next run continues
+    where this one ended.
 
     With --address, Spark runs on that Ray cluster, and the brokers are those of
-    the cluster on it. No folder of `raylog up` is needed on this machine.
+    the Raylog cluster on it. This machine needs no data directory.
 
     Only one run of a pipeline can be active at a time.
     """
     if local and address is not None:
-        raise typer.BadParameter("--local is without Ray: give it or --address")
+        raise typer.BadParameter("--local runs without Ray: give either --local or --address")
     with _failures():
         spec = _load(file)
         sys.path.insert(0, str(file.absolute().parent))
         if verbose:
-            plain_logs.configure(logging.INFO, "%(name)s %(message)s")
+            log_formatting.configure(logging.INFO, "%(name)s %(message)s")
         brokers = _bootstrap(spec, bootstrap, data, address)
         _need_spark()
         if metrics is not None:
@@ -125,7 +125,7 @@ def run(
 
 def _tell_metrics(address: str) -> None:
     """Listen for Prometheus."""
-    from raylog.raydp_jobs.counts import listen
+    from raylog.sink.counts import listen
 
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
@@ -149,8 +149,7 @@ def status(
 
     Works on any machine that reaches the brokers.
 
-    A run on another machine counts as running if it is heard of within 15
-    seconds.
+    A run on another machine counts as running if it reports within 15 seconds.
     """
     with _failures():
         spec = _load(file)
@@ -165,7 +164,7 @@ def status(
     if found is not None and found.run.error is not None:
         typer.echo(f"last error: {found.run.error}")
     if failure is not None:
-        print_done(f"how far it is, is unknown: {failure}")
+        print_done(f"its progress is not known: {failure}")
     else:
         rows = [(one.source, one.topic, one.lag) for one in lags]
         print_table("sources", ["source", "topic", "lag#"], rows)
@@ -181,7 +180,7 @@ def stop(
             "--timeout",
             min=0.0,
             metavar="SECONDS",
-            help="How long to wait for the batch that is being written; then give it up.",
+            help="How long to wait for the batch that is being written before giving it up.",
         ),
     ] = 60.0,
     bootstrap: BootstrapInstead = None,
@@ -224,14 +223,14 @@ def _run(
         check_topics(bootstrap, spec)
         if not verbose:
             log = spark_log(spec.checkpoint)
-            progress.tell(f"messages of Spark go to {log}")
-            stack.enter_context(others_words_to(log))
+            progress.tell(f"Spark logs to {log}")
+            stack.enter_context(output_to(log))
         with progress.waiting("starting Spark"):
             spark = stack.enter_context(
                 session_of(spec.name, spec.spark, data=data, address=address)
             )
         run.on(spark, bootstrap)
-        progress.tell("ending Spark")
+        progress.tell("stopping Spark")
     print_done(f"{spec.name} is {run.state.state}: {run.state.rows:,} rows in this run")
 
 
@@ -240,19 +239,19 @@ def _batch_limits(spec: PipelineSpec) -> str:
     limits = [
         f"{source.max_offsets_per_trigger:,} of {name}" for name, source in spec.sources.items()
     ]
-    return f"records in a batch, at most: {', '.join(limits)} (max_offsets_per_trigger)"
+    return f"most records in a batch: {', '.join(limits)} (max_offsets_per_trigger)"
 
 
 def _listen(control: Control) -> None:
     """A first signal ends the run after its batch, a second one at once."""
 
-    def heard(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
         if control.is_stopping:
             raise KeyboardInterrupt
         control.stop()
 
-    signal.signal(signal.SIGINT, heard)
-    signal.signal(signal.SIGTERM, heard)
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
 
 
 def _running(topic: RunTopic, see: str, progress: Progress) -> RunState:
@@ -279,24 +278,24 @@ def _stop(topic: RunTopic, run: RunState, timeout_s: float, progress: Progress) 
         ask_to_stop(topic, run.run, is_now=True)
         found = follow(topic, run.run, _INTERRUPTED_S)
     if found is Standing.RUNS:
-        told = f"{run.name} did not answer within {timeout_s + _INTERRUPTED_S:g} s"
+        problem = f"{run.name} did not answer within {timeout_s + _INTERRUPTED_S:g} s"
         if _end_here(run):
-            raise CommandFailed(f"{told} and was ended: {run.place}", _NOT_VISIBLE)
-        raise CommandFailed(told, f"End it where it runs: {run.place}")
+            raise CommandFailed(f"{problem} and was killed: {run.place}", _NOT_VISIBLE)
+        raise CommandFailed(problem, f"Kill it where it runs: {run.place}")
     if is_given_up:
         raise CommandFailed(
             f"the batch did not end within {timeout_s:g} s and was given up", _NOT_VISIBLE
         )
     if found is Standing.UNKNOWN:
         raise CommandFailed(
-            f"nothing is heard of {run.name} any more, which ran as {run.place}",
-            "A new run can be started; it fences this one",
+            f"{run.name} no longer reports; it ran as {run.place}",
+            "You can start a new run; it fences this one",
         )
     last = topic.watch.holder
     if found is Standing.GONE:
-        raise CommandFailed(f"{run.name} died before it had stopped: {run.place} is gone")
+        raise CommandFailed(f"{run.name} died before it stopped: {run.place} is gone")
     if last is not None and last.run == run.run and last.state == FAILED:
-        raise CommandFailed(f"{run.name} failed before it had stopped: {last.error}")
+        raise CommandFailed(f"{run.name} failed before it stopped: {last.error}")
 
 
 def _end_here(run: RunState) -> bool:
@@ -329,7 +328,7 @@ def _bootstrap(
     record = read_record(folder.absolute() / "run")
     if record is None:
         raise CommandFailed(
-            f"{spec.name} names no bootstrap, and no cluster is running on {folder}",
+            f"{spec.name} has no bootstrap, and no cluster is running on {folder}",
             f"Start one with: raylog up --data {folder} (or give --bootstrap HOST:PORT, or the "
             "address of its Ray cluster: --address HOST:PORT)",
             EXIT_UNREACHABLE,
@@ -346,7 +345,7 @@ def _bootstrap_on_ray(address: str, data: Path | None) -> str:
     if not record.bootstrap:
         raise CommandFailed(
             f"no broker of cluster {record.cluster_id} answers",
-            f"See why: raylog status --address {address}",
+            f"Check with: raylog status --address {address}",
             EXIT_UNREACHABLE,
         )
     return ",".join(record.bootstrap)
@@ -379,9 +378,9 @@ def _found(spec: PipelineSpec, address: str, progress: Progress) -> FoundRun | N
 def _lags(spec: PipelineSpec, address: str) -> tuple[list[TopicLag], str | None]:
     """How far each topic is read, or why that is not known."""
     from raylog.client import ClientError
-    from raylog.raydp_jobs.batches import BatchFailed
     from raylog.raydp_jobs.pipelines.failures import PipelineFailed
     from raylog.raydp_jobs.pipelines.topics import lags
+    from raylog.sink.batches import BatchFailed
     from raylog.wire.errors import KafkaError
 
     try:
@@ -395,18 +394,18 @@ def described(name: str, found: FoundRun | None) -> str:
     if found is None:
         return f"{name} has not run yet"
     run = found.run
-    told = f"{name} {found.state}, {run.place}"
+    line = f"{name} {found.state}, {run.place}"
     if found.state == SILENT:
-        told += f", last heard of at {_clock(run.at_ms)}"
+        line += f", last reported at {_clock(run.at_ms)}"
     if run.batch_id is None:
         goes_on = run.is_live and found.state in (run.state, SILENT)
-        return f"{told}, no batch yet" if goes_on else f"{told}, before its first batch"
+        return f"{line}, no batch yet" if goes_on else f"{line}, before its first batch"
     is_there = run.is_live and found.state == run.state
     when = f"at {_clock(run.batch_at_ms)}"
     if is_there and run.batch_ago_ms is not None:
         when = f"{run.batch_ago_ms / 1000:.1f} s ago"
     return (
-        f"{told}: batch {run.batch_id} {when}, {run.batch_rows:,} rows, "
+        f"{line}: batch {run.batch_id} {when}, {run.batch_rows:,} rows, "
         f"{run.rows_per_s:,.0f} rows/s; {run.rows:,} rows in this run"
     )
 
@@ -476,7 +475,7 @@ def _failures() -> Iterator[None]:
         raise CommandFailed(str(failure), failure.hint) from failure
     except KeyboardInterrupt:
         raise CommandFailed(
-            "interrupted; nothing of the last batch is visible unless it was whole",
-            "The next run goes on where this one was",
+            "interrupted; the last batch is visible only if it was complete",
+            "The next run continues where this one ended",
             EXIT_INTERRUPTED,
         ) from None

@@ -8,14 +8,14 @@ from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.options import Json
 from raylog.cli.output import print_done, print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, help="See which assignors and interceptors are installed.")
+app = typer.Typer(no_args_is_help=True, help="List installed assignors and interceptors.")
 
 
 @app.command(name="list")
 def list_plugins(as_json: Json = False) -> None:
-    """List installed plug-ins with the package each comes from; exit code 1 if one does not load.
+    """List installed plug-ins with their packages. The exit code is 1 if one does not load.
 
-    This asks the Python environment of this command. Brokers on other machines
+    The command looks in its own Python environment. Brokers on other machines
     have their own.
     """
     from raylog.actors.interceptors.loading import available as interceptors

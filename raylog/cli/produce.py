@@ -45,7 +45,7 @@ _LINGER_S = 0.05
 """Silence of the input after which what has come so far is sent."""
 _PROGRESS_S = 0.5
 _PROGRESS_RECORDS = 4_096
-_EXPECTED_JSON = "expected a JSON object a line"
+_EXPECTED_JSON = "expected one JSON object per line"
 _LINE_BYTES_MAX = 1024 * 1024 * 1024
 _SHOWN_MAX = 80
 _INT64 = range(-(2**63), 2**63)
@@ -98,7 +98,7 @@ File = Annotated[
 ]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", help="Each line is a key, this text, and a value."),
+    typer.Option("--key-separator", "-K", help="Each line is a key, this separator, and a value."),
 ]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
 Header = Annotated[
@@ -121,8 +121,8 @@ Acknowledged = Annotated[
     typer.Option(
         "--acks",
         "-a",
-        help="Replicas that must have a record before it counts as written: none (0), the leader "
-        "(1), all in-sync ones (all).",
+        help="Replicas that must have a record before it is acknowledged: none (0), the leader "
+        "(1), all in-sync replicas (all).",
     ),
 ]
 
@@ -150,7 +150,7 @@ def produce(
     from raylog.client import Codec, ProducerSettings
 
     if as_json and (key_separator or key):
-        raise typer.BadParameter("with --json, keys are part of the lines")
+        raise typer.BadParameter("with --json, give keys in the lines")
     fixed = Line(
         None,
         key.encode() if key is not None else None,
@@ -274,8 +274,8 @@ def _encoded(text: str, name: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise LineRefused(
-            f'"{name}": expected text, found {_shown(text)} ({error.reason}); give bytes that are '
-            f'no text as "{name}_base64"'
+            f'"{name}": expected text, found {_shown(text)} ({error.reason}); give other bytes '
+            f'as "{name}_base64"'
         ) from error
 
 
@@ -313,8 +313,8 @@ def read_lines(source: IO[bytes], idle: object) -> Iterator[bytes]:
         begun_bytes += len(rest)
         if begun_bytes > _LINE_BYTES_MAX:
             raise CommandFailed(
-                f"expected lines of at most {_LINE_BYTES_MAX} bytes, found one of more: it begins "
-                f"with {begun[0][:80]!r}"
+                f"expected lines of at most {_LINE_BYTES_MAX} bytes, found a longer one that "
+                f"begins with {begun[0][:80]!r}"
             )
     if begun_bytes:
         yield b"".join(begun)
@@ -333,7 +333,7 @@ class _Feed:
     def __init__(self, producer: BlockingProducer[bytes, bytes], topic: str) -> None:
         self._producer = producer
         self._topic = topic
-        self._started = self._told = time.monotonic()
+        self._started = self._reported_at = time.monotonic()
         self._count = 0
         self._shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
 
@@ -375,7 +375,7 @@ class _Feed:
 
     def _tell(self) -> None:
         now = time.monotonic()
-        if now - self._told >= _PROGRESS_S:
-            self._told = now
+        if now - self._reported_at >= _PROGRESS_S:
+            self._reported_at = now
             rate = self._count / (now - self._started)
             typer.echo(f"\r{self._count} records, {rate:,.0f}/s", err=True, nl=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from raylog.cli.acting import acting
 from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import confirm, print_done, print_rows
 from raylog.cli.status import ago, quorum_rows
 
 if TYPE_CHECKING:
@@ -25,25 +24,26 @@ app = typer.Typer(
 )
 SILENT_MS = 10_000
 """A voter that was not heard for longer is away."""
-Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")]
+Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")]
 Directory = Annotated[
     str | None,
     typer.Option(
         "--directory",
         metavar="ID",
-        help="Id of its directory, as status shows it; needed only if a broker has two.",
+        help="Id of the directory, as `raylog quorum status` shows it; needed only if the broker "
+        "has two.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command()
 def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show the copies of the metadata log: who votes, the epoch, how far each is behind.
+    """Show the copies of the metadata log: voters, observers, epoch, and lag.
 
-    Every change of topics, settings or leaders counts once most voters hold
-    it. Observers follow and do not vote. A voter that was not seen for long
-    is lost, or its broker is away.
+    A change of topics, settings or leaders is committed once a majority of
+    the voters has it. Observers follow but do not vote. A voter that has
+    been silent for long is lost, or its broker is down.
     """
     with connect(bootstrap) as client:
         quorum = client.describe_quorum()
@@ -52,19 +52,17 @@ def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
         {**row, "directory": one.directory_id or None}
         for row, one in zip(quorum_rows(quorum), members, strict=True)
     ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        None,
-        ["broker#", "role", "epoch#", "end#", "lag#", "seen", "directory"],
-        [(*list(row.values())[:5], ago(row["last_contact_ms"]), row["directory"]) for row in rows],
-    )
     now_ms = time.time() * 1_000
     silent = [
         one.broker_id for one in quorum.voters if 0 <= one.last_contact_ms < now_ms - SILENT_MS
     ]
-    print_done(_tolerance(len(quorum.voters), silent))
+    print_rows(
+        ["broker#", "role", "epoch#", "end#", "lag#", "seen", "directory"],
+        rows,
+        as_json=as_json,
+        cells=lambda row: (*list(row.values())[:5], ago(row["last_contact_ms"]), row["directory"]),
+        note=_tolerance(len(quorum.voters), silent),
+    )
 
 
 @app.command()
@@ -77,13 +75,13 @@ def add(
         typer.Option(
             "--listener",
             metavar="NAME=HOST:PORT",
-            help="Where Apache Kafka reaches the new controller; Raylog needs none.",
+            help="Address of the new controller, for Apache Kafka. Raylog does not need it.",
         ),
     ] = None,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Make a broker a voter. It catches up with the metadata log first.
+    """Make a broker a voter. It first catches up with the metadata log.
 
     A broker that lost its directory and came back with a new one replaces its
     own old voter, which can never vote again.
@@ -93,22 +91,22 @@ def add(
         observer = _one(quorum.observers, broker, directory)
         voter = _one(quorum.voters, broker, None)
         if observer is None and voter is not None and directory in (None, voter.directory_id):
-            print_done(f"broker {broker} is a voter already")
+            print_done(f"broker {broker} is already a voter")
             return
         if observer is None:
             raise CommandFailed(
                 f"broker {broker} is not known" + (f" with {directory}" if directory else ""),
-                "See the brokers with: raylog quorum status",
+                "List the brokers with: raylog quorum status",
             )
         if voter is not None:
-            _confirm(
-                f"Broker {broker} votes with the directory {voter.directory_id}, which it no "
-                "longer has. Replace it?",
+            confirm(
+                f"The voter of broker {broker} has the directory {voter.directory_id}, which the "
+                "broker no longer has. Replace the voter?",
                 yes=yes,
             )
             client.remove_voter(broker, voter.directory_id)
         client.add_voter(broker, observer.directory_id, _addresses(listeners or []))
-        _tell(client, f"broker {broker} is a voter now")
+        _tell(client, f"broker {broker} is now a voter")
 
 
 @app.command()
@@ -121,23 +119,23 @@ def remove(
 ) -> None:
     """Remove a voter, whether its broker runs or is lost. It remains a broker.
 
-    Refused for the last voter, and where too few of the other voters answer.
+    Refused for the last voter, and if too few of the other voters answer.
     """
     with connect(bootstrap) as client:
         quorum = client.describe_quorum()
         voter = _one(quorum.voters, broker, directory)
         if voter is None:
             raise CommandFailed(
-                f"broker {broker} is no voter" + (f" with {directory}" if directory else ""),
-                "See the voters with: raylog quorum status",
+                f"broker {broker} is not a voter" + (f" with {directory}" if directory else ""),
+                "List the voters with: raylog quorum status",
             )
         if len(quorum.voters) == 1:
             raise CommandFailed(
                 f"broker {broker} is the last voter",
-                "Add another one first: raylog quorum add BROKER",
+                "Add another voter first: raylog quorum add BROKER",
             )
         left = _tolerance(len(quorum.voters) - 1)
-        _confirm(f"Remove the voter of broker {broker}? Then {left}.", yes=yes)
+        confirm(f"Remove the voter of broker {broker}? Then {left}.", yes=yes)
         client.remove_voter(broker, voter.directory_id)
         _tell(client, f"broker {broker} is no longer a voter")
 
@@ -150,11 +148,6 @@ def _one(copies: list[QuorumMember], broker: int, directory: str | None) -> Quor
     return None
 
 
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        typer.confirm(question, abort=True)
-
-
 def _addresses(listeners: list[str]) -> dict[str, tuple[str, int]]:
     """Listeners as they were typed."""
     found = {}
@@ -162,7 +155,7 @@ def _addresses(listeners: list[str]) -> dict[str, tuple[str, int]]:
         name, _, address = one.partition("=")
         host, _, port = address.rpartition(":")
         if not (name and host and port.isdigit()):
-            raise typer.BadParameter(f"{one!r} is not NAME=HOST:PORT")
+            raise typer.BadParameter(f"expected NAME=HOST:PORT, found {one!r}")
         found[name] = (host, int(port))
     return found
 
@@ -179,6 +172,6 @@ def _tolerance(voters: int, silent: Sequence[int] = ()) -> str:
     if silent:
         gone = " and ".join(map(str, silent))
         more = "no other one may" if spare <= 0 else f"{spare} more may"
-        return f"{names}, but {gone} was not heard for {SILENT_MS // 1_000} s: {more} be lost"
+        return f"{names}; {gone} has been silent for {SILENT_MS // 1_000} s: {more} be lost"
     lost = "none of them may be lost" if spare == 0 else f"{spare} of them may be lost"
-    return f"{names}, {lost}"
+    return f"{names}; {lost}"

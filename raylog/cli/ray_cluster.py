@@ -1,7 +1,7 @@
 """Clusters on a Ray that runs already, on one machine or many: started, found, stopped.
 
-What is wanted is in Ray's key-value store and in the metadata (`actors.supervisor.desired`), not in
-a file of this machine: every machine with a node of that Ray can ask for it.
+What is wanted is in Ray's key-value store and in the metadata (`actors.supervisor.rules.desired`),
+not in a file of this machine: every machine with a node of that Ray can ask for it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, last_line
-from raylog.cli.others_words import others_words_to
 from raylog.cli.output import counted, print_done
 from raylog.cli.progress import within
+from raylog.cli.quieting import output_to
 from raylog.cli.start_checks import CONNECT_S, check_ray_answers, no_answer
+from raylog.cluster_record import ClusterRecord
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.messages import BrokerStatus
     from raylog.actors.metadata.records import BrokerWanted
-    from raylog.actors.runtime.base import NodeEntry, Runtime
-    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.places import NodeEntry
+    from raylog.actors.runtime.base import Runtime
     from raylog.actors.supervisor.placing import PlacementAsked, SurveyedNode
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
 
 SECRET_VARIABLE = "RAYLOG_SECRET_FILE"  # noqa: S105 - the name of a variable
 """Names the file with the secret of links, on every machine."""
@@ -51,7 +52,7 @@ def on_ray(address: str) -> Iterator[None]:
         connect,
         disconnect,
         is_connected,
-        without_rays_words,
+        without_rays_output,
     )
 
     if is_connected():
@@ -59,7 +60,7 @@ def on_ray(address: str) -> Iterator[None]:
         return
     if address != AUTO:
         check_ray_answers(address)  # before Ray is imported, which takes a while
-    with without_rays_words(), others_words_to(Path(os.devnull)):
+    with without_rays_output(), output_to(Path(os.devnull)):
         from ray.exceptions import RayError
 
         if address == AUTO:
@@ -71,7 +72,7 @@ def on_ray(address: str) -> Iterator[None]:
         except (ConnectionError, RuntimeError, RayError) as failure:
             raise CommandFailed(
                 f"cannot join the Ray cluster at {address}: {last_line(failure)}",
-                "This machine must be a node of that Ray cluster. If Ray asks for a token, set "
+                "This machine must be a node of that Ray cluster. If Ray requires a token, set "
                 "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH",
                 EXIT_UNREACHABLE,
             ) from failure
@@ -91,9 +92,9 @@ def _found_here() -> str:
         raise CommandFailed(f"RAY_ADDRESS: {failure}", exit_code=EXIT_USAGE) from failure
     if found is None:
         raise CommandFailed(
-            "no Ray runs here: this machine is a node of no Ray cluster",
-            "Make it one: ray start --address HOST:PORT (the head: ray start --head), or set "
-            "RAY_ADDRESS",
+            "Ray does not run here: this machine is not a node of a Ray cluster",
+            "Start a node with: ray start --address HOST:PORT (the head: ray start --head), or "
+            "set RAY_ADDRESS",
             EXIT_UNREACHABLE,
         )
     return found
@@ -102,7 +103,7 @@ def _found_here() -> str:
 def desired_clusters() -> list[DesiredCluster]:
     """The clusters that Ray's key-value store knows."""
     from raylog.actors.runtime import ray_kv
-    from raylog.actors.supervisor.desired import CLUSTER_KEY, read_desired
+    from raylog.actors.supervisor.rules.desired import CLUSTER_KEY, read_desired
 
     found = ((key, ray_kv.get(key)) for key in ray_kv.keys(CLUSTER_KEY))
     return [read_desired(contents, key) for key, contents in found if contents is not None]
@@ -113,7 +114,7 @@ def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
     known = desired_clusters()
     if not known:
         raise CommandFailed(
-            f"no cluster is known to the Ray at {address}",
+            f"the Ray cluster at {address} has no Raylog cluster",
             f"Start it: raylog up --address {address}",
             EXIT_UNREACHABLE,
         )
@@ -123,9 +124,9 @@ def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
     if len(clusters) != 1:
         there = ", ".join(f"{one.cluster_id} on {_folder(one)}" for one in known)
         raise CommandFailed(
-            f"the Ray at {address} has the clusters {there}"
+            f"the Ray cluster at {address} has the Raylog clusters {there}"
             + ("" if data is None or clusters else f", none on {data.absolute()}"),
-            "Say which by its directory: --data DIR",
+            "Select one by its directory: --data DIR",
             EXIT_USAGE,
         )
     return clusters[0]
@@ -200,12 +201,13 @@ def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
-    from raylog.actors.supervisor.holds import holds_of, told_of
+    from raylog.actors.supervisor.notes import holds_of
+    from raylog.actors.supervisor.rules.holds import describe_holds
 
     async def ask() -> dict[int, str]:
         runtime = RayRuntime.of_driver(desired.secret_source)
         name = supervisor_name(desired.cluster_id)
-        held = told_of(await holds_of(runtime, desired.cluster_id))
+        held = describe_holds(await holds_of(runtime, desired.cluster_id))
         troubles: dict[int, str] = await runtime.call(name, "troubles", timeout_ms=_ASK_MS)
         return troubles | held  # the supervisor looks now and then
 
@@ -235,7 +237,7 @@ def start_on_ray(
 
     with on_ray(address):
         source = _secret_source(insecure_ray=insecure_ray)
-        tell("looking at the nodes")
+        tell("checking the nodes")
         nodes = surveyed(asked.data, source)
         try:
             desired = _desired(asked, nodes)
@@ -247,9 +249,9 @@ def start_on_ray(
             statuses = asyncio.run(_start(desired, tell, timeout_s))
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             raise CommandFailed(
-                f"not all brokers serve: {last_line(failure)}",
-                "The supervisor goes on trying, see raylog status --address "
-                f"{address}; wait longer with --timeout. End it: raylog down --address {address}",
+                f"some brokers do not serve: {last_line(failure)}",
+                f"The supervisor keeps trying: raylog status --address {address}. To wait "
+                f"longer, use --timeout; to stop the cluster: raylog down --address {address}",
             ) from failure
         bootstrap = [one.bootstrap for one in statuses]
         ids = [one.broker_id for one in desired.brokers]
@@ -262,7 +264,6 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     """The cluster that is known for this directory, or that its directories know, or a new one."""
     import random
 
-    from raylog.actors.supervisor.desired import DesiredCluster
     from raylog.actors.supervisor.placing import (
         first_voters,
         is_misplaced,
@@ -270,6 +271,7 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
         settled,
         surviving,
     )
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
     from raylog.wire.uuids import random_uuid, to_base64
 
     known = [one for one in desired_clusters() if is_on(one, Path(asked.data))]
@@ -277,10 +279,14 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     is_new = desired is not None and is_misplaced(desired, nodes)
     if desired is not None and desired.brokers and not is_new:
         brokers = settled(desired, nodes)
-        return replace(desired, brokers=brokers, told=desired.told and brokers == desired.brokers)
+        return replace(
+            desired,
+            brokers=brokers,
+            is_in_metadata=desired.is_in_metadata and brokers == desired.brokers,
+        )
     brokers = tuple(placed(asked, nodes))
     if not brokers:
-        raise CommandFailed("this Ray has no node for a broker")
+        raise CommandFailed("this Ray cluster has no node for a broker")
     if desired is not None and not is_new:
         return replace(desired, brokers=brokers)
     chance = random.SystemRandom()
@@ -319,7 +325,7 @@ async def until_ready(
 
     from raylog.wire.errors import BrokerNotAvailable
 
-    began_ms = told_ms = runtime.monotonic_ms()
+    began_ms = reported_ms = runtime.monotonic_ms()
     waiting = {one.broker_id: "" for one in brokers}
     total = len(waiting)
     while True:
@@ -331,23 +337,23 @@ async def until_ready(
         )
         troubles = await _troubles(runtime, desired) if any(answers) else {}
         after = f"after {(runtime.monotonic_ms() - began_ms) / 1000:.0f} s"
-        is_due = runtime.monotonic_ms() - told_ms >= _REMIND_MS
+        is_due = runtime.monotonic_ms() - reported_ms >= _REMIND_MS
         for broker_id, answer in zip(asked, answers, strict=True):
             if answer is None:
                 del waiting[broker_id]
-                tell(f"broker {broker_id} serves, {total - len(waiting)} of {total} do")
+                tell(f"broker {broker_id} serves ({total - len(waiting)} of {total})")
                 continue
             why = troubles.get(broker_id, answer)
             if is_due or why != waiting[broker_id]:
                 waiting[broker_id] = why
                 tell(f"{after} broker {broker_id}: {why}")
-                told_ms = runtime.monotonic_ms()
+                reported_ms = runtime.monotonic_ms()
         if not waiting:
             return
         if left_ms <= 0:
-            told = "; ".join(f"broker {one}: {why}" for one, why in waiting.items())
+            found = "; ".join(f"broker {one}: {why}" for one, why in waiting.items())
             raise BrokerNotAvailable(
-                f"{len(waiting)} of {counted(total, 'broker')} after {timeout_s:g} s: {told}"
+                f"{len(waiting)} of {counted(total, 'broker')} after {timeout_s:g} s: {found}"
             )
         await runtime.sleep(min(1.0, max(0.0, left_ms / 1000)))
 
@@ -393,10 +399,10 @@ def _secret_source(*, insecure_ray: bool) -> str:
         return f"{FROM_ENVIRONMENT}{SECRET_VARIABLE}"
     if not asks_for_tokens() and not insecure_ray:
         raise CommandFailed(
-            "this Ray asks nobody for a token: whoever reaches its port can run programs on all "
-            "machines, and read the secret of the brokers' links in its key-value store",
-            "Start Ray with RAY_AUTH_MODE=token, or pass --insecure-ray if everybody in that "
-            f"network may do everything. {SECRET_VARIABLE} keeps the secret out of Ray",
+            "this Ray cluster requires no token: anyone who reaches its port can run programs on "
+            "all machines, and read the brokers' link secret in its key-value store",
+            "Start Ray with RAY_AUTH_MODE=token, or pass --insecure-ray if you trust everyone in "
+            f"that network. {SECRET_VARIABLE} keeps the secret out of Ray",
         )
     return ""
 
@@ -427,7 +433,7 @@ def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
         time.sleep(_LOOK_S)
     for one in found:
         for warning in one.facts.warnings:
-            print_done(f"{_told(one.node)}: {warning}")
+            print_done(f"{_node_text(one.node)}: {warning}")
     return found
 
 
@@ -435,7 +441,7 @@ def _surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
     import ray
     from ray.exceptions import RayError
 
-    from raylog.actors.runtime.base import NODE_ID_LABEL
+    from raylog.actors.places import NODE_ID_LABEL
     from raylog.actors.runtime.ray_node import live_nodes
     from raylog.actors.supervisor.placing import LABEL, SurveyedNode
     from raylog.actors.supervisor.survey import NodeFacts, survey
@@ -456,16 +462,16 @@ def _surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
             facts: NodeFacts = ray.get(answer, timeout=_SURVEY_S)
         except (RayError, ModuleNotFoundError) as failure:
             raise CommandFailed(
-                f"{_told(node)} cannot be looked at: {last_line(failure)}",
-                "Raylog has to be installed for the Python that Ray uses there",
+                f"cannot check {_node_text(node)}: {last_line(failure)}",
+                "Raylog must be installed there for the Python that Ray uses",
             ) from failure
         if facts.troubles:
-            raise CommandFailed(f"{_told(node)}: {'; '.join(facts.troubles)}")
+            raise CommandFailed(f"{_node_text(node)}: {'; '.join(facts.troubles)}")
         found.append(SurveyedNode(node, facts))
     return found
 
 
-def _told(node: NodeEntry) -> str:
+def _node_text(node: NodeEntry) -> str:
     return f"node {node.node_id[:8]} at {node.address}"
 
 
@@ -492,7 +498,7 @@ async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime import ray_places
     from raylog.actors.runtime.ray import RayRuntime
-    from raylog.actors.supervisor.desired import share_name
+    from raylog.actors.supervisor.rules.desired import share_name
 
     runtime = RayRuntime.of_driver(desired.secret_source)
     supervisor = supervisor_name(desired.cluster_id)
@@ -514,14 +520,14 @@ async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
 async def _running(runtime: Runtime, desired: DesiredCluster) -> list[int]:
     """The brokers that can be shut down; those on machines that are away are named, and ended."""
     from raylog.actors.names import BROKER, broker_name
-    from raylog.actors.supervisor.holds import carriers_of
+    from raylog.actors.supervisor.rules.holds import carriers_of
 
     nodes = await runtime.nodes()
     names = await runtime.names(f"{desired.cluster_id}/{BROKER}/")
     running = []
     for one in desired.brokers:
         if not carriers_of(one, nodes):
-            print_done(f"broker {one.broker_id} is not shut down: its machine is away")
+            print_done(f"broker {one.broker_id} was not shut down: its machine is down")
         elif broker_name(desired.cluster_id, one.broker_id) in names:
             running.append(one.broker_id)
     return running

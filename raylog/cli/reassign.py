@@ -16,7 +16,7 @@ from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
 from raylog.cli.replica_options import (
     TopicsOrPartitions,
-    parse_brokers,
+    parse_live_brokers,
     select,
     tell_outcomes,
     topics_of,
@@ -32,12 +32,15 @@ Row = dict[str, object]
 
 Brokers = Annotated[
     str | None,
-    typer.Option("--brokers", metavar="0,1,2", help="Spread them over these brokers."),
+    typer.Option("--brokers", metavar="0,1,2", help="Spread the partitions over these brokers."),
 ]
 ReplicationFactor = Annotated[
     int | None,
     typer.Option(
-        "--replication-factor", "-r", min=1, help="Copies of each; default: as many as now."
+        "--replication-factor",
+        "-r",
+        min=1,
+        help="Replicas of each partition. Default: as many as now.",
     ),
 ]
 PlanFile = Annotated[
@@ -46,36 +49,45 @@ PlanFile = Annotated[
         "--from-file",
         exists=True,
         dir_okay=False,
-        help="A plan in the JSON of kafka-reassign-partitions.",
+        help="Read the plan from a file in the JSON format of kafka-reassign-partitions.",
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; else the plan is shown.")]
+Execute = Annotated[
+    bool,
+    typer.Option("--execute", help="Carry the plan out. Without this the command only shows it."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan (the default).")]
-Wait = Annotated[bool, typer.Option("--wait", help="With --execute: until all have moved.")]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="With --execute: wait until all partitions have moved.")
+]
 Throttle = Annotated[
     int | None,
     typer.Option(
         "--throttle",
         min=1,
         metavar="BYTES",
-        help="With --execute: bytes a second that each broker may copy for the moves, in "
-        "and out; again with another number changes it. Clients are not slowed down. "
-        "--wait, --verify and --cancel remove it once nothing moves.",
+        help="With --execute: bytes per second that each broker may copy for the moves, in and "
+        "out. Repeat with another number to change it. Clients are not slowed down. --wait, "
+        "--verify and --cancel remove it once nothing moves.",
     ),
 ]
 PreserveThrottles = Annotated[
     bool,
-    typer.Option("--preserve-throttles", help="Do not remove throttles once all is done."),
+    typer.Option("--preserve-throttles", help="Do not remove throttles at the end."),
 ]
 Verify = Annotated[
-    bool, typer.Option("--verify", help="How far the plan is, or all moves under way.")
+    bool, typer.Option("--verify", help="Show the progress of the plan, or of all moves.")
 ]
 Cancel = Annotated[
-    bool, typer.Option("--cancel", help="Call off the plan's moves, or all under way.")
+    bool, typer.Option("--cancel", help="Cancel the moves of the plan, or all moves.")
 ]
 Export = Annotated[
     Path | None,
-    typer.Option("--export", dir_okay=False, help="Write today's replicas: the way back."),
+    typer.Option(
+        "--export",
+        dir_okay=False,
+        help="Write the current assignment to a file, as a plan that restores it.",
+    ),
 ]
 
 
@@ -97,9 +109,10 @@ def reassign(
 ) -> None:
     """Move partitions to other brokers while they are in use.
 
-    The plan comes from a file, or is made of --topic and --brokers: evenly, with
-    as few moves as that allows. New replicas copy first; the old ones go once
-    the new are in sync.
+    The plan comes from a file, or the command makes one from --topic and
+    --brokers, which spreads the partitions evenly with as few moves as possible.
+    New replicas first copy the log; old ones are removed once the new ones are in
+    sync.
 
     raylog topics reassign -t orders --brokers 0,1,2 --execute --wait
     """
@@ -133,9 +146,9 @@ def _check_modes(*modes: bool, wait: bool, throttle: int | None) -> None:
     if sum(modes) > 1:
         raise typer.BadParameter("give one of --execute, --dry-run, --verify and --cancel")
     if wait and not modes[0]:
-        raise typer.BadParameter("--wait goes with --execute")
+        raise typer.BadParameter("--wait needs --execute")
     if throttle is not None and not modes[0]:
-        raise typer.BadParameter("--throttle goes with --execute")
+        raise typer.BadParameter("--throttle needs --execute")
 
 
 # ---- planning --------------------------------------------------------------------------------
@@ -153,7 +166,7 @@ def _plan(
 
     if from_file is not None:
         if topics or brokers or replication_factor:
-            raise typer.BadParameter("--from-file is the whole plan: give nothing beside it")
+            raise typer.BadParameter("--from-file cannot be combined with --topic, --brokers or -r")
         plan = read_plan(from_file)
         known = client.describe_partitions(sorted({key.topic for key in plan}))
         return plan, select([f"{key.topic}:{key.partition}" for key in plan], known)
@@ -161,14 +174,7 @@ def _plan(
         raise typer.BadParameter("give --from-file, or --topic with --brokers or -r")
     current = select(topics, client.describe_partitions(topics_of(topics)))
     racks = {node.node_id: node.rack for node in client.metadata([]).nodes.values()}
-    wanted = sorted(racks) if brokers is None else parse_brokers(brokers, "--brokers")
-    unknown = [broker for broker in wanted if broker not in racks]
-    if unknown:
-        raise CommandFailed(
-            f"expected live brokers ({', '.join(map(str, sorted(racks)))}), found "
-            f"{', '.join(map(str, unknown))}",
-            "See them with: raylog brokers list",
-        )
+    wanted = sorted(racks) if brokers is None else parse_live_brokers(brokers, racks)
     chosen = {broker: racks[broker] for broker in wanted}
     settled = arrived(current, client.list_reassignments(list(current)))
     return plan_moves(settled, chosen, replication_factor), current
@@ -181,7 +187,9 @@ def _export(path: Path, plan: Plan, current: Mapping[TopicPartition, PartitionRe
 
     before = {key: current[key].replicas for key in plan}
     path.write_text(json.dumps(plan_document(before), indent=2) + "\n")
-    print_done(f"today's replicas are in {path}; back with: raylog topics reassign --from-file")
+    print_done(
+        f"the current replicas are in {path}; move back with: raylog topics reassign --from-file"
+    )
 
 
 def _show(
@@ -224,7 +232,7 @@ def _execute(
     under_way = client.list_reassignments(list(plan))
     wanted = {key: replicas for key, replicas in plan.items() if key in moves or key in under_way}
     if not wanted:
-        print_done("every partition is where the plan has it")
+        print_done("every partition is where the plan puts it")
         return
     if throttle is not None:
         set_throttles(client, wanted, current, throttle)
@@ -238,11 +246,11 @@ def _wait(client: BlockingClient, plan: Plan) -> None:
             copied = copied_shares(client, moving)
             share = sum(copied.values()) / len(copied) if copied else 1.0
             progress.tell(
-                f"{len(plan) - len(moving)} of {len(plan)} partitions are there, "
-                f"{share:.0%} of what moves is copied"
+                f"{len(plan) - len(moving)} of {len(plan)} partitions moved; {share:.0%} of the "
+                "others is copied"
             )
             time.sleep(_POLL_S)
-    print_done(f"all {len(plan)} partitions are where the plan has them")
+    print_done(f"all {len(plan)} partitions are where the plan puts them")
 
 
 def _remove_throttles(client: BlockingClient, plan: Plan | None, topics: list[str] | None) -> None:
@@ -293,15 +301,19 @@ def _verify(
                 "removing",
                 "copied#",
             ],
-            [(*list(row.values())[:-1], _percent(row["copied"])) for row in rows],
+            [
+                (*others, f"{copied:.0%}" if isinstance(copied, float) else None)
+                for *others, copied in map(dict.values, rows)
+            ],
         )
     else:
         print_done("nothing moves")
     astray = sum(row["state"] == "elsewhere" for row in rows)
     if astray:
         raise CommandFailed(
-            f"{astray} of {len(rows)} partitions are not where the plan has them, and do not move",
-            "Begin with --execute",
+            f"{astray} of {len(rows)} partitions neither are where the plan puts them nor move "
+            "there",
+            "Start the moves with --execute",
         )
 
 
@@ -370,7 +382,3 @@ def _share(
 ) -> float:
     whole = max((sizes.get((key, one), 0) for one in move.replicas), default=0)
     return min(1.0, sizes.get((key, broker), 0) / whole) if whole else 1.0
-
-
-def _percent(share: object) -> str | None:
-    return f"{share:.0%}" if isinstance(share, float) else None

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
 from raylog.client import PartitionReplicas, Reassignment, TopicPartition
@@ -73,8 +72,8 @@ def plan_moves(
     most = max(counts.values(), default=0)
     if most > len(racks):
         raise CommandFailed(
-            f"{most} replicas need {most} brokers, {len(racks)} are named",
-            "Name more with --brokers, or fewer copies with --replication-factor",
+            f"{most} replicas need {most} brokers, found {len(racks)}",
+            "Give more brokers with --brokers, or fewer replicas with --replication-factor",
             EXIT_USAGE,
         )
     loads = _Loads(racks)
@@ -203,10 +202,15 @@ def read_plan(path: Path) -> Plan:
     try:
         found = json.loads(path.read_text())
         entries = found["partitions"]
-        plan = {_key(entry): _replicas(entry) for entry in entries}
+        plan = {
+            TopicPartition(str(one["topic"]), int(one["partition"])): tuple(
+                map(int, one["replicas"])
+            )
+            for one in entries
+        }
     except (ValueError, KeyError, TypeError) as failure:
         raise CommandFailed(
-            f"{path} is no plan: {failure!r}",
+            f"{path} is not a plan: {failure!r}",
             'Expected {"version": 1, "partitions": [{"topic": "t", "partition": 0, '
             '"replicas": [1, 2]}]}',
             EXIT_USAGE,
@@ -216,14 +220,6 @@ def read_plan(path: Path) -> Plan:
     if not plan:
         raise CommandFailed(f"{path} names no partition", exit_code=EXIT_USAGE)
     return plan
-
-
-def _key(entry: Any) -> TopicPartition:
-    return TopicPartition(str(entry["topic"]), int(entry["partition"]))
-
-
-def _replicas(entry: Any) -> tuple[int, ...]:
-    return tuple(int(broker) for broker in entry["replicas"])
 
 
 def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:

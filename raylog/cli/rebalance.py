@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,8 +13,8 @@ import typer
 from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
-from raylog.cli.output import counted, human_bytes, print_done, print_json, print_table
-from raylog.cli.replica_options import parse_brokers
+from raylog.cli.output import confirm, counted, human_bytes, print_done, print_json, print_table
+from raylog.cli.replica_options import parse_live_brokers
 
 if TYPE_CHECKING:
     from raylog.cli.layouts import Surveyed
@@ -33,31 +32,34 @@ Server = Annotated[
         envvar="RAYLOG_BOOTSTRAP",
         metavar="HOST:PORT",
         help="Bootstrap servers, separated by commas. Default: those of the cluster on --data, "
-        f"else {DEFAULT_BOOTSTRAP}.",
+        f"otherwise {DEFAULT_BOOTSTRAP}.",
     ),
 ]
 Status = Annotated[
     bool,
-    typer.Option("--status", help="Show what moves now, whoever began it, and change nothing."),
+    typer.Option(
+        "--status",
+        help="Show all current moves, of this command and of others, and change nothing.",
+    ),
 ]
 Cancel = Annotated[
     bool,
     typer.Option(
         "--cancel",
-        help="Call off all moves that have not ended, of this command and of others, and remove "
-        "throttles. Replicas that have moved already stay.",
+        help="Cancel all current moves, of this command and of others, and remove throttles. "
+        "Replicas that have already moved stay.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and end.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and exit.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Throttle = Annotated[
     int | None,
     typer.Option(
         "--throttle",
         min=1,
         metavar="BYTES/S",
-        help="Bytes a second that each broker may copy for the moves, in and out. Clients are "
-        "not slowed down. It is removed at the end. Default: as fast as the machines can.",
+        help="Bytes per second that each broker may copy for the moves, in and out. Clients are "
+        "not slowed down. The throttle is removed at the end. Default: no limit.",
     ),
 ]
 Topics = Annotated[
@@ -65,8 +67,8 @@ Topics = Annotated[
     typer.Option(
         "--topics",
         metavar="PATTERN",
-        help="Move only partitions of these topics, such as 'orders-*'; others count as load and "
-        "stay. May be repeated.",
+        help="Move only partitions of these topics, such as 'orders-*'. Others stay and count as "
+        "load. Repeatable.",
     ),
 ]
 Excluded = Annotated[
@@ -74,7 +76,7 @@ Excluded = Annotated[
     typer.Option(
         "--exclude-topics",
         metavar="PATTERN",
-        help="Move no partition of these topics; they count as load. May be repeated.",
+        help="Do not move partitions of these topics; they count as load. Repeatable.",
     ),
 ]
 Brokers = Annotated[
@@ -82,7 +84,7 @@ Brokers = Annotated[
     typer.Option(
         "--brokers",
         metavar="0,1,2",
-        help="Even out these brokers only; others keep what they have. Default: all live ones.",
+        help="Balance only these brokers; others keep their replicas. Default: all live brokers.",
     ),
 ]
 MovesMax = Annotated[
@@ -91,7 +93,8 @@ MovesMax = Annotated[
         "--max-moves",
         min=1,
         metavar="N",
-        help="Copy N partitions at most; the most useful come first. Run it again for the rest.",
+        help="Copy at most N partitions, the most useful first. Run the command again for the "
+        "rest.",
     ),
 ]
 
@@ -111,15 +114,16 @@ def rebalance(
     cancel: Cancel = False,
     as_json: Json = False,
 ) -> None:
-    """Spread bytes, replicas and leaders evenly over brokers that are in use.
+    """Spread bytes, replicas and leaders evenly over the brokers, while they serve.
 
-    Shows the plan first, and asks. What the plan aims at, the first before the
-    next: replicas of a partition in different racks; bytes a broker within 10 %
-    of the mean, as far as the sizes of partitions allow; the same number of
-    replicas, then of preferred leaders, on each broker; little to copy.
+    Shows the plan and asks for confirmation. The goals of the plan, the most
+    important first: replicas of a partition in different racks; bytes of each
+    broker within 10 % of the mean, as far as the sizes of partitions allow; the
+    same number of replicas, then of preferred leaders, on each broker; few bytes
+    to copy.
 
-    A broker takes part in five moves at a time. After Ctrl-C the moves that
-    have begun go on, and no more are begun: run the command again for the rest.
+    A broker takes part in five moves at a time. After Ctrl-C, moves that have
+    begun continue, and no more begin: run the command again for the rest.
 
     raylog rebalance --dry-run
 
@@ -128,7 +132,7 @@ def rebalance(
     if sum((dry_run, status, cancel)) > 1:
         raise typer.BadParameter("give one of --dry-run, --status and --cancel")
     if as_json and not (dry_run or status or cancel or yes):
-        raise typer.BadParameter("--json goes with --dry-run, --yes, --status or --cancel")
+        raise typer.BadParameter("--json needs --dry-run, --yes, --status or --cancel")
     changes = not (status or dry_run)
     with connect(_brokers_of(data, address, bootstrap, changes=changes)) as client:
         if status:
@@ -150,7 +154,7 @@ def _brokers_of(
     data: Path, address: str | None, bootstrap: str | None, *, changes: bool
 ) -> list[str]:
     """Where brokers listen: as given, of the cluster on a Ray, or of the one on a directory."""
-    from raylog.cli.cluster_record import read_record
+    from raylog.cluster_record import read_record
 
     if bootstrap is not None:
         return bootstrap.split(",")
@@ -185,21 +189,13 @@ def _chosen(found: Surveyed, brokers: str | None) -> list[int]:
         if silent:
             named = ", ".join(map(str, silent))
             raise CommandFailed(
-                f"broker {named} does not answer, and holds replicas: a plan without its sizes "
-                "would be wrong",
-                "Start it, or leave it as it is and name the others with: --brokers "
+                f"broker {named} holds replicas but does not answer, so their sizes are not "
+                "known and no plan can be made",
+                "Start it, or leave it out and name the others: --brokers "
                 f"{','.join(map(str, live))}",
             )
         return [one for one in live if one not in found.emptied]
-    wanted = sorted(parse_brokers(brokers, "--brokers"))
-    unknown = [one for one in wanted if one not in live]
-    if unknown:
-        raise CommandFailed(
-            f"expected live brokers ({', '.join(map(str, live))}), found "
-            f"{', '.join(map(str, unknown))}",
-            "See them with: raylog brokers list",
-        )
-    return wanted
+    return sorted(parse_live_brokers(brokers, live))
 
 
 def _fixed(
@@ -210,7 +206,7 @@ def _fixed(
     for pattern in topics or ():
         if not fnmatch.filter(names, pattern):
             raise CommandFailed(
-                f"no topic matches {pattern!r}", "See the topics with: raylog topics list"
+                f"no topic matches {pattern!r}", "List the topics with: raylog topics list"
             )
     stay = {
         name
@@ -273,7 +269,7 @@ def _show(found: Surveyed, plan: Plan, chosen: list[int], *, as_json: bool) -> N
         [
             (
                 row["broker"],
-                row["rack"] if row["evened_out"] else f"{row['rack'] or ''} (left as it is)",
+                row["rack"] if row["evened_out"] else f"{row['rack'] or ''} (not changed)",
                 _change(row["replicas"], str),
                 _change(row["leaders"], str),
                 _change(row["bytes"], human_bytes),
@@ -283,15 +279,16 @@ def _show(found: Surveyed, plan: Plan, chosen: list[int], *, as_json: bool) -> N
     )
     if found.moving:
         print_done(
-            f"{counted(len(found.moving), 'partition')} move already, and count as if they were "
-            "there: raylog rebalance --status"
+            f"{counted(len(found.moving), 'partition')} already moving, which count as moved: "
+            "raylog rebalance --status"
         )
     if not plan:
         print_done("Nothing to move: the brokers are as even as partitions allow")
         return
     print_done(
-        f"{counted(len(copying), 'partition')} to move, {human_bytes(_copied_bytes(found, plan))} "
-        f"to copy; {len(plan) - len(copying):,} more get another preferred leader only"
+        f"{counted(len(copying), 'partition')} to move, "
+        f"{human_bytes(_copied_bytes(found, plan))} to copy; {len(plan) - len(copying):,} more "
+        "only get another preferred leader"
     )
 
 
@@ -334,13 +331,12 @@ def _rebalance(
     from raylog.cli.move_throttles import set_throttles
     from raylog.cli.moving import Moves
 
-    if plan and not yes and sys.stdin.isatty():
-        typer.confirm("Move them?", abort=True)
+    confirm("Move them?", yes=yes or not plan)
     began_s = time.monotonic()
     under_way = {key: tuple(found.partitions[key].replicas) for key in found.moving}
     if throttle is not None and (plan or under_way):
         current = client.describe_partitions(sorted({key.topic for key in (*plan, *under_way)}))
-        said = "that ends with the moves"
+        said = "removed at the end"
         set_throttles(client, {**under_way, **plan}, current, throttle, said)
     try:
         Moves(client, {**under_way, **plan}, found.partitions, found.sizes, under_way).run()
@@ -358,7 +354,7 @@ def _rebalance(
         )
     elif plan:
         print_done(
-            f"{counted(len(plan), 'partition')} are where the plan has them, after "
+            f"{counted(len(plan), 'partition')} moved as planned in "
             f"{time.monotonic() - began_s:.0f} s"
         )
 
@@ -442,6 +438,6 @@ def _status(client: BlockingClient, *, as_json: bool) -> None:
         f"{counted(len(rows), 'partition')} move, {share:.0%} copied" if rows else "Nothing moves"
     )
     for broker, rate in rates.items():
-        print_done(f"broker {broker} copies what moves at {rate:,} bytes/s at most")
+        print_done(f"broker {broker} copies at most {rate:,} bytes/s for the moves")
     if rates and not rows:
         print_done("Remove these throttles with: raylog rebalance --cancel")

@@ -420,9 +420,10 @@ class _Work:
             if target is None:
                 count = len(self.replicas[index])
                 raise CommandFailed(
-                    f"{self.keys[index].topic}:{self.keys[index].partition} has {count} replicas, "
-                    f"and without broker {leaving} there are {len(self.on)} live brokers",
-                    "Start another broker first, or have fewer copies: raylog topics reassign "
+                    f"{self.keys[index].topic}:{self.keys[index].partition} has {count} "
+                    f"replicas, but without broker {leaving} there are only {len(self.on)} live "
+                    "brokers",
+                    "Start another broker first, or reduce the replicas: raylog topics reassign "
                     f"-t {self.keys[index].topic} -r {count - 1} --execute",
                 )
             self._move(index, leaving, target)

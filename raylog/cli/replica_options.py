@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,6 +41,19 @@ def parse_brokers(text: str, option: str) -> list[int]:
     return brokers
 
 
+def parse_live_brokers(text: str, live: Collection[int]) -> list[int]:
+    """Broker ids of --brokers, all of which must be live; raises CommandFailed."""
+    brokers = parse_brokers(text, "--brokers")
+    unknown = [broker for broker in brokers if broker not in live]
+    if unknown:
+        raise CommandFailed(
+            f"expected live brokers ({', '.join(map(str, sorted(live)))}), found "
+            f"{', '.join(map(str, unknown))}",
+            "List them with: raylog brokers list",
+        )
+    return brokers
+
+
 def parse_assignment(text: str) -> dict[int, list[int]]:
     """Replicas of each partition of 0:1,1:2: partitions by commas, brokers by colons."""
     return {
@@ -66,7 +79,8 @@ def select(
             key = TopicPartition(topic, index)
             if key not in known:
                 raise CommandFailed(
-                    f"there is no partition {key}", f"See them with: raylog topics describe {topic}"
+                    f"there is no partition {key}",
+                    f"List them with: raylog topics describe {topic}",
                 )
             found[key] = known[key]
     return found
@@ -108,5 +122,5 @@ def tell_outcomes(
     if refused:
         raise CommandFailed(
             f"{refused} of {len(rows)} partitions were refused",
-            "See who holds them and who is in sync with: raylog topics describe TOPIC",
+            "Show their replicas with: raylog topics describe TOPIC",
         )

@@ -33,14 +33,16 @@ AllTopics = Annotated[
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record.")]
 ToLatest = Annotated[
-    bool, typer.Option("--to-latest", help="To the end: only new records are read.")
+    bool, typer.Option("--to-latest", help="To the end, so that only new records are read.")
 ]
 ToCurrent = Annotated[
     bool, typer.Option("--to-current", help="Keep the current offsets (useful with --export).")
 ]
 ToOneOffset = Annotated[
     int | None,
-    typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this offset in every partition."),
+    typer.Option(
+        "--to-offset", min=0, metavar="OFFSET", help="To this offset, in every partition."
+    ),
 ]
 ToDatetime = Annotated[
     str | None,
@@ -56,12 +58,12 @@ ByDuration = Annotated[
     typer.Option(
         "--by-duration",
         metavar="DURATION",
-        help="To the first record of this last period: PT30M, P1DT12H.",
+        help="To the first record within this period before now: PT30M, P1DT12H.",
     ),
 ]
 ByCount = Annotated[
     int | None,
-    typer.Option("--shift-by", metavar="N", help="Forward by N records, or back if negative."),
+    typer.Option("--shift-by", metavar="N", help="Forward by N offsets, or back if N is negative."),
 ]
 OffsetsFile = Annotated[
     Path | None,
@@ -73,7 +75,7 @@ OffsetsFile = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what would change: the default.")
+    bool, typer.Option("--dry-run", help="Only show what would change (the default).")
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Change the offsets.")]
 Export = Annotated[
@@ -106,9 +108,9 @@ def reset_offsets(
 ) -> None:
     """Set the committed offsets of a group without active members.
 
-    Without --execute, only shows what would change.
+    Without --execute, the command only shows what would change.
 
-    Offsets outside a partition's log are moved to its nearer end.
+    Offsets outside a partition's log are moved to the nearer end of the log.
     """
     if dry_run and execute:
         raise typer.BadParameter("give --dry-run or --execute, not both")
@@ -184,14 +186,14 @@ def _chosen(
 ) -> list[tuple[str, list[int] | None]] | None:
     """Topics with partitions (None: all of them); None: all that have a committed offset."""
     from raylog.cli.offset_reset import FromFile, parse_partitions
+    from raylog.client.cluster import indexes_by_topic
 
     if isinstance(target, FromFile):
         if topics or all_topics:
-            raise typer.BadParameter("the file names the partitions: give no others")
-        grouped: dict[str, list[int]] = {}
-        for key in target.offsets:
-            grouped.setdefault(key.topic, []).append(key.partition)
-        return list(grouped.items())
+            raise typer.BadParameter(
+                "--from-file already names the partitions: omit --topic and --all-topics"
+            )
+        return [(topic, some) for topic, some in indexes_by_topic(target.offsets).items()]
     if bool(topics) == all_topics:
         raise typer.BadParameter("give --topic TOPIC[:0,1] or --all-topics")
     return [parse_partitions(topic) for topic in topics] if topics else None
@@ -225,7 +227,7 @@ def _plan(
     keys = _existing(client, committed) if chosen is None else _partitions(client, chosen)
     if not keys:
         raise CommandFailed(
-            f"group {group!r} has no committed offsets", "Name topics with --topic TOPIC"
+            f"group {group!r} has no committed offsets", "Give topics with --topic TOPIC"
         )
     first = client.list_offsets(dict.fromkeys(keys, EARLIEST))
     end = client.list_offsets(dict.fromkeys(keys, LATEST))
@@ -243,7 +245,7 @@ def _existing(client: BlockingClient, committed: dict[TopicPartition, int]) -> l
     topics = client.metadata({key.topic for key in committed}).topics
     gone = sorted({key.topic for key in committed} - set(topics))
     if gone:
-        print_done(f"passed over, for they are deleted: {', '.join(gone)}")
+        print_done(f"skipped, because they are deleted: {', '.join(gone)}")
     return [key for key in committed if key.topic in topics]
 
 
@@ -311,7 +313,7 @@ def _tell(
         return
     if active:
         print_done(f"{active}: --execute would be refused. {_STOP_FIRST}")
-    print_done("nothing was changed: this is what --execute would do")
+    print_done("nothing was changed: this shows what --execute would do")
 
 
 def _note(move: Move) -> str:

@@ -46,11 +46,11 @@ def restart(
         list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Broker ids.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Restart all brokers, one by one, then the controller.")
+        bool, typer.Option("--all", help="Restart all brokers one by one, then the controller.")
     ] = False,
     first: Annotated[
         int | None,
-        typer.Option("--from", metavar="BROKER", help="With --all: begin with this broker."),
+        typer.Option("--from", metavar="BROKER", help="With --all: start with this broker."),
     ] = None,
     data: Data = DEFAULT_DATA,
     address: Address = None,
@@ -60,7 +60,8 @@ def restart(
             "--timeout",
             min=1.0,
             metavar="SECONDS",
-            help="For each broker: to close its logs, and again for its replicas to get in sync.",
+            help="How long each broker may take to close its logs, and again for its replicas to "
+            "get in sync.",
         ),
     ] = 120.0,
 ) -> None:
@@ -81,7 +82,7 @@ def restart(
             for broker_id in chosen:
                 held = restarts.held()
                 if broker_id in held:
-                    print_done(f"broker {broker_id} {held[broker_id]}: it stays stopped")
+                    print_done(f"broker {broker_id} stays stopped: {held[broker_id]}")
                     continue
                 try:
                     _restart_one(client, restarts, broker_id, timeout_s, progress)
@@ -90,7 +91,7 @@ def restart(
                         raise
                     hint = f"raylog brokers restart --all --from {broker_id} {restarts.where}"
                     raise CommandFailed(
-                        failed.failure.message, f"{failed.failure.hint}. Go on with: {hint}"
+                        failed.failure.message, f"{failed.failure.hint}. Continue with: {hint}"
                     ) from failed
         if every:
             with progress.waiting("restarting the controller"):
@@ -123,7 +124,7 @@ def _restart_one(
     with progress.waiting(f"restarting broker {broker_id}"):
         unclean = restarts.one(broker_id, close_s)
     serves = time.monotonic()
-    with progress.waiting(f"broker {broker_id} serves, its replicas catch up"):
+    with progress.waiting(f"broker {broker_id} serves; its replicas are catching up"):
         _until_in_sync(client, broker_id, timeout_s)
     print_done(
         f"broker {broker_id} serves again after {serves - began:.1f} s, "
@@ -138,7 +139,7 @@ def _chosen(
 ) -> list[int]:
     """The brokers to restart, in the order asked; raises BadParameter."""
     if every == bool(asked) or (first is not None and not every):
-        raise typer.BadParameter("give the ids of brokers, or --all, and with that maybe --from")
+        raise typer.BadParameter("give broker ids, or --all, optionally with --from")
     unknown = sorted({*asked, *(() if first is None else (first,))} - {*known})
     if unknown:
         raise typer.BadParameter(
@@ -164,7 +165,7 @@ def _until_in_sync(client: BlockingClient, broker_id: int, timeout_s: float) -> 
             raise CommandFailed(
                 f"not all replicas of {', '.join(lacking[:_NAMED_MAX])}{more} "
                 f"are in sync within {timeout_s:g} s",
-                "See them with: raylog topics describe --under-replicated",
+                "List them with: raylog topics describe --under-replicated",
             )
         time.sleep(_LOOK_S)
 

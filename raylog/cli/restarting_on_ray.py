@@ -21,7 +21,7 @@ from raylog.cli.restarting import Restarts
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.base import Runtime
-    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.rules.desired import DesiredCluster
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def restarting_on_ray(address: str, data: Path, progress: Progress) -> Iterator[
         if not bootstrap:
             raise CommandFailed(
                 f"no broker of cluster {desired.cluster_id} answers",
-                f"See why: raylog status --address {address}",
+                f"Check with: raylog status --address {address}",
             )
 
         def one(broker_id: int, timeout_s: float) -> str | None:
@@ -50,9 +50,12 @@ def restarting_on_ray(address: str, data: Path, progress: Progress) -> Iterator[
 
 
 def _held(desired: DesiredCluster) -> dict[int, str]:
-    from raylog.actors.supervisor.holds import holds_of, told_of
+    from raylog.actors.supervisor.notes import holds_of
+    from raylog.actors.supervisor.rules.holds import describe_holds
 
-    return told_of(ask_actors(desired, lambda runtime: holds_of(runtime, desired.cluster_id)))
+    return describe_holds(
+        ask_actors(desired, lambda runtime: holds_of(runtime, desired.cluster_id))
+    )
 
 
 def _restart(
@@ -62,7 +65,7 @@ def _restart(
 
     wanted = desired.broker(broker_id)
     if wanted is None:
-        raise CommandFailed(f"broker {broker_id} is not wanted any more")
+        raise CommandFailed(f"broker {broker_id} no longer belongs to the cluster")
     timeout_ms = round(1_000 * timeout_s)
     unclean = ask_actors(
         desired, lambda runtime: restart_wanted(runtime, desired, wanted, timeout_ms=timeout_ms)

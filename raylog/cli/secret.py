@@ -19,7 +19,7 @@ from raylog.cli.output import print_done
 if TYPE_CHECKING:
     from raylog.actors.runtime.link_secret import LinkSecrets
 
-app = typer.Typer(no_args_is_help=True, help="Replace the secret that brokers prove to each other.")
+app = typer.Typer(no_args_is_help=True, help="Replace the secret of the links between brokers.")
 _SECRET_BYTES = 32
 Know = Callable[["tuple[str, ...] | None"], Coroutine[Any, Any, None]]
 """Has every process of the cluster read its secrets anew."""
@@ -47,9 +47,9 @@ def rotate(data: Data = DEFAULT_DATA, address: Address = None) -> None:
         if cluster.source.startswith(FROM_ENVIRONMENT):
             raise CommandFailed(
                 f"the secret is in the file that {cluster.source.removeprefix(FROM_ENVIRONMENT)} "
-                "names on every machine, and this command cannot write these",
-                "Write it there in three steps, and after each: raylog secret reload "
-                "(docs/operations.md, The secret of links)",
+                "names on every machine, and this command cannot write these files",
+                "Write the files in three steps, and after each step run: raylog secret reload "
+                "(docs/operations.md, The link secret)",
             )
         _run(
             lambda know: rotation.rotate(
@@ -62,7 +62,7 @@ def rotate(data: Data = DEFAULT_DATA, address: Address = None) -> None:
 @app.command("reload")
 @acting
 def reload(data: Data = DEFAULT_DATA, address: Address = None) -> None:
-    """Have every process read the secret again; fails if they find different ones."""
+    """Make every process read the secret again. Fails if they read different ones."""
     with _cluster(data, address) as cluster:
         _run(lambda know: know(None), cluster)
         print_done("every process has read the same secret")
@@ -105,8 +105,8 @@ def _run(do: Callable[[Know], Coroutine[Any, Any, object]], cluster: _Cluster) -
     except (KafkaError, PeerLost, PeerTimeout, SecretMissing, ValueError, OSError) as failure:
         raise CommandFailed(
             last_line(failure),
-            "Brokers are still connected. Repair that and run the same command again: it goes on "
-            "where this one ended",
+            "Brokers are still connected. Fix the problem and run the same command again: it "
+            "continues where this one ended",
             EXIT_FAILED,
         ) from failure
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raylog.cli.cluster_record import read_record
 from raylog.cli.failures import last_line
+from raylog.cluster_record import read_record
 
 _LOOK_S = 0.2
 _TELL_S = 5.0
@@ -45,7 +45,7 @@ def shut_down(
             helper.kill()  # harmless if it has ended
     if helper.returncode != 0 or not output:  # a driver that loses its Ray ends without a word
         lines = errors.strip().splitlines() or [f"exit code {helper.returncode}"]
-        return dict.fromkeys(broker_ids, f"Ray does not answer: {lines[-1]}")
+        return dict.fromkeys(broker_ids, f"Ray did not answer: {lines[-1]}")
     return {int(broker_id): why for broker_id, why in json.loads(output).items()}
 
 
@@ -53,7 +53,7 @@ def _wait(
     helper: subprocess.Popen[str], timeout_s: float, tell: Callable[[str], None]
 ) -> tuple[str, str]:
     """What the helper says at its end; raises TimeoutExpired. Tells how long it has been."""
-    begun = told = time.monotonic()
+    begun = reported_at = time.monotonic()
     while True:
         waited_s = time.monotonic() - begun
         try:
@@ -61,8 +61,8 @@ def _wait(
         except subprocess.TimeoutExpired:
             if waited_s >= timeout_s:
                 raise
-        if time.monotonic() - told >= _TELL_S:
-            told = time.monotonic()
+        if time.monotonic() - reported_at >= _TELL_S:
+            reported_at = time.monotonic()
             tell(f"shutting down brokers: {waited_s:.0f} s of at most {timeout_s:g} s")
 
 

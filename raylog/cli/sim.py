@@ -7,29 +7,32 @@ from typing import Annotated
 
 import typer
 
-from raylog.actors.simulation.kinds import Kind
 from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.output import print_answer, print_line
+from raylog.simulation.kinds import Kind
 
 
 def sim(
-    seed: int = typer.Option(0, help="Which simulation: the same seed does the same every time."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what actors log, too."),
+    seed: int = typer.Option(
+        0, help="Seed of the simulation. The same seed always gives the same run."
+    ),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Also print the actors' logs."),
     campaign: float = typer.Option(
-        0.0, help="Seconds to spend on one seed after the other, instead of one simulation."
+        0.0, help="Instead of one simulation, run one seed after the other for this many seconds."
     ),
     state: str = typer.Option(
         "",
-        help="Where a campaign notes what it did, to go on later; by default in .cache/.",
+        help="File in which a campaign stores its progress, to continue later. Default: in "
+        ".cache/.",
     ),
     kind: Annotated[
-        Kind, typer.Option(help="Which clients, faults and checks: each kind has its own seeds.")
+        Kind, typer.Option(help="Kind of clients, faults and checks. Each kind has its own seeds.")
     ] = Kind.PLAIN,
 ) -> None:
-    """Run a cluster, clients and faults from one seed and check what must hold.
+    """Simulate a cluster, clients and faults from one seed, and check properties.
 
-    Nothing is started and nothing real is waited for: disks, network and clocks
-    are simulated. Exit code 1 if a property did not hold.
+    Disks, network and clocks are simulated: the command starts no processes and
+    waits for nothing real. The exit code is 1 if a property did not hold.
     """
     if campaign > 0:
         name = "simulation" if kind is Kind.PLAIN else f"simulation-{kind}"
@@ -41,15 +44,13 @@ def sim(
 def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
     import logging
 
-    from raylog.actors import plain_logs
-    from raylog.actors.simulation.run import run_seed
-    from raylog.actors.simulation.scenario import Plan
-    from raylog.simulation.kinds import simulation_of
+    from raylog.actors import log_formatting
+    from raylog.simulation.run import run_seed
+    from raylog.simulation.scenario import Plan
 
     if verbose:
-        plain_logs.configure(logging.INFO, "%(name)s %(message)s")
-    plan, simulation = Plan(kind=kind), simulation_of(kind)
-    report = run_seed(seed, plan, quiet=not verbose, simulation=simulation)
+        log_formatting.configure(logging.INFO, "%(name)s %(message)s")
+    report = run_seed(seed, Plan(kind=kind), quiet=not verbose)
     checks = sum(report.counts.values())
     lines = [
         *report.timeline,
@@ -73,10 +74,9 @@ def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
 
 
 def _run_campaign(seconds: float, state: Path, kind: Kind) -> None:
-    from raylog.actors.simulation.campaign import campaign
-    from raylog.simulation.kinds import simulation_of
+    from raylog.simulation.campaign import campaign
 
-    tally = campaign(state, seconds, print_line, kind, simulation_of(kind))
+    tally = campaign(state, seconds, print_line, kind)
     print_answer("\n".join(tally.lines()), {"tally": list(tally.lines())})
     if tally.failures:
         raise typer.Exit(EXIT_FAILED)

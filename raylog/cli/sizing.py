@@ -29,46 +29,65 @@ _WHOLE = 10
 
 Mbs = Annotated[
     float,
-    typer.Option("--mb-s", min=0.001, max=_LARGEST, help="MB/s of values written, at the peak."),
+    typer.Option(
+        "--mb-s", min=0.001, max=_LARGEST, help="Peak write rate of producers, in MB/s of values."
+    ),
 ]
 Partitions = Annotated[
-    int, typer.Option("--partitions", min=1, max=_LARGEST, help="Partitions of all topics.")
+    int,
+    typer.Option("--partitions", min=1, max=_LARGEST, help="Number of partitions of all topics."),
 ]
 Connections = Annotated[
-    int, typer.Option("--connections", min=0, max=_LARGEST, help="Connections of clients.")
+    int, typer.Option("--connections", min=0, max=_LARGEST, help="Number of client connections.")
 ]
 Replication = Annotated[
-    int, typer.Option("--replication", min=1, max=100, help="Copies of each partition.")
+    int, typer.Option("--replication", min=1, max=100, help="Replicas of each partition.")
 ]
 Retention = Annotated[
     str,
     typer.Option("--retention", metavar="DURATION", help="How long records are kept: 12h, 7d."),
 ]
 Readers = Annotated[
-    float, typer.Option("--readers", min=0, max=_LARGEST, help="How often each record is read.")
+    float,
+    typer.Option(
+        "--readers",
+        min=0,
+        max=_LARGEST,
+        help="Number of consumer groups that read each record.",
+    ),
 ]
 BatchKib = Annotated[
     float,
     typer.Option(
-        "--batch-kib", min=0.1, max=16_384, help="KiB of a producer's batch for a partition."
+        "--batch-kib",
+        min=0.1,
+        max=16_384,
+        help="Size of a producer's batch for one partition, in KiB.",
     ),
 ]
 MeanShare = Annotated[
     float,
-    typer.Option("--mean-share", min=0.001, max=1, help="What is written on average, of the peak."),
+    typer.Option(
+        "--mean-share", min=0.001, max=1, help="Average write rate, as a share of the peak."
+    ),
 ]
 Cores = Annotated[
-    int, typer.Option("--cores", min=1, max=1024, help="Cores of a broker's machine.")
+    int, typer.Option("--cores", min=1, max=1024, help="Cores of each broker's machine.")
 ]
 DiskGb = Annotated[
     float | None,
     typer.Option(
-        "--disk-gb", min=1, max=_LARGEST, help="GB of a broker's disks. Default: what is needed."
+        "--disk-gb",
+        min=1,
+        max=_LARGEST,
+        help="Disk space of each broker, in GB. Default: as needed.",
     ),
 ]
 NetworkGbit = Annotated[
     float,
-    typer.Option("--network-gbit", min=0.01, max=10_000, help="Gbit/s of a broker's network."),
+    typer.Option(
+        "--network-gbit", min=0.01, max=10_000, help="Network bandwidth of each broker, in Gbit/s."
+    ),
 ]
 
 
@@ -86,12 +105,12 @@ def sizing(
     network_gbit_s: NetworkGbit = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Estimate how many brokers a load needs, from measured figures.
+    """Estimate how many brokers a load needs, based on measurements.
 
     raylog sizing --mb-s 50 --partitions 2000 --connections 500 --retention 7d
 
-    With more than one copy, the plan still carries the load when one broker is
-    lost. docs/sizing.md lists the figures and the margins.
+    With more than one replica, the planned cluster still carries the load if one
+    broker fails. docs/sizing.md lists the measurements and the margins.
     """
     load = Load(
         mb_s=mb_s,
@@ -141,7 +160,7 @@ def _show(found: Plan, load: Load) -> None:
         ("disk", f"{figure(found.disk_gb)} GB", f"{each}; × {DISK_MARGIN:g}"),
         ("disk, written", f"{figure(found.disk_mb_s)} MB/s", each),
         ("network", f"{figure(found.network_gbit_s)} Gbit/s", f"{each}; × {NETWORK_MARGIN:g}"),
-        ("memory", f"{figure(found.memory_mib)} MiB", "each, beside the page cache"),
+        ("memory", f"{figure(found.memory_mib)} MiB", "each, without the page cache"),
     ]
     console().print(table(None, ["", "needed#", ""], rows))
     for note in found.notes:

@@ -18,7 +18,6 @@ DISK_MARGIN = 1.25
 _KIB_IN_MB = 1_000_000 / 1024
 _MB_IN_GB = 1000
 _US_IN_S = 1_000_000
-_SECONDS_IN_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,19 @@ FIGURES = {
     "copy": Figure(36, "µs a batch", "each follower, fixed part", "python -m bench.replication"),
     "copy_kib": Figure(1.3, "µs a KiB", "each follower, by size", "python -m bench.replication"),
     "gateway": Figure(
-        217, "µs a batch", "gateway and all else, of 12 CPU s a GB", "make replicated"
+        217, "µs a batch", "gateway and everything else, out of 12 CPU s a GB", "make replicated"
     ),
-    "read_gb": Figure(0.85, "CPU s a GB", "giving records to a reader", "make bench"),
+    "read_gb": Figure(0.85, "CPU s a GB", "sending records to a reader", "make bench"),
     "partition_mb_s": Figure(
-        47, "MB/s", "the most to one partition, three copies", "make replicated"
+        47, "MB/s", "highest rate of one partition, three copies", "make replicated"
     ),
     "request": Figure(77, "µs a request", "requests of connections", "make scale-connections"),
     "connection": Figure(11_275, "bytes", "an idle connection", "make scale-connections"),
     "partition": Figure(
         822, "bytes a process", "a partition in the metadata", "make scale-controller"
     ),
-    "rest": Figure(0.06, "cores", "a broker at rest, Ray included", "make bench"),
-    "rest_mib": Figure(418, "MiB", "a broker at rest", "make bench"),
+    "rest": Figure(0.06, "cores", "an idle broker, Ray included", "make bench"),
+    "rest_mib": Figure(418, "MiB", "an idle broker", "make bench"),
 }
 """By what `plan` calls them. The fixed parts and those by size are the straight lines through
 batches of 1 and 64 KiB to six partitions; the gateway's is what is left of the cluster's CPU."""
@@ -178,8 +177,8 @@ def _notes(load: Load, brokers: int) -> list[str]:
     needed = math.ceil(load.mb_s / (FIGURES["partition_mb_s"].value / CPU_MARGIN))
     if load.partitions < needed:
         notes.append(
-            f"expected at least {needed} partitions, found {load.partitions}: one takes "
-            f"{FIGURES['partition_mb_s'].value:g} MB/s at most, and half of that is planned"
+            f"expected at least {needed} partitions, found {load.partitions}: one takes at most "
+            f"{FIGURES['partition_mb_s'].value:g} MB/s, and the plan uses half of that"
         )
     if brokers > BROKERS_MEASURED:
         notes.append(
@@ -191,5 +190,7 @@ def _notes(load: Load, brokers: int) -> list[str]:
     if load.connections > CONNECTIONS_MEASURED * brokers:
         notes.append(f"more than {CONNECTIONS_MEASURED:,} connections a broker were never measured")
     if load.replication == 1:
-        notes.append("with one copy, the data of a lost broker is gone, and no broker is spare")
+        notes.append(
+            "with one copy, the data of a lost broker is gone, and the plan has no spare broker"
+        )
     return notes

@@ -58,14 +58,14 @@ def check_reach(wanted: Wanted) -> None:
         needs = "" if wanted.insecure else " --insecure"
         raise CommandFailed(
             str(refused),
-            f"Say under which name clients reach this machine: --advertised-host HOST{needs}",
+            f"Give the name under which clients reach this machine: --advertised-host HOST{needs}",
         ) from refused
     open_to_others = [one for one in listening if is_beyond_loopback(one.host)]
     if open_to_others and not wanted.insecure:
         raise CommandFailed(
             f"other machines can reach {open_to_others[0].host or 'every address'}, and brokers "
-            "neither encrypt nor ask who is there",
-            "Leave --host out, or pass --insecure if everybody in that network may do everything",
+            "have neither encryption nor logins",
+            "Omit --host, or pass --insecure if you trust everyone in that network",
         )
 
 
@@ -126,7 +126,7 @@ def _check_port(host: str, port: int) -> None:
 
 def _listening_hint(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "Choose other ports with --port, or see who has it: ss -ltnp"
+        return "Choose other ports with --port, or find the process that has it: ss -ltnp"
     if error.errno == errno.EACCES:
         return "Choose other ports with --port"
     return "Give --host an address or a name of this machine"
@@ -141,22 +141,18 @@ def check_ray_answers(address: str) -> None:
         )
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S) as probe:
-            is_ray = _is_encrypted() or _speaks_grpc(probe)
+            uses_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+            is_ray = uses_tls or _speaks_grpc(probe)
     except OSError as failure:
         raise CommandFailed(
-            f"no Ray can be reached at {address}: {failure.strerror or failure}",
-            "Give the address that `ray start --head` printed, or leave --address out: "
-            "raylog up then starts a Ray of its own",
+            f"cannot reach Ray at {address}: {failure.strerror or failure}",
+            "Give the address that `ray start --head` printed, or omit --address: raylog up then "
+            "starts its own Ray",
             EXIT_UNREACHABLE,
         ) from failure
     if not is_ray:
-        told = no_answer(address)
-        raise CommandFailed(told.message, told.hint, told.exit_code)
-
-
-def _is_encrypted() -> bool:
-    """Whether Ray is set to speak TLS."""
-    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+        problem = no_answer(address)
+        raise CommandFailed(problem.message, problem.hint, problem.exit_code)
 
 
 def _speaks_grpc(probe: socket.socket) -> bool:

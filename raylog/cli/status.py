@@ -18,11 +18,11 @@ from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.cli.status_listeners import http_rows, listener_rows
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus, ChildStatus
-    from raylog.actors.ports import PartitionStatus
-    from raylog.cli.cluster_record import ClusterRecord
+    from raylog.actors.broker.messages import BrokerStatus, ChildStatus
+    from raylog.actors.common_messages import PartitionStatus
     from raylog.cli.local_cluster import Standing
     from raylog.client import PartitionReplicas, QuorumView
+    from raylog.cluster_record import ClusterRecord
 
 _CLIENT_TIMEOUT_MS = 5_000
 _RAY_TIMEOUT_S = 30
@@ -60,17 +60,17 @@ def status(
     address: Address = None,
     as_json: Json = False,
     every: Annotated[
-        bool, typer.Option("--all", "-a", help="Show each partition of internal topics, too.")
+        bool, typer.Option("--all", "-a", help="Also show each partition of internal topics.")
     ] = False,
 ) -> None:
-    """Show every actor and every partition of the cluster that runs on a data directory.
+    """Show the actors, the metadata quorum and the partitions of a cluster.
 
     Healthy partitions of internal topics are summed up in one line, unless
     --all is given. The exit code is 3 if no cluster runs.
     """
     unanswered = Failure(
-        f"Ray does not answer within {_RAY_TIMEOUT_S} s",
-        f"Its logs are under {data / 'run' / 'ray'}; end it with: raylog down --data {data}",
+        f"Ray did not answer within {_RAY_TIMEOUT_S} s",
+        f"Its logs are under {data / 'run' / 'ray'}; stop it with: raylog down --data {data}",
         EXIT_UNREACHABLE,
     )
     with within(_RAY_TIMEOUT_S, unanswered):
@@ -85,7 +85,7 @@ def status(
     if crashes:
         last = crashes[-1]
         typer.echo(
-            f"{counted(len(crashes), 'process')} ended without being asked to, the last one "
+            f"{counted(len(crashes), 'process')} ended unexpectedly, the last one "
             f"{last['process']} (process {last['pid']}) at {last['at']}: raylog logs --crashes"
         )
 
@@ -137,9 +137,9 @@ def _show(found: ClusterStatus, partitions: list[Row], data: Path) -> None:
 
 def folded(partitions: list[Row]) -> list[Row]:
     """The rows of partitions, those of each internal topic that lack nothing as one."""
-    from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+    from raylog.actors.coordinator_kinds import KIND_OF_TOPIC
 
-    whole: dict[str, list[Row]] = {OFFSETS_TOPIC: [], TRANSACTIONS_TOPIC: []}
+    whole: dict[str, list[Row]] = {topic: [] for topic in KIND_OF_TOPIC}
     rows = []
     for row in partitions:
         topic = str(row["topic"])
@@ -173,24 +173,24 @@ def _show_strays(strays: list[Row]) -> None:
         [(row["broker"], size, row["directory"]) for row, size in zip(strays, sizes, strict=True)],
     )
     typer.echo(
-        f"{len(strays)} directories are of no partition that their broker knows. They are kept "
-        "until somebody removes them: docs/operations.md, Strays"
+        f"{len(strays)} directories belong to partitions that their broker does not have. They "
+        "are kept until you remove them: docs/operations.md, Stray directories"
     )
 
 
 def health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[str]:
     """What is wrong with partitions, and where to see it."""
     if health is None:
-        return ["Nothing is known of the partitions: no broker answers"]
+        return ["The state of the partitions is not known: no broker answers"]
     count = health["partitions"]
     if not count:
         return ["There are no partitions yet"]
     where = "" if DEFAULT_BOOTSTRAP in bootstrap else f" -b {bootstrap[0]}"
-    see = f"See them with: raylog topics describe{where}"
+    see = f"List them with: raylog topics describe{where}"
     lines = [
         f"Partitions {what}: {health[key]:,} of {count:,}. {hint}"
         for key, what, hint in (
-            ("unavailable", "without a leader, not available", f"{see} --unavailable"),
+            ("unavailable", "without a leader, unavailable", f"{see} --unavailable"),
             ("under_replicated", "with a replica out of sync", f"{see} --under-replicated"),
         )
         if health[key]
@@ -199,9 +199,9 @@ def health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[st
         lines = [f"Partitions: {count:,}, all with a leader and with all replicas in sync"]
     if health["single_replica"]:
         lines.append(
-            f"Partitions with a single replica, not available while its broker is down: "
-            f"{health['single_replica']:,} of {count:,}. "
-            f"Add replicas with: raylog topics reassign{where} -t TOPIC -r {min(3, len(bootstrap))}"
+            "Partitions with a single replica, unavailable while its broker is down: "
+            f"{health['single_replica']:,} of {count:,}. Add replicas with: raylog topics "
+            f"reassign{where} -t TOPIC -r {min(3, len(bootstrap))}"
         )
     return lines
 
@@ -234,38 +234,38 @@ def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
     from raylog.cli.local_cluster import standing
 
     stands = standing(record)
-    told = _told(record)
+    view = _ask_as_client(record)
     return ClusterStatus(
         record.cluster_id,
         record.bootstrap,
         listener_rows(stands.brokers),
         http_rows(stands.brokers),
         _actor_rows(stands),
-        _partition_rows(stands.brokers, told.replicas),
-        quorum_rows(told.quorum),
-        None if told.failures else _health(told.replicas, len(record.broker_ids)),
+        _partition_rows(stands.brokers, view.replicas),
+        quorum_rows(view.quorum),
+        None if view.failures else _health(view.replicas, len(record.broker_ids)),
         stray_rows(stands.brokers),
         disk_rows(stands.brokers),
-        [*unanswered(stands, data), *told.failures],
+        [*unanswered(stands, data), *view.failures],
     )
 
 
 def unanswered(stands: Standing, data: Path) -> list[str]:
     """What to tell of each broker and controller that did not answer."""
     pids = {actor.name: actor.pid for actor in stands.actors}
-    told = []
+    lines = []
     for name, why in sorted(stands.failures.items()):
         role, broker_id = _role_of(name)
         who = role if broker_id is None else f"{role} {broker_id}"
         if name not in stands.silent:
-            told.append(f"{who}: {why}")
+            lines.append(f"{who}: {why}")
             continue
-        hint = "a voter's broker starts another one"
+        hint = "a voter's broker will start another controller"
         if broker_id is not None:
             where = "" if data == DEFAULT_DATA else f" --data {data}"
             hint = f"restart it with: raylog brokers restart {broker_id}{where}"
-        told.append(f"{who} does not answer (process {pids.get(name, 'unknown')}); {hint}")
-    return told
+        lines.append(f"{who} does not answer (process {pids.get(name, 'unknown')}); {hint}")
+    return lines
 
 
 def summary(record: ClusterRecord) -> str:
@@ -283,10 +283,10 @@ def summary(record: ClusterRecord) -> str:
 
 
 def _actor_rows(stands: Standing) -> list[Row]:
-    """Every actor: what Ray knows, what its broker knows better, and lodgers, which Ray has not.
+    """A row for each actor, from Ray and from the brokers; Ray does not list co-located actors.
 
-    Ray counts a process that hangs as alive: who does not answer is silent, and how its children
-    are is not known.
+    Ray counts a process that hangs as alive. An actor that does not answer is `silent`, and its
+    children are `unknown`.
     """
     from raylog.actors.names import BROKER, host_of
 
@@ -317,22 +317,22 @@ def _actor_rows(stands: Standing) -> list[Row]:
         elif broker is not None:
             row |= {"state": broker.state, "partitions": len(broker.partitions)}
         rows.append(row)
-    lodgers = [child for name, child in children.items() if host_of(name) != name]
-    return sorted([*rows, *map(_lodger_row, lodgers)], key=lambda row: str(row["name"]))
+    colocated = [child for name, child in children.items() if host_of(name) != name]
+    return sorted([*rows, *map(_colocated_row, colocated)], key=lambda row: str(row["name"]))
 
 
-def _lodger_row(lodger: ChildStatus) -> Row:
+def _colocated_row(child: ChildStatus) -> Row:
     """An actor that lives in the process of another."""
-    role, broker_id = _role_of(lodger.name)
+    role, broker_id = _role_of(child.name)
     return {
         "role": role,
         "broker": broker_id,
-        "pid": lodger.pid,
-        "state": lodger.state,
-        "restarts": lodger.restarts,
-        "partitions": lodger.partitions,
-        "node": lodger.node_id[:8],
-        "name": lodger.name,
+        "pid": child.pid,
+        "state": child.state,
+        "restarts": child.restarts,
+        "partitions": child.partitions,
+        "node": child.node_id[:8],
+        "name": child.name,
     }
 
 
@@ -348,7 +348,7 @@ def _role_of(name: str) -> tuple[str, int | None]:
 
 
 @dataclass(slots=True)
-class _Told:
+class _ClientView:
     """What brokers tell clients."""
 
     replicas: list[PartitionReplicas] = field(default_factory=list)
@@ -356,25 +356,25 @@ class _Told:
     failures: list[str] = field(default_factory=list)
 
 
-def _told(record: ClusterRecord) -> _Told:
+def _ask_as_client(record: ClusterRecord) -> _ClientView:
     """Replicas of each partition and the metadata quorum, or why they are not told."""
     from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
     from raylog.wire.errors import KafkaError
 
-    told = _Told()
+    view = _ClientView()
     if not record.bootstrap:
-        told.failures.append("no broker answers")
-        return told
+        view.failures.append("no broker answers")
+        return view
     settings = ClientSettings(
         parse_bootstrap(record.bootstrap), operation_timeout_ms=_CLIENT_TIMEOUT_MS
     )
     try:
         with BlockingClient(record.bootstrap, settings) as client:
-            told.replicas = sorted(client.describe_partitions().values(), key=lambda one: one.key)
-            told.quorum = client.describe_quorum()
+            view.replicas = sorted(client.describe_partitions().values(), key=lambda one: one.key)
+            view.quorum = client.describe_quorum()
     except (ClientError, KafkaError) as failure:
-        told.failures.append(str(failure))
-    return told
+        view.failures.append(str(failure))
+    return view
 
 
 def stray_rows(brokers: list[BrokerStatus]) -> list[Row]:
@@ -416,8 +416,8 @@ def _health(replicas: list[PartitionReplicas], brokers: int) -> dict[str, int]:
 
 def partition_counts(record: ClusterRecord) -> dict[str, int] | None:
     """How many partitions lack something; None if no broker tells."""
-    told = _told(record)
-    return None if told.failures else _health(told.replicas, len(record.broker_ids))
+    view = _ask_as_client(record)
+    return None if view.failures else _health(view.replicas, len(record.broker_ids))
 
 
 def _partition_rows(brokers: list[BrokerStatus], replicas: list[PartitionReplicas]) -> list[Row]:

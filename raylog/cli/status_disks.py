@@ -10,7 +10,7 @@ from raylog.cli.options import DEFAULT_DATA
 from raylog.cli.output import human_bytes
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.messages import BrokerStatus
 
 _LOW = 100
 """A volume with less than this part of it free is nearly full."""
@@ -48,24 +48,24 @@ def disk_lines(rows: list[Row], data: Path) -> Iterator[str]:
             yield (
                 f"Broker {broker}: its disk refused the newest write to {row['refusing']:,} of "
                 f"{count:,} partitions ({row['trouble']}). {_room(row)}. Free space on it, or "
-                "shorten the retention of topics; writing then goes on by itself"
+                "shorten the retention of topics; writes then continue automatically"
             )
         elif 0 <= row["usable_bytes"] * _LOW < row["total_bytes"]:
             yield f"Broker {broker}: its disk is nearly full. {_room(row)}. Free space on it"
         if row["offline"]:
             yield (
-                f"Broker {broker}: its disk has failed {row['offline']:,} of {count:,} partitions, "
-                f"which are offline ({row['trouble']}). When the disk is sound again: {restart}"
+                f"Broker {broker}: its disk failed, and {row['offline']:,} of {count:,} "
+                f"partitions are offline ({row['trouble']}). When the disk works again: {restart}"
             )
         if row["vote_trouble"]:
             yield (
-                f"Broker {broker} does not vote on the metadata any more: {row['vote_trouble']}. "
-                f"When its disk takes writes again: {restart}"
+                f"Broker {broker} no longer votes on the metadata: {row['vote_trouble']}. When "
+                f"its disk accepts writes again: {restart}"
             )
 
 
 def _room(row: Row) -> str:
     if row["total_bytes"] < 0:
-        return f"The volume of {row['directory']} does not tell its space"
+        return f"The free space on the volume of {row['directory']} is not known"
     free, total = human_bytes(row["usable_bytes"]), human_bytes(row["total_bytes"])
     return f"{free} of {total} are free on the volume of {row['directory']}"

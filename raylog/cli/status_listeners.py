@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.messages import BrokerStatus
 
 Row = dict[str, Any]
 
@@ -35,16 +35,18 @@ def _rows(broker: BrokerStatus) -> list[Row]:
         return [_row(broker, DEFAULT_LISTENER, None, broker.bootstrap)]
     rows = []
     for one in listening:
-        told = endpoint_of(broker.endpoints, one.listener)
+        advertised = endpoint_of(broker.endpoints, one.listener)
         at = one.address if one.host else f"*{one.address}"
-        rows.append(_row(broker, one.listener, at, None if told is None else told.address))
+        rows.append(
+            _row(broker, one.listener, at, None if advertised is None else advertised.address)
+        )
     return rows
 
 
-def _row(broker: BrokerStatus, listener: str, at: str | None, told: str | None) -> Row:
+def _row(broker: BrokerStatus, listener: str, at: str | None, advertised: str | None) -> Row:
     return {
         "broker": broker.broker_id,
         "listener": listener,
         "listening": at,
-        "advertised": told,
+        "advertised": advertised,
     }

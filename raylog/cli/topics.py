@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ from raylog.cli.connecting import connect
 from raylog.cli.describe_topics import describe
 from raylog.cli.elect_leaders import elect_leaders
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Pairs, parse_pairs
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import confirm, print_done, print_rows
 from raylog.cli.reassign import reassign
 from raylog.cli.replica_options import parse_assignment
 
@@ -46,7 +45,10 @@ def _client(bootstrap: str) -> BlockingClient:
 def create(
     topics: Topics,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="Default: the broker's num.partitions.")
+        int,
+        typer.Option(
+            "--partitions", "-p", help="Number of partitions. Default: the broker's num.partitions."
+        ),
     ] = -1,
     replicas: Annotated[
         int,
@@ -54,7 +56,7 @@ def create(
             "--replication-factor",
             "--replicas",
             "-r",
-            help="Copies of each; default: default.replication.factor.",
+            help="Replicas of each partition. Default: the broker's default.replication.factor.",
         ),
     ] = -1,
     assignment: Annotated[
@@ -62,7 +64,7 @@ def create(
         typer.Option(
             "--assignment",
             metavar="0:1,1:2",
-            help="Brokers of each partition, the leader first; instead of -p and -r.",
+            help="Brokers of each partition, the preferred leader first; instead of -p and -r.",
         ),
     ] = None,
     config: Pairs = None,
@@ -76,7 +78,9 @@ def create(
     from raylog.wire.errors import TopicAlreadyExists
 
     if assignment is not None and (partitions, replicas) != (-1, -1):
-        raise typer.BadParameter("--assignment tells partitions and replicas: give no numbers")
+        raise typer.BadParameter(
+            "--assignment cannot be combined with --partitions or --replication-factor"
+        )
     placed = parse_assignment(assignment) if assignment is not None else {}
     configs = parse_pairs(config)
     facts: dict[str, list[str]] = {"created": [], "existing": []}
@@ -106,13 +110,12 @@ def list_topics(
         views = client.metadata().topics
     shown = [views[name] for name in sorted(views) if internal or not views[name].is_internal]
     summaries = [_summary(view) for view in shown]
-    if as_json:
-        print_json(summaries)
-        return
-    print_table(
-        None,
+    keys = ("name", "partitions", "replicas", "topic_id")
+    print_rows(
         ["topic", "partitions#", "replicas#", "topic id"],
-        [(row["name"], row["partitions"], row["replicas"], row["topic_id"]) for row in summaries],
+        summaries,
+        as_json=as_json,
+        cells=lambda row: [row[key] for key in keys],
     )
 
 
@@ -135,12 +138,15 @@ def _summary(view: TopicView) -> dict[str, object]:
 def alter(
     topic: Topic,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="New number; it can only grow.")
+        int | None,
+        typer.Option("--partitions", "-p", help="New number of partitions; it can only grow."),
     ] = None,
     config: Pairs = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Go back to the default; may be repeated."),
+        typer.Option(
+            "--unset", metavar="KEY", help="A setting to reset to its default; repeatable."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
@@ -164,12 +170,11 @@ def alter(
 @acting
 def delete(
     topics: Topics,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> Facts:
     """Delete topics with all their records."""
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete {', '.join(topics)} with all records?", abort=True)
+    confirm(f"Delete {', '.join(topics)} with all records?", yes=yes)
     with _client(bootstrap) as client:
         client.delete_topics(topics)
     print_done(f"{', '.join(topics)} deleted")

@@ -11,16 +11,18 @@ from raylog.cli.acting import acting
 from raylog.cli.connecting import connect
 from raylog.cli.hanging_transactions import describe_producers, hanging
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import Row, print_json, print_rows, print_table
 
-app = typer.Typer(no_args_is_help=True, help="List and describe transactions, abort hanging ones.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe and abort transactions; find hanging ones."
+)
 
 
 @app.command(name="list")
 def list_transactions(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only ids in it, such as Ongoing; repeatable."),
+        typer.Option("--state", help="Only ids in this state, such as Ongoing; repeatable."),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -28,7 +30,7 @@ def list_transactions(
     """List transactional ids with producer id, state and coordinator."""
     with connect(bootstrap) as client:
         found = client.list_transactions(states=state or ())
-    rows = [
+    rows: list[Row] = [
         {
             "transactional_id": one.transactional_id,
             "producer_id": one.producer_id,
@@ -37,13 +39,9 @@ def list_transactions(
         }
         for one in found
     ]
-    if as_json:
-        print_json(rows)
-        return
     columns = ["transactional id", "producer#", "state", "coordinator#"]
-    print_table(None, columns, [list(row.values()) for row in rows])
-    if not rows:
-        print_done("no such transactions" if state else "no transactions")
+    none = "no such transactions" if state else "no transactions"
+    print_rows(columns, rows, as_json=as_json, note="" if rows else none)
 
 
 @app.command()
@@ -52,7 +50,7 @@ def describe(
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show who has a transactional id, and the partitions of its open transaction."""
+    """Show the producer of a transactional id, and the partitions of its open transaction."""
     with connect(bootstrap) as client:
         found = client.describe_transaction(transactional_id)
     row = {

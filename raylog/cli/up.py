@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from raylog.actors.supervisor.placing import PlacementAsked
-    from raylog.cli.cluster_record import ClusterRecord
     from raylog.cli.local_cluster import Wanted
+    from raylog.cluster_record import ClusterRecord
 
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 2.0
@@ -52,7 +52,7 @@ Host = Annotated[
     str | None,
     typer.Option(
         "--host",
-        help="Address to listen on, which clients are also told. Default: 127.0.0.1, or with "
+        help="Address to listen on and to advertise to clients. Default: 127.0.0.1, or with "
         "--address the address of each node.",
     ),
 ]
@@ -61,14 +61,14 @@ AdvertisedHost = Annotated[
     typer.Option(
         "--advertised-host",
         metavar="HOST",
-        help="Name or address that clients are told instead of --host. {external.host} stands for "
-        "the label raylog-external-host of the Ray node, or RAYLOG_EXTERNAL_HOST there.",
+        help="Name or address to advertise to clients instead of --host. {external.host} stands "
+        "for the label raylog-external-host of the Ray node, or RAYLOG_EXTERNAL_HOST there.",
     ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
-        "--insecure", help="Allow access from other machines: nothing is encrypted, nobody logs in."
+        "--insecure", help="Allow access from other machines, without encryption and logins."
     ),
 ]
 Settings = Annotated[
@@ -91,7 +91,7 @@ FirstBrokerId = Annotated[
     ),
 ]
 Nodes = Annotated[
-    int, typer.Option("--nodes", min=1, help="Ray nodes to start, all on this machine.")
+    int, typer.Option("--nodes", min=1, help="Number of Ray nodes to start, all on this machine.")
 ]
 Racks = Annotated[
     str | None,
@@ -105,14 +105,14 @@ InsecureRay = Annotated[
     bool,
     typer.Option(
         "--insecure-ray",
-        help="With --address: accept a Ray cluster without tokens, where whoever reaches Ray's "
-        "port can run programs.",
+        help="With --address: accept a Ray cluster without tokens, where anyone who reaches "
+        "Ray's port can run programs.",
     ),
 ]
 BrokerCpus = Annotated[
     float,
     typer.Option(
-        "--broker-cpus", min=0.0, help="With --address: CPUs that Ray keeps free for a broker."
+        "--broker-cpus", min=0.0, help="With --address: CPUs that Ray reserves for each broker."
     ),
 ]
 BrokerMemory = Annotated[
@@ -121,7 +121,7 @@ BrokerMemory = Annotated[
         "--broker-memory",
         min=1,
         metavar="MIB",
-        help="With --address: memory that Ray keeps free for a broker.",
+        help="With --address: memory that Ray reserves for each broker.",
     ),
 ]
 Timeout = Annotated[
@@ -135,9 +135,7 @@ Timeout = Annotated[
 ]
 Metrics = Annotated[
     bool,
-    typer.Option(
-        "--metrics", help="Have Ray collect metrics, its own and the brokers' (costs CPU)."
-    ),
+    typer.Option("--metrics", help="Let Ray collect its own metrics and the brokers' (costs CPU)."),
 ]
 Detach = Annotated[
     bool,
@@ -168,11 +166,11 @@ def up(
 ) -> None:
     """Start Ray and a cluster of brokers on it. Ctrl-C stops both, unless --detach is given.
 
-    With --address, brokers are started on the nodes of a Ray cluster that runs
-    already: one on each node with a label raylog-broker=ID, or on every node if
-    none has one. The command then returns. Existing data is served again.
+    With --address, start brokers on the nodes of a running Ray cluster: one on
+    each node with a label raylog-broker=ID, or on every node if no node has
+    one. The command then returns. Existing data is served again.
 
-    raylog configs list shows all settings.
+    `raylog configs list` shows all settings.
     """
     from raylog.cli.broker_settings import read_settings
 
@@ -183,7 +181,7 @@ def up(
         from raylog.actors.supervisor.placing import PlacementAsked
 
         if nodes != 1 or metrics:
-            raise typer.BadParameter("--nodes and --metrics are for a Ray that is started here")
+            raise typer.BadParameter("--nodes and --metrics cannot be combined with --address")
         asked = PlacementAsked(
             data=str(data.absolute()),
             port=port,
@@ -203,7 +201,7 @@ def up(
     from raylog.cli.local_cluster import Wanted, count_brokers
 
     if timeout_s is not None:
-        raise typer.BadParameter("--timeout goes with --address")
+        raise typer.BadParameter("--timeout needs --address")
     wanted = Wanted(
         data=data,
         brokers=count_brokers(data, brokers),
@@ -232,7 +230,7 @@ def _up_here(wanted: Wanted, *, detach: bool) -> None:
     if detach:
         _disconnect()
         print_answer(",".join(record.bootstrap), _facts(record))
-        print_done(f"End it with: raylog down --data {wanted.data}")
+        print_done(f"Stop it with: raylog down --data {wanted.data}")
         return
     _stay(record, wanted.data)
 
@@ -252,7 +250,7 @@ def _up_on_ray(
             timeout_s=READY_S if timeout_s is None else timeout_s,
         )
     print_answer(",".join(record.bootstrap), _facts(record))
-    print_done(f"End it with: raylog down --address {address}")
+    print_done(f"Stop it with: raylog down --address {address}")
 
 
 def _facts(record: ClusterRecord) -> dict[str, object]:
@@ -267,11 +265,11 @@ def _facts(record: ClusterRecord) -> dict[str, object]:
 def _tell_metrics(data: Path) -> None:
     """Say where Prometheus finds what to scrape."""
     from raylog.actors.runtime.ray_node import running_nodes
-    from raylog.cli.cluster_record import run_directory
+    from raylog.cluster_record import run_directory
 
     for node in running_nodes(run_directory(data))[:1]:
         found = Path(node.directory) / "prom_metrics_service_discovery.json"
-        print_done(f"Prometheus finds the metrics by file_sd_configs: {found}")
+        print_done(f"For Prometheus (file_sd_configs): {found}")
 
 
 def _disconnect() -> None:
@@ -293,15 +291,15 @@ def _stay(record: ClusterRecord, data: Path) -> None:
     with Progress() as progress:
         failures = stop(data, progress.tell)
     if ended:
-        raise CommandFailed("Ray has ended by itself", f"Its logs are under {data / 'run' / 'ray'}")
+        raise CommandFailed("Ray ended unexpectedly", f"Its logs are under {data / 'run' / 'ray'}")
     for broker_id, failure in failures.items():
         print_done(f"broker {broker_id} did not shut down cleanly: {failure}")
 
 
 def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> bool:
     """Keep a line about the cluster on a terminal; returns whether it ran to the signal."""
-    from raylog.cli.cluster_record import run_directory
     from raylog.cli.local_cluster import is_up
+    from raylog.cluster_record import run_directory
 
     line = console(stderr=True).status("") if sys.stderr.isatty() else None
     if line is not None:
@@ -330,4 +328,4 @@ def _keep_up(line: Status, record: ClusterRecord, stopping: threading.Event) -> 
         try:
             line.update(summary(record))
         except RayError as failure:
-            line.update(f"Ray does not answer: {last_line(failure)}")
+            line.update(f"Ray did not answer: {last_line(failure)}")

@@ -1,10 +1,11 @@
-"""Clients for anything that speaks the Kafka protocol: a blocking one and one for asyncio.
+"""Kafka clients, blocking and asyncio, for any broker that speaks the Kafka protocol.
 
-Names are loaded when they are first used (PEP 562): the command line starts without them.
+Public names are loaded on first use (PEP 562), so that the command line starts quickly.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from raylog.lazy import lazy_names
 
 if TYPE_CHECKING:
     from raylog.client.admin.acls import (
@@ -101,110 +102,6 @@ if TYPE_CHECKING:
     from raylog.wire.compression import Codec
     from raylog.wire.errors import ErrorCode, KafkaError
     from raylog.wire.records import Record
-
-_HOMES = {
-    "raylog.client.admin.acls": (
-        "AclBinding",
-        "AclFilter",
-        "AclOperation",
-        "AclPermission",
-        "AclResourceType",
-        "PatternType",
-        "ResourcePattern",
-    ),
-    "raylog.client.admin.features": ("Features", "UpgradeType"),
-    "raylog.client.admin.quotas": ("ANY_NAME", "DEFAULT_NAME", "QuotaEntity", "QuotaMatch"),
-    "raylog.client.admin.tokens": ("DelegationToken",),
-    "raylog.client.admin.users": (
-        "ScramCredential",
-        "ScramDeletion",
-        "ScramMechanism",
-        "ScramUpsertion",
-    ),
-    "raylog.client.producer.accumulator": ("Delivery",),
-    "raylog.client.admin.topics": (
-        "ClusterDescription",
-        "ConfigEntry",
-        "ConfigSource",
-        "LogDir",
-        "NewTopic",
-        "Resource",
-        "ResourceType",
-    ),
-    "raylog.client.admin.aio": ("AsyncAdmin", "AsyncClient"),
-    "raylog.client.consumer.aio": ("AsyncConsumer",),
-    "raylog.client.producer.aio": ("AsyncProducer",),
-    "raylog.client.admin.blocking": ("Admin", "BlockingClient"),
-    "raylog.client.consumer.blocking": ("BlockingConsumer", "Consumer"),
-    "raylog.client.consumer.commits": ("CommitFailed",),
-    "raylog.client.consumer.core": ("WokenUp", "WrongState"),
-    "raylog.client.consumer.decoding": ("DeserializationFailed",),
-    "raylog.client.consumer.listener": ("RebalanceListener",),
-    "raylog.client.consumer.positions": ("LogTruncated", "NoOffset"),
-    "raylog.client.producer.blocking": ("BlockingProducer", "Producer"),
-    "raylog.client.producer.future": ("RecordFuture",),
-    "raylog.client.producer.reports": ("ProducerStatistics",),
-    "raylog.client.cluster": (
-        "ClusterView",
-        "Node",
-        "PartitionView",
-        "TopicPartition",
-        "TopicView",
-    ),
-    "raylog.client.errors": (
-        "AbortRequired",
-        "AuthenticationFailed",
-        "BufferExhausted",
-        "ClientError",
-        "ConnectionLost",
-        "DeliveryFailed",
-        "InvalidSetting",
-        "NotConnected",
-        "NotKafka",
-        "NotSupported",
-        "ProducerUnusable",
-        "RecordTooLarge",
-        "RequestTimedOut",
-        "TlsFailed",
-        "WrongTransactionState",
-    ),
-    "raylog.client.librdkafka": ("from_confluent",),
-    "raylog.client.consumer.fetched": ("ConsumedRecords",),
-    "raylog.client.admin.group_descriptions": ("GroupDescription", "GroupMember"),
-    "raylog.client.admin.groups": ("CommittedOffset", "GroupListing"),
-    "raylog.client.consumer.membership": ("GroupMetadata",),
-    "raylog.client.interceptors": (
-        "ClientInterceptor",
-        "ConsumerRecord",
-        "ProducerRecord",
-        "RecordMetadata",
-    ),
-    "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
-    "raylog.client.admin.replicas": (
-        "PartitionReplicas",
-        "QuorumMember",
-        "QuorumView",
-        "Reassignment",
-    ),
-    "raylog.client.security.settings": ("SecuritySettings",),
-    "raylog.client.settings": (
-        "ACKS_ALL",
-        "ClientSettings",
-        "ProducerSettings",
-        "parse_bootstrap",
-    ),
-    "raylog.client.consumer.settings": ("ConsumerSettings",),
-    "raylog.client.admin.transactions": (
-        "ActiveProducer",
-        "HangingTransaction",
-        "TransactionDescription",
-        "TransactionListing",
-    ),
-    "raylog.wire.compression": ("Codec",),
-    "raylog.wire.errors": ("ErrorCode", "KafkaError"),
-    "raylog.wire.records": ("Record",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ACKS_ALL",
@@ -307,15 +204,108 @@ __all__ = [
     "parse_bootstrap",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name's module when it is first used."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog.client' has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    """Public names, loaded or not."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "raylog.client.admin.acls": (
+            "AclBinding",
+            "AclFilter",
+            "AclOperation",
+            "AclPermission",
+            "AclResourceType",
+            "PatternType",
+            "ResourcePattern",
+        ),
+        "raylog.client.admin.features": ("Features", "UpgradeType"),
+        "raylog.client.admin.quotas": ("ANY_NAME", "DEFAULT_NAME", "QuotaEntity", "QuotaMatch"),
+        "raylog.client.admin.tokens": ("DelegationToken",),
+        "raylog.client.admin.users": (
+            "ScramCredential",
+            "ScramDeletion",
+            "ScramMechanism",
+            "ScramUpsertion",
+        ),
+        "raylog.client.producer.accumulator": ("Delivery",),
+        "raylog.client.admin.topics": (
+            "ClusterDescription",
+            "ConfigEntry",
+            "ConfigSource",
+            "LogDir",
+            "NewTopic",
+            "Resource",
+            "ResourceType",
+        ),
+        "raylog.client.admin.aio": ("AsyncAdmin", "AsyncClient"),
+        "raylog.client.consumer.aio": ("AsyncConsumer",),
+        "raylog.client.producer.aio": ("AsyncProducer",),
+        "raylog.client.admin.blocking": ("Admin", "BlockingClient"),
+        "raylog.client.consumer.blocking": ("BlockingConsumer", "Consumer"),
+        "raylog.client.consumer.commits": ("CommitFailed",),
+        "raylog.client.consumer.core": ("WokenUp", "WrongState"),
+        "raylog.client.consumer.decoding": ("DeserializationFailed",),
+        "raylog.client.consumer.listener": ("RebalanceListener",),
+        "raylog.client.consumer.positions": ("LogTruncated", "NoOffset"),
+        "raylog.client.producer.blocking": ("BlockingProducer", "Producer"),
+        "raylog.client.producer.future": ("RecordFuture",),
+        "raylog.client.producer.reports": ("ProducerStatistics",),
+        "raylog.client.cluster": (
+            "ClusterView",
+            "Node",
+            "PartitionView",
+            "TopicPartition",
+            "TopicView",
+        ),
+        "raylog.client.errors": (
+            "AbortRequired",
+            "AuthenticationFailed",
+            "BufferExhausted",
+            "ClientError",
+            "ConnectionLost",
+            "DeliveryFailed",
+            "InvalidSetting",
+            "NotConnected",
+            "NotKafka",
+            "NotSupported",
+            "ProducerUnusable",
+            "RecordTooLarge",
+            "RequestTimedOut",
+            "TlsFailed",
+            "WrongTransactionState",
+        ),
+        "raylog.client.librdkafka": ("from_confluent",),
+        "raylog.client.consumer.fetched": ("ConsumedRecords",),
+        "raylog.client.admin.group_descriptions": ("GroupDescription", "GroupMember"),
+        "raylog.client.admin.groups": ("CommittedOffset", "GroupListing"),
+        "raylog.client.consumer.membership": ("GroupMetadata",),
+        "raylog.client.interceptors": (
+            "ClientInterceptor",
+            "ConsumerRecord",
+            "ProducerRecord",
+            "RecordMetadata",
+        ),
+        "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
+        "raylog.client.admin.replicas": (
+            "PartitionReplicas",
+            "QuorumMember",
+            "QuorumView",
+            "Reassignment",
+        ),
+        "raylog.client.security.settings": ("SecuritySettings",),
+        "raylog.client.settings": (
+            "ACKS_ALL",
+            "ClientSettings",
+            "ProducerSettings",
+            "parse_bootstrap",
+        ),
+        "raylog.client.consumer.settings": ("ConsumerSettings",),
+        "raylog.client.admin.transactions": (
+            "ActiveProducer",
+            "HangingTransaction",
+            "TransactionDescription",
+            "TransactionListing",
+        ),
+        "raylog.wire.compression": ("Codec",),
+        "raylog.wire.errors": ("ErrorCode", "KafkaError"),
+        "raylog.wire.records": ("Record",),
+    },
+)

@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own, for what goes on between a blocking client's calls.
+"""An event loop in its own thread, for the work a blocking client does between calls.
 
-The thread starts with the first call and ends with `stop`, when nobody has its object any more, or
-with the interpreter. It sleeps in the selector while there is nothing to do. A child of `fork` has
-the object without the thread: every call there raises, and the parent's connections are left alone.
+The thread starts with the first call. It ends with `stop`, when its object is garbage-collected, or
+with the interpreter. When idle it sleeps in the selector. A child of `fork` inherits the object but
+not the thread: every call there raises, and the parent's connections are left alone.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from raylog.client.greenlets import new_event_loop
 
 T = TypeVar("T")
 OF_THE_PARENT = "this client belongs to the parent process: make one after the fork"
-"""Why a client takes no calls in a child of `fork`."""
+"""Reason for refusing calls in a child of `fork`."""
 _STOP_TIMEOUT_S = 5.0
-"""A callback that hangs does not keep a client from being closed."""
+"""Bounds the wait for the thread, so that a callback that hangs cannot block `close`."""
 _alive: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 
 class BackgroundLoop:
-    """One thread with one event loop. Its methods may be called by any other thread."""
+    """One thread that runs one event loop. Its methods may be called from any other thread."""
 
     def __init__(self) -> None:
         self.unusable: str | None = None
-        """Why it takes no more calls."""
+        """Why calls are refused; None while they are accepted."""
         self.at_end: set[Callable[[], object]] = set()
-        """What the thread does last; coroutine functions are awaited after all others."""
+        """What the thread calls last; coroutine functions are awaited after all others."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._end: weakref.finalize[..., BackgroundLoop] | None = None
         self._starting = threading.Lock()
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine to its end; whatever interrupts the caller cancels it."""
+        """Run a coroutine to its end. If the caller is interrupted, the coroutine is cancelled."""
         try:
             loop = self._started()
             self.require_another_thread()
-        except BaseException:  # also the system's: an event loop needs descriptors and a thread
+        except BaseException:  # OSError too: an event loop needs file descriptors and a thread
             coroutine.close()
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
@@ -54,16 +54,16 @@ class BackgroundLoop:
             future.cancel()
 
     def post(self, callback: Callable[[], object]) -> None:
-        """Have a function called soon."""
+        """Schedule a function to be called soon."""
         self._started().call_soon_threadsafe(callback)
 
     def check(self) -> None:
-        """Raise ClientError unless calls are taken."""
+        """Raise ClientError unless calls are accepted."""
         if self.unusable is not None:
             raise ClientError(self.unusable)
 
     def stop(self) -> None:
-        """Cancel what is under way and end the thread; harmless when it has ended."""
+        """Cancel all work in progress and end the thread; does nothing if it has ended."""
         with self._starting:
             if self.unusable is not None:
                 return
@@ -72,18 +72,18 @@ class BackgroundLoop:
             self._end()
 
     def forked(self) -> None:
-        """In a child process: the thread has stayed with the parent."""
+        """Refuse calls from now on: in a child process, the thread stayed with the parent."""
         self.unusable = OF_THE_PARENT
         if self._end is not None:
             self._end.detach()
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
+        """Whether the caller is running in this thread."""
         return threading.current_thread() is self._thread
 
     def require_another_thread(self) -> None:
-        """Raise ClientError in this thread, which cannot wait for itself."""
+        """Raise ClientError if called in this thread, which cannot wait for itself."""
         if self.is_current:
             raise ClientError(
                 "on_delivery runs in the client's own thread, so it cannot wait for that thread: "
@@ -108,7 +108,7 @@ class BackgroundLoop:
 
 
 def _run(loop: asyncio.AbstractEventLoop, at_end: set[Callable[[], object]]) -> None:
-    """The thread."""
+    """Run the loop until it is stopped: the thread's target."""
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -118,7 +118,7 @@ def _run(loop: asyncio.AbstractEventLoop, at_end: set[Callable[[], object]]) -> 
 
 
 async def _end(at_end: set[Callable[[], object]]) -> None:
-    """Cancel all other tasks, then close what is open."""
+    """Cancel all other tasks, then close what is still open."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()

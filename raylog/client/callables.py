@@ -1,4 +1,4 @@
-"""Checks of functions that an application hands to a client."""
+"""Checks of functions that an application passes to a client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from raylog.client.errors import InvalidSetting
 
 
 def check_serializers(**given: object) -> None:
-    """Raise InvalidSetting for a serializer or deserializer, by its argument's name, that is none.
+    """Raise InvalidSetting for a serializer or deserializer that does not fit, naming its argument.
 
-    It has to take topic, data and headers. Functions that do not tell what they take are let pass.
+    It must accept topic, data and headers. Functions without a signature are accepted.
     """
     for name, function in given.items():
         if function is not None and not _takes_three(function):
@@ -23,14 +23,14 @@ def check_serializers(**given: object) -> None:
 
 
 def argument_names(function: Callable[..., object]) -> list[str]:
-    """Names that a function takes."""
+    """Return the names of a function's parameters."""
     parameters = inspect.signature(function).parameters.values()
     return [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
 
 
 def _takes_three(function: object) -> bool:
     if not callable(function) or isinstance(function, type | MethodDescriptorType):
-        return False  # str.encode takes three, of which the first would be the topic
+        return False  # str.encode accepts three arguments, but the first would be the topic
     try:
         inspect.signature(function).bind("", b"", ())
     except TypeError:

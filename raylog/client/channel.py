@@ -1,4 +1,4 @@
-"""From a connection to a channel: versions agreed on (KIP-511), the client logged in (KIP-152)."""
+"""From connection to channel: negotiate versions (KIP-511), then authenticate (KIP-152)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from raylog.client.errors import (
     NotSupported,
     RequestTimedOut,
 )
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.client.refusals import check
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, error_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raylog.wire.schema import layout_of
@@ -27,25 +28,25 @@ R = TypeVar("R")
 
 _API_VERSIONS_VERSION = 3
 _HANDSHAKE_VERSION = 1
-"""SaslAuthenticate follows: version 0 goes on with bare tokens."""
+"""SaslAuthenticate follows it; after version 0 the tokens would be sent without a header."""
 _SOFTWARE_NAME = "raylog"
 _SESSION_PART = 0.85
-"""How much of a session passes before the client logs in again, as in Kafka's clients (KIP-368)."""
+"""Part of a session's lifetime after which the client logs in again, as in Kafka (KIP-368)."""
 _SESSION_MS_MIN = 1_000.0
-"""A shorter session ends as its broker likes: the connection is made anew."""
+"""Shorter sessions are left to expire: the broker ends the connection, the client reconnects."""
 _STEPS_MAX = 10
-"""Tokens of one login; SCRAM has two."""
+"""Most tokens in one login; SCRAM has two."""
 
 
 def api_versions_request() -> ApiVersionsRequest:
-    """The question for versions and features, which names the client (KIP-511)."""
+    """Return the request for versions and features, which names the client (KIP-511)."""
     return ApiVersionsRequest(
         client_software_name=_SOFTWARE_NAME, client_software_version=__version__
     )
 
 
 class Channel:
-    """A connection that has agreed on versions."""
+    """A connection whose API versions have been negotiated."""
 
     def __init__(
         self,
@@ -60,15 +61,15 @@ class Channel:
         self.address = address
         self.is_encrypted = is_encrypted
         self.versions: dict[int, range] = {}
-        """API key to the versions the broker speaks."""
+        """The versions that the broker speaks, by API key."""
         self.used_ms = 0.0
-        """When it was last asked for."""
+        """When the channel was last used."""
         self.login_again_ms = float("inf")
-        """When the client should log in again: the session's end is near."""
+        """When the client should log in again, shortly before the session ends."""
         self.opened_ms = 0.0
-        """When it was ready for requests."""
+        """When it became ready for requests."""
         self.opening_answers = 0
-        """What was answered by then."""
+        """Number of answers received until then."""
 
     @property
     def is_open(self) -> bool:
@@ -77,34 +78,35 @@ class Channel:
 
     @property
     def has_served(self) -> bool:
-        """Whether a request was answered since it was opened."""
+        """Whether any request was answered since the channel was opened."""
         return self.connection.answer_count > self.opening_answers
 
-    def version_for(self, api_key: ApiKey, at_most: int | None = None) -> int:
-        """The newest version that both sides know; raises NotSupported."""
-        ours = VERSIONS[api_key]
+    def version_for(self, api_key: ApiKey, at_most: int | None = None, at_least: int = 0) -> int:
+        """Return the newest version both sides support, within bounds; raises NotSupported."""
         theirs = self.versions.get(api_key)
         if theirs is None:
             host, port = self.address
             raise NotSupported(f"the broker {host}:{port} does not serve {api_key.name}")
-        newest = min(ours.last - (1 if ours.unstable else 0), theirs.stop - 1)
+        newest = min(api_key.versions.stop, theirs.stop) - 1
         if at_most is not None:
             newest = min(newest, at_most)
-        if newest < max(ours.first, theirs.start):
+        oldest = max(api_key.first_version, at_least)
+        if newest < max(oldest, theirs.start):
+            newest = api_key.last_version if at_most is None else at_most
             raise NotSupported(
-                f"{api_key.name}: the client speaks versions {ours.first} to {ours.last}, "
+                f"{api_key.name}: the client speaks versions {oldest} to {newest}, "
                 f"the broker {theirs.start} to {theirs.stop - 1}"
             )
         return newest
 
     def end(self, reason: Exception) -> None:
-        """Fail what is pending and close."""
+        """Fail all pending requests and close the connection."""
         self.connection.end(reason)
         self.transport.close()
 
 
 class Opening:
-    """What is done once on each connection, within one time for all of it."""
+    """The steps that open a connection, all within one deadline."""
 
     def __init__(self, io: Io, channel: Channel, deadline_ms: float) -> None:
         self.io = io
@@ -112,7 +114,7 @@ class Opening:
         self.deadline_ms = deadline_ms
 
     async def negotiate(self) -> ApiVersionsResponse:
-        """Ask what the broker speaks; one that does not know our question is asked an older one."""
+        """Ask for the broker's API versions, if need be with an older version of the request."""
         request = api_versions_request()
         response = await self._ask(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -126,16 +128,15 @@ class Opening:
             )
             older = max(0, min(newest, _API_VERSIONS_VERSION - 1))
             response = await self._ask(ApiVersionsRequest(), ApiVersionsResponse, older)
-        if response.error_code != ErrorCode.NONE:
-            raise error_of(response.error_code, f"ApiVersions at {self._address}")
+        check(response.error_code, f"ApiVersions at {self._address}")
         self.channel.versions = {
             key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys
         }
         return response
 
     async def log_in(self, settings: SecuritySettings) -> None:
-        """Authenticate, the first time or again; raises what the broker says of it."""
-        from raylog.client.security.sasl import sasl_client  # few log in
+        """Authenticate, for the first time or again; raises the broker's error."""
+        from raylog.client.security.sasl import sasl_client  # most clients never log in
         from raylog.wire.messages.sasl_authenticate import (
             SaslAuthenticateRequest,
             SaslAuthenticateResponse,
@@ -152,13 +153,11 @@ class Opening:
             response = await self._ask(
                 SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, version
             )
-            if response.error_code != ErrorCode.NONE:
-                said = response.error_message or "the broker gives no reason"
-                raise error_of(
-                    response.error_code,
-                    f"{settings.sasl_mechanism} as {settings.sasl_username!r} at {self._address}: "
-                    f"{said}",
-                )
+            check(
+                response.error_code,
+                f"{settings.sasl_mechanism} as {settings.sasl_username!r} at {self._address}",
+                response.error_message or "the broker gives no reason",
+            )
             lifetime_ms = response.session_lifetime_ms
             token = client.step(bytes(response.auth_bytes))
         if not client.is_done:
@@ -171,7 +170,7 @@ class Opening:
         )
 
     async def _choose(self, mechanism: str) -> None:
-        """Say which mechanism follows."""
+        """Tell the broker which SASL mechanism follows."""
         from raylog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
         theirs = self.channel.versions.get(ApiKey.SASL_HANDSHAKE)
@@ -193,11 +192,10 @@ class Opening:
                 f"{self._address}: expected a listener with SASL, found one without: is "
                 "security.protocol PLAINTEXT or SSL there?",
             )
-        if response.error_code != ErrorCode.NONE:
-            raise error_of(response.error_code, f"SaslHandshake at {self._address}")
+        check(response.error_code, f"SaslHandshake at {self._address}")
 
     async def _ask(self, request: object, expected: type[R], version: int) -> R:
-        """One request on a connection that nobody else uses yet."""
+        """Send one request on a connection that nothing else uses yet; return the answer."""
         pending, chunks = self.channel.connection.request(
             request, expected, version, self.deadline_ms
         )
@@ -219,7 +217,7 @@ class Opening:
             raise NotKafka(f"{self._address}: {error}") from error
 
     def _hint(self, key: ApiKey) -> str:
-        """Why a broker may end a connection at its first request."""
+        """Return a likely reason why the broker ended the connection at its first request."""
         if key is ApiKey.API_VERSIONS and not self.channel.is_encrypted:
             return ": does this listener expect TLS (security.protocol SSL or SASL_SSL)?"
         return ""

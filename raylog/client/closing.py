@@ -1,4 +1,4 @@
-"""What is closed at the end of its `with` block."""
+"""Clients that close themselves at the end of their `with` block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn, Self
 
 
 class OfOneProcess:
-    """A client: its connections and threads cannot be copied."""
+    """A client, which cannot be pickled: its connections and threads belong to one process."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -17,11 +17,11 @@ class OfOneProcess:
 
 
 class Closing(ABC):
-    """Closed however its `with` block ends."""
+    """Closes itself at the end of a `with` block, also after an exception."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what it holds."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -33,3 +33,22 @@ class Closing(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class AsyncClosing(ABC):
+    """Closes itself at the end of an `async with` block, also after an exception."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release all resources."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,28 +1,28 @@
-"""What the client knows of the cluster: brokers, topics, leaders (the metadata cache).
+"""The metadata cache: the brokers, topics and leaders that the client knows.
 
-Leaders also become known from refusals that name the new one (KIP-951). A leader of an older
-epoch never replaces one of a newer: brokers' views lag behind one another.
+New leaders are also learned from errors that name them (KIP-951). A leader with an older epoch
+never replaces one with a newer epoch, because some brokers' metadata lags behind others'.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from raylog.client.refusals import refusal
 from raylog.wire.errors import (
-    ErrorCode,
     InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
     UnknownTopicOrPartition,
-    error_of,
 )
 from raylog.wire.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from raylog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
+P = TypeVar("P")
 NO_LEADER = -1
 _TOPIC_NAME = re.compile("[a-zA-Z0-9._-]{1,249}")
 
@@ -38,14 +38,14 @@ class TopicPartition(NamedTuple):
 
 
 def require_partitions(keys: Iterable[object]) -> None:
-    """Raise TypeError unless all of them are partitions."""
+    """Raise TypeError unless all keys are TopicPartitions."""
     for key in keys:
         if not isinstance(key, TopicPartition):
             raise TypeError(f"expected partitions as TopicPartition(topic, number), found {key!r}")
 
 
 def require_topics(names: Iterable[object]) -> None:
-    """Raise InvalidTopicException unless topics may have all of these names."""
+    """Raise InvalidTopicException unless all names are valid topic names."""
     for name in names:
         if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
             raise InvalidTopicException(
@@ -55,7 +55,7 @@ def require_topics(names: Iterable[object]) -> None:
 
 
 class Node(NamedTuple):
-    """A broker as metadata names it."""
+    """A broker, as listed in metadata."""
 
     node_id: int
     host: str
@@ -64,7 +64,7 @@ class Node(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """One partition: who leads it and who holds it; ids of brokers."""
+    """One partition: its leader and replicas, as broker ids."""
 
     partition: int
     leader: int
@@ -86,13 +86,13 @@ class TopicView:
     ) -> None:
         self.name = name
         self.topic_id = topic_id
-        """16 bytes; zero where the broker's version knows no ids."""
+        """16 bytes; zero if the broker's version has no topic ids."""
         self.is_internal = is_internal
         self.partitions = partitions or {}
 
 
 class ClusterView:
-    """The newest known state; grows with what is asked for."""
+    """The newest known metadata; it covers the topics that were asked about."""
 
     def __init__(self, topics: dict[str, TopicView] | None = None) -> None:
         self.cluster_id: str | None = None
@@ -100,13 +100,13 @@ class ClusterView:
         self.nodes: dict[int, Node] = {}
         self.topics = topics or {}
         self.failures: dict[str, KafkaError] = {}
-        """Topics whose last answer was an error."""
+        """The errors of topics whose last answer was an error."""
         self._seen: dict[str, TopicView] = {}
-        """Topics with ids as they were told last, errors aside: leader epochs never go back."""
+        """The last topics received with an id, also after an error: leader epochs never go back."""
         self._names: dict[bytes, str] = {}
 
     def update(self, response: MetadataResponse, *, is_whole: bool = False) -> None:
-        """Take a metadata answer; topics it does not mention stay, unless it tells the whole."""
+        """Apply a Metadata response. Topics it does not mention stay, unless `is_whole`."""
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.nodes = {
@@ -114,26 +114,26 @@ class ClusterView:
             for broker in response.brokers
         }
         if is_whole:
-            told = {topic.name for topic in response.topics}
-            self.forget((self.topics.keys() | self._seen.keys() | self.failures.keys()) - told)
+            answered = {topic.name for topic in response.topics}
+            self.forget((self.topics.keys() | self._seen.keys() | self.failures.keys()) - answered)
         for topic in response.topics:
             self._update_topic(topic)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Drop topics, known to be deleted."""
+        """Drop topics that are known to be deleted."""
         for name in topics:
             self.failures.pop(name, None)
             self._seen.pop(name, None)
             self._hide(name)
 
     def _hide(self, name: str) -> None:
-        """Take a topic out of what can be looked up."""
+        """Remove a topic from lookups."""
         view = self.topics.pop(name, None)
         if view is not None:
             self._names.pop(view.topic_id, None)
 
     def topic(self, name: str) -> TopicView:
-        """A topic; raises its last error, or UnknownTopicOrPartition when it was never asked."""
+        """Return a topic; raises its last error, or UnknownTopicOrPartition if there is none."""
         view = self.topics.get(name)
         if view is not None:
             return view
@@ -143,11 +143,11 @@ class ClusterView:
         raise UnknownTopicOrPartition(f"topic {name!r} is not in the metadata")
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name that belongs to a topic id, if known."""
+        """Return the topic name for an id, or None if unknown."""
         return self._names.get(topic_id)
 
     def partition(self, key: TopicPartition) -> PartitionView:
-        """A partition; raises UnknownTopicOrPartition."""
+        """Return a partition; raises UnknownTopicOrPartition."""
         topic = self.topic(key.topic)
         view = topic.partitions.get(key.partition)
         if view is None:
@@ -158,19 +158,19 @@ class ClusterView:
         return view
 
     def leader_of(self, key: TopicPartition) -> int:
-        """The leader's broker id; raises LeaderNotAvailable, UnknownTopicOrPartition."""
+        """Return the leader's broker id; raises LeaderNotAvailable, UnknownTopicOrPartition."""
         view = self.partition(key)
         if view.leader == NO_LEADER or view.leader not in self.nodes:
             raise LeaderNotAvailable(f"{key} has no leader at the moment")
         return view.leader
 
     def leader_epoch_of(self, key: TopicPartition) -> int | None:
-        """A partition's leader epoch, if the partition is known."""
+        """Return a partition's leader epoch, or None if the partition is unknown."""
         known = self._known(key)
         return None if known is None else known.leader_epoch
 
     def known_leader_of(self, key: TopicPartition) -> int | None:
-        """As `leader_of`; None where that raises."""
+        """Return the same as `leader_of`, but None where that raises."""
         known = self._known(key)
         return known.leader if known is not None and known.leader in self.nodes else None
 
@@ -179,7 +179,7 @@ class ClusterView:
         return topic.partitions.get(key.partition) if topic is not None else None
 
     def moved(self, key: TopicPartition, leader: int, leader_epoch: int) -> bool:
-        """Take a newer leader from a refusal; False if it says nothing new."""
+        """Apply a newer leader named by an error; return False if it is not newer."""
         known = self._known(key)
         if known is None or leader not in self.nodes or leader_epoch <= known.leader_epoch:
             return False
@@ -189,13 +189,14 @@ class ClusterView:
         return True
 
     def _update_topic(self, topic: MetadataResponseTopic) -> None:
-        """Take one topic of an answer."""
+        """Apply one topic of a Metadata response."""
         name = topic.name
         if name is None:
             return
-        if topic.error_code != ErrorCode.NONE:
+        failure = refusal(topic.error_code, f"topic {name!r}")
+        if failure is not None:
             self._hide(name)
-            self.failures[name] = error_of(topic.error_code, f"topic {name!r}")
+            self.failures[name] = failure
             return
         self.failures.pop(name, None)
         known = self._seen.get(name) or self.topics.get(name)
@@ -223,17 +224,34 @@ class ClusterView:
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read one partition: the offset of the next record."""
+    """A group's position in one partition: the offset of the next record to read."""
 
     offset: int
     leader_epoch: int = -1
-    """Of the last record that was read; -1: unknown (KIP-320)."""
+    """Leader epoch of the last record read; -1 if unknown (KIP-320)."""
     metadata: str = ""
 
 
+def commit_of(partition: Callable[..., P], key: TopicPartition, offset: CommittedOffset | int) -> P:
+    """Return an offset as a partition of an OffsetCommit or TxnOffsetCommit request."""
+    if isinstance(offset, int):
+        offset = CommittedOffset(offset)
+    return partition(
+        partition_index=key.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
 def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Group partitions by topic, each partition once."""
+    """Group partitions by topic, without duplicates."""
     grouped: dict[str, list[TopicPartition]] = {}
     for key in dict.fromkeys(keys):
         grouped.setdefault(key.topic, []).append(key)
     return grouped
+
+
+def indexes_by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Group partition indexes by topic, without duplicates."""
+    return {topic: [key.partition for key in some] for topic, some in by_topic(keys).items()}

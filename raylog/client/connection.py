@@ -1,8 +1,8 @@
-"""One connection's protocol without its socket: requests to bytes, bytes to answers.
+"""The protocol of one connection without its socket: requests to bytes, bytes to answers.
 
-Brokers answer a connection's requests in their order, so the pending ones form a queue. Input is
-read straight into the buffer that `writable` offers: small frames share a scratch buffer, a large
-frame gets a buffer of its own, of which decoded records stay views.
+Brokers answer the requests of a connection in order, so pending requests form a queue. Input is
+read straight into the buffer returned by `writable`. Small frames share a scratch buffer; a large
+frame gets its own buffer, and the records decoded from it are views of that buffer.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _CORRELATION = struct.Struct(">i")
 _SCRATCH_BYTES = 64 * 1024
 _CORRELATION_MASK = 0x7FFFFFFF
 _FIRST_BYTES_MAX = 1024 * 1024
-"""Longest first answer believed: it tells versions."""
+"""Longest first answer accepted; it only lists API versions."""
 _TLS_ALERT = b"\x15\x03"
-"""How a listener with TLS begins its refusal of what is not TLS."""
+"""First bytes of a TLS listener's reply to plaintext."""
 RESPONSE_BYTES_MAX = 512 * 1024 * 1024
-"""Longest answer believed; a longer one is no Kafka broker's (HTTP reads as 1.2 GB)."""
+"""Longest answer accepted; brokers send no longer one (HTTP text would read as 1.2 GB)."""
 
 
 class Pending(Generic[R]):
-    """A request on its way; once `done`, `result` gives the answer or raises what went wrong."""
+    """A request in flight. Once `done`, `result` returns the answer or raises the failure."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class Pending(Generic[R]):
 
     @property
     def done(self) -> bool:
-        """Whether an answer or a failure is here."""
+        """Whether there is an answer or a failure."""
         return self.response is not None or self.failure is not None
 
     def result(self) -> R:
-        """The answer; raises the failure."""
+        """Return the answer, or raise the failure."""
         if self.failure is not None:
             raise self.failure
         assert self.response is not None, "result of a request that is still pending"
         return self.response
 
     def take(self, response: object) -> None:
-        """Complete with an answer."""
+        """Complete the request with its answer."""
         if isinstance(response, self.expected):
             self.response = response
         else:
@@ -81,21 +81,21 @@ class Connection:
         self.client_id = client_id
         self.pending: deque[Pending[object]] = deque()
         self.ended: Exception | None = None
-        """Why the connection is of no more use."""
+        """Why the connection ended; None while it is open."""
         self.answer_count = 0
-        """Answers so far."""
+        """Number of answers received so far."""
         self._next_correlation_id = 0
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._filled = 0
-        """Bytes of the scratch buffer that hold unread input."""
+        """Number of unread bytes in the scratch buffer."""
         self._frame: bytearray | None = None
-        """A frame larger than the scratch buffer, being filled."""
+        """The frame being received, if it is larger than the scratch buffer."""
         self._frame_filled = 0
 
     def request(
         self, request: object, expected: type[R], version: int, deadline_ms: float
     ) -> tuple[Pending[R], list[Buffer]]:
-        """Encode a request: its pending answer and the bytes to send."""
+        """Encode a request; return its pending answer and the bytes to send."""
         if self.ended is not None:
             raise self.ended
         api_key = layout_of(type(request)).api_key
@@ -108,18 +108,18 @@ class Connection:
         return pending, chunks
 
     def unanswered(self, pending: Pending[R]) -> None:
-        """Take back a request that the broker will never answer (acks=0)."""
+        """Remove a request that the broker will never answer (acks=0) from the queue."""
         assert self.pending[-1] is pending, "only the newest request can be taken back"
         self.pending.pop()
 
     def writable(self) -> memoryview:
-        """Where the next input goes; at least one byte."""
+        """Return the buffer for the next input; at least one byte."""
         if self._frame is not None:
             return memoryview(self._frame)[self._frame_filled :]
         return memoryview(self._scratch)[self._filled :]
 
     def written(self, count: int) -> None:
-        """Take `count` bytes that were put into the buffer of `writable`."""
+        """Process `count` bytes that were written to the buffer of `writable`."""
         try:
             if self._frame is None:
                 self._filled += count
@@ -135,18 +135,18 @@ class Connection:
             self.end(error)
 
     def end(self, reason: Exception) -> None:
-        """Fail all that is pending; the connection takes no more requests."""
+        """Fail all pending requests; the connection takes no more."""
         if self.ended is None:
             self.ended = reason
         while self.pending:
             self.pending.popleft().failure = self.ended
 
     def is_overdue(self, now_ms: float) -> bool:
-        """Whether the oldest request's time is over (answers come in order)."""
+        """Whether the oldest request is past its deadline (answers come in order)."""
         return bool(self.pending) and now_ms >= self.pending[0].deadline_ms
 
     def _read_scratch(self) -> None:
-        """Take whole frames out of the scratch buffer; move a large one's start to its own."""
+        """Take all whole frames from the scratch buffer, and start on a large one."""
         position = 0
         while self._filled - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._scratch, position)
@@ -167,7 +167,7 @@ class Connection:
             self._filled -= position
 
     def _not_kafka(self, most: int, length: int) -> NotKafka:
-        """Say what a length that no broker sends may come from."""
+        """Return an error that says where a frame length that no broker sends may come from."""
         if not self.answer_count and self._scratch.startswith(_TLS_ALERT):
             return NotKafka(
                 "expected an answer, found a TLS alert: this listener expects TLS "
@@ -179,7 +179,7 @@ class Connection:
         )
 
     def _start_frame(self, start: int, length: int) -> None:
-        """Give a frame that does not fit the scratch buffer a buffer of its own."""
+        """Give a frame that does not fit the scratch buffer its own buffer."""
         self._frame = bytearray(length)
         self._frame_filled = self._filled - start
         self._frame[: self._frame_filled] = self._scratch[start : self._filled]

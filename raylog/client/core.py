@@ -1,11 +1,10 @@
-"""The heart of both clients: connections by broker, versions, metadata, routing, repeats."""
+"""The core of every client: connections, versions, metadata, routing and retries."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from raylog.client.backoff import Backoff
 from raylog.client.channel import Channel, Opening
 from raylog.client.cluster import ClusterView, TopicPartition
 from raylog.client.connection import Connection, Pending
@@ -17,10 +16,12 @@ from raylog.client.errors import (
     NotKafka,
     RequestTimedOut,
 )
+from raylog.client.refusals import check
+from raylog.client.retries import Backoff, is_connection_failure, is_retriable
 from raylog.client.security.tls import context_of
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import ErrorCode, KafkaError, NotController, error_of
+from raylog.wire.errors import ErrorCode, KafkaError, NotController
 from raylog.wire.messages.api_versions import ApiVersionsResponse
 from raylog.wire.messages.metadata import (
     MetadataRequest,
@@ -36,11 +37,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _IDLE_MS = 100.0
-"""A connection that was used less long ago is taken without a look."""
+"""A connection that was used more recently is not checked for having been closed."""
 
 
 class _Failed:
-    """A broker to which no connection could be made, or that refused our login."""
+    """A broker that could not be connected to, or that refused the login."""
 
     def __init__(self, backoff: Backoff, failure: Exception) -> None:
         self.backoff = backoff
@@ -60,7 +61,7 @@ class Core:
         self._tls = context_of(settings.security)
         self._connecting: set[int] = set()
         self._failed: dict[int, _Failed] = {}
-        """Brokers to which the last connection could not be made."""
+        """Brokers to which the last connection attempt failed."""
         self._metadata_failing_since_ms: float | None = None
         self._bootstrap = {-2 - i: address for i, address in enumerate(settings.bootstrap)}
         self._metadata_at_ms: dict[str, float] = {}
@@ -78,40 +79,55 @@ class Core:
         *,
         timeout_ms: float | None = None,
         at_most: int | None = None,
+        at_least: int = 0,
     ) -> R:
         """Send a request to one broker and return its answer.
 
-        `at_most` bounds the version. Raises NotConnected, ConnectionLost, RequestTimedOut,
-        NotSupported.
+        `at_most` and `at_least` bound the version. Raises NotConnected, ConnectionLost,
+        RequestTimedOut, NotSupported.
         """
         pending = await self.submit(
-            node_id, request, expected, timeout_ms=timeout_ms, at_most=at_most
+            node_id, request, expected, timeout_ms=timeout_ms, at_most=at_most, at_least=at_least
         )
         return await self.answer(pending)
 
     async def ask_controller(self, request: object, expected: type[R]) -> R:
-        """Ask the controller; connecting is repeated, a request that was sent is not."""
+        """Ask the controller. Connecting is retried; a request that was sent is not."""
 
         async def reached() -> int:
-            node_id = await self.controller()
-            try:
-                await self.api_versions(node_id)
-            except NotConnected:
-                await self.refresh([])  # another may be the one to ask by now
-                raise
-            return node_id
+            return await self.reached(await self.controller())
 
         with until(self.io.now_ms() + self.settings.operation_timeout_ms):
             return await self.ask(await self.repeat(reached), request, expected)
 
+    async def reached(self, node_id: int) -> int:
+        """Connect to a broker and return its id; if that fails, refresh metadata and raise.
+
+        After the refresh, another broker may be the right one.
+        """
+        try:
+            await self.api_versions(node_id)
+        except NotConnected:
+            await self.refresh([])
+            raise
+        return node_id
+
     async def look(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Run what only looks, again when its broker was lost; what a broker answers stands."""
+        """Run a read; repeat it if the connection failed or the controller has moved."""
         return await self.repeat(
             attempt,
-            retriable=lambda error: isinstance(
-                error, NotConnected | ConnectionLost | RequestTimedOut | NotController
+            retriable=lambda error: (
+                isinstance(error, NotController) or is_connection_failure(error)
             ),
         )
+
+    async def ask_any(self, request: object, expected: type[R]) -> R:
+        """Send a read-only request to any broker; repeat it if the answer was lost."""
+
+        async def attempt() -> R:
+            return await self.ask(await self.any_node(), request, expected)
+
+        return await self.look(attempt)
 
     async def submit(
         self,
@@ -121,13 +137,14 @@ class Core:
         *,
         timeout_ms: float | None = None,
         at_most: int | None = None,
+        at_least: int = 0,
         answered: bool = True,
     ) -> Pending[R]:
-        """Send a request without waiting for its answer; connects if need be."""
+        """Send a request without waiting for its answer; connects if necessary."""
         channel = await self._channel(node_id)
         api_key = layout_of(type(request)).api_key
         assert api_key is not None, f"{type(request).__name__} is not a request"
-        version = channel.version_for(api_key, at_most)
+        version = channel.version_for(api_key, at_most, at_least)
         if timeout_ms is None:
             timeout_ms = min(self.settings.request_timeout_ms, self.settings.operation_timeout_ms)
         pending, chunks = channel.connection.request(
@@ -139,25 +156,25 @@ class Core:
         return pending
 
     async def answer(self, pending: Pending[R]) -> R:
-        """Wait for one answer."""
+        """Wait for the answer to a request and return it, or raise the failure."""
         await self.wait_for(lambda: pending.done, min(pending.deadline_ms, end_ms()))
         return self.finished(pending)
 
     def finished(self, pending: Pending[R]) -> R:
-        """The answer to a request whose time is over; raises what went wrong."""
+        """Return the answer to a request that is done or overdue, or raise its failure."""
         if not pending.done:
             raise RequestTimedOut(f"{pending.api_key.name} was not answered in time")
         return pending.result()
 
     async def answers(self, pendings: Sequence[Pending[R]]) -> None:
-        """Wait until all are done, each with an answer or a failure, or time is up."""
+        """Wait until all requests have an answer or a failure, or until the last deadline."""
         deadline_ms = max((pending.deadline_ms for pending in pendings), default=0.0)
         await self.wait_for(
             lambda: all(pending.done for pending in pendings), min(deadline_ms, end_ms())
         )
 
     async def wait_for(self, ready: Callable[[], bool], deadline_ms: float) -> bool:
-        """Wait for a condition on answers; overdue connections are ended on the way."""
+        """Wait for a condition on answers; end connections with overdue requests meanwhile."""
         while not ready():
             now = self.io.now_ms()
             self._end_overdue(now)
@@ -167,19 +184,19 @@ class Core:
         return ready()
 
     async def version_on(self, node_id: int, api_key: ApiKey, at_most: int | None = None) -> int:
-        """The version that a request to this broker would use."""
+        """Return the version that a request to this broker would use."""
         return (await self._channel(node_id)).version_for(api_key, at_most)
 
     async def api_versions(self, node_id: int) -> dict[int, range]:
-        """API key to the versions this broker speaks."""
+        """Return the versions that this broker speaks, by API key."""
         return dict((await self._channel(node_id)).versions)
 
     def feature_level(self, name: str) -> int:
-        """A feature's level in the cluster (KIP-584), as brokers told at connecting; 0: none."""
+        """Return a feature's finalized level (KIP-584) as of the last connection; 0: none."""
         return self._features.get(name, 0)
 
     def is_connected(self, node_id: int) -> bool:
-        """Whether a request to this broker would leave without waiting for a connection."""
+        """Whether a request to this broker can be sent without connecting first."""
         channel = self._channels.get(node_id)
         return (
             channel is not None
@@ -196,18 +213,18 @@ class Core:
         return age_ms > self.settings.metadata_max_age_ms
 
     def in_flight(self, node_id: int) -> int:
-        """Unanswered requests of one broker's connection."""
+        """Return the number of unanswered requests on a broker's connection."""
         channel = self._channels.get(node_id)
         return len(channel.connection.pending) if channel is not None else 0
 
     def close(self) -> None:
-        """End all connections; the next request makes a new one."""
+        """Close all connections; the next request opens a new one."""
         for channel in self._channels.values():
             channel.end(ConnectionLost("the client was closed"))
         self._channels.clear()
 
     def close_for_good(self) -> None:
-        """End all connections; whoever asks for one after that gets ClientError."""
+        """Close all connections; later requests raise ClientError."""
         self._is_closed = True
         self.close()
 
@@ -215,14 +232,14 @@ class Core:
         if self._is_closed:
             raise ClientError("the client is closed")
 
-    # -- whom to ask ---------------------------------------------------------------------------
+    # -- which broker to ask -------------------------------------------------------------------
 
     async def any_node(self) -> int:
-        """The least loaded broker: the connected one with the fewest unanswered requests.
+        """Return the least loaded broker: the connected one with the fewest unanswered requests.
 
-        Of those, brokers of the metadata come before bootstrap servers: one may have left the
-        cluster, and its metadata never says so. Where none is connected: one that is being
-        connected to, else one to connect to. Raises NotConnected, naming every address tried.
+        On a tie, a broker in the metadata comes before a bootstrap server, which may have left the
+        cluster without its own metadata ever saying so. If no broker is connected, wait for a
+        connection being made, or else make one. Raises NotConnected, naming every address tried.
         """
         open_nodes = [node for node, channel in self._channels.items() if channel.is_open]
         if open_nodes:
@@ -241,7 +258,7 @@ class Core:
         raise NotConnected(f"no broker can be reached: {tried}")
 
     async def _candidates(self) -> list[int]:
-        """Brokers to connect to, the best first; those that just failed have a pause."""
+        """Return brokers to connect to, best first; wait if all are in reconnect backoff."""
         known = [*self.cluster.nodes]
         if not known or self.settings.metadata_recovery_strategy == "rebootstrap":
             known += self._bootstrap
@@ -253,39 +270,38 @@ class Core:
         return ready or nodes[:1]
 
     def _pause_left_ms(self, node_id: int) -> float:
-        """How long not to connect to a broker where that failed (reconnect.backoff.ms)."""
+        """Return how much longer not to connect to a broker (reconnect.backoff.ms)."""
         failed = self._failed.get(node_id)
         return failed.until_ms - self.io.now_ms() if failed is not None else 0.0
 
     async def controller(self) -> int:
-        """The broker that takes changes of topics; any passes them on if none is named."""
+        """Return the controller's id; if unknown, any broker's: it forwards changes of topics."""
         if not self.cluster.nodes:
             await self.refresh([])
         controller_id = self.cluster.controller_id
         return controller_id if controller_id in self.cluster.nodes else await self.any_node()
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> None:
-        """Ask for metadata of these topics (None: of all)."""
+        """Fetch the metadata of these topics (None: of all topics)."""
         names = None if topics is None else sorted(set(topics))
         request = MetadataRequest(
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=create,
         )
         response = await self._metadata(request)
-        if response.error_code != ErrorCode.NONE:
-            raise error_of(response.error_code, "metadata")
+        check(response.error_code, "metadata")
         if names is None:
             self._metadata_at_ms.clear()
         self.cluster.update(response, is_whole=names is None)
         now = self.io.now_ms()
-        told = {topic.name for topic in response.topics if topic.name}
-        self._metadata_at_ms.update(dict.fromkeys(told, now))
+        answered = {topic.name for topic in response.topics if topic.name}
+        self._metadata_at_ms.update(dict.fromkeys(answered, now))
         for name in names or ():
-            if name not in told:
+            if name not in answered:
                 raise NotKafka(f"expected an answer about topic {name!r}, found none")
 
     def forget_idle(self, since_ms: float, used: Container[str]) -> list[str]:
-        """Drop topics, those in use apart, that were not asked for since a time; returns them."""
+        """Forget topics that are unused and were last refreshed before a time; return them."""
         idle = [
             topic
             for topic, at_ms in self._metadata_at_ms.items()
@@ -297,7 +313,7 @@ class Core:
         return idle
 
     async def _metadata(self, request: MetadataRequest) -> MetadataResponse:
-        """Ask the least loaded broker; when all fail for long, begin again (KIP-1102)."""
+        """Ask the least loaded broker; rebootstrap if metadata requests keep failing (KIP-1102)."""
         try:
             node_id = await self.any_node()
             response = await self.ask(node_id, request, MetadataResponse)
@@ -320,7 +336,7 @@ class Core:
         return response
 
     def _metadata_failed(self) -> None:
-        """Nobody answered a metadata request."""
+        """Record that no broker answered a metadata request; rebootstrap if this lasts too long."""
         now_ms = self.io.now_ms()
         if self._metadata_failing_since_ms is None:
             self._metadata_failing_since_ms = now_ms
@@ -329,7 +345,7 @@ class Core:
             self._rebootstrap()
 
     def _rebootstrap(self) -> None:
-        """Forget the brokers and begin at the bootstrap servers, whose addresses may be new."""
+        """Forget the brokers and start again from the bootstrap servers, resolving names anew."""
         if self.settings.metadata_recovery_strategy == "none":
             return
         self._metadata_failing_since_ms = None
@@ -340,7 +356,7 @@ class Core:
         self._failed.clear()
 
     async def know(self, topics: Iterable[str], *, create: bool = False) -> None:
-        """Refresh those topics of which too little or nothing recent is known."""
+        """Refresh the metadata of those topics whose metadata is missing or too old."""
         stale = [
             topic
             for topic in set(topics)
@@ -350,7 +366,7 @@ class Core:
             await self.refresh(stale, create=create)
 
     async def by_leader(self, keys: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Group partitions by their leaders; raises LeaderNotAvailable, UnknownTopicOrPartition."""
+        """Group partitions by leader; raises LeaderNotAvailable, UnknownTopicOrPartition."""
         keys = list(keys)
         await self.know(key.topic for key in keys)
         grouped: dict[int, list[TopicPartition]] = {}
@@ -358,12 +374,12 @@ class Core:
             grouped.setdefault(self.cluster.leader_of(key), []).append(key)
         return grouped
 
-    # -- repeats -------------------------------------------------------------------------------
+    # -- retries -------------------------------------------------------------------------------
 
     async def partitions_of(
         self, topics: Collection[str], *, timeout_ms: float | None = None
     ) -> list[TopicPartition]:
-        """All partitions of topics, asked anew; raises UnknownTopicOrPartition."""
+        """Return all partitions of topics, from fresh metadata; raises UnknownTopicOrPartition."""
 
         async def attempt() -> list[TopicPartition]:
             await self.refresh(topics)
@@ -380,17 +396,15 @@ class Core:
         attempt: Callable[[], Awaitable[T]],
         *,
         timeout_ms: float | None = None,
-        retriable: Callable[[Exception], bool] | None = None,
+        retriable: Callable[[Exception], bool] = is_retriable,
     ) -> T:
         """Run an attempt until it succeeds, fails for good, or time is up.
 
-        The last failure is raised. An attempt ends when time is up, too; with a time of 0 there is
-        one, as long as its requests may take. Attempts must be harmless to repeat after every
-        failure that is `retriable` (by default: `is_retriable`). As long as no broker was ever
-        reached there is nothing to wait for: that is raised at once.
+        Raises the last failure. The deadline bounds attempts too; with a timeout of 0 there is a
+        single attempt, bounded by its requests' timeouts. It must be safe to repeat an attempt
+        after any failure that is `retriable`. If no broker was ever reached, NotConnected is raised
+        at once.
         """
-        if retriable is None:
-            retriable = is_retriable
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
         deadline_ms = min(self.io.now_ms() + timeout_ms, end_ms())
@@ -408,18 +422,18 @@ class Core:
             await self.io.pause(pause_ms)
 
     def _within_ms(self, most_ms: float) -> float:
-        """So long, or until the operation must end."""
+        """Return a duration, shortened to end by the current operation's deadline."""
         return max(0.0, min(most_ms, end_ms() - self.io.now_ms()))
 
-    def backoff(self) -> Backoff:
-        """The pauses between repeats of one operation."""
-        settings = self.settings
-        return Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self.io.chance)
+    def backoff(self, retries: int = 0) -> Backoff:
+        """Return the pauses between the attempts of one operation, after that many retries."""
+        first_ms, max_ms = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
+        return Backoff(first_ms, max_ms, self.io.chance, retries)
 
     # -- connections ---------------------------------------------------------------------------
 
     async def _channel(self, node_id: int) -> Channel:
-        """The open channel to a broker, made if need be."""
+        """Return the open channel to a broker; connect if necessary."""
         while node_id in self._connecting or not await self._is_usable(node_id):
             if node_id not in self._connecting:
                 await self._prepare(node_id)
@@ -433,14 +447,14 @@ class Core:
         return self._channels[node_id]
 
     async def _is_usable(self, node_id: int) -> bool:
-        """Whether a broker's channel is open, and its login good for a while."""
+        """Whether a broker's channel is open and its login does not expire soon."""
         channel = self._channels.get(node_id)
         if channel is None or not await self._is_fresh(node_id, channel):
             return False
         return self.io.now_ms() < channel.login_again_ms
 
     async def _prepare(self, node_id: int) -> None:
-        """Connect, or log in again; others wait meanwhile."""
+        """Connect or log in again; other tasks that need this broker wait meanwhile."""
         self._connecting.add(node_id)
         try:
             channel = self._channels.get(node_id)
@@ -452,7 +466,7 @@ class Core:
             self._connecting.discard(node_id)
 
     async def _log_in_again(self, channel: Channel) -> None:
-        """On the same connection, behind what is unanswered (KIP-368)."""
+        """Log in again on the same connection, behind unanswered requests (KIP-368)."""
         timeout_ms = self._within_ms(self.settings.request_timeout_ms)
         opening = Opening(self.io, channel, self.io.now_ms() + timeout_ms)
         try:
@@ -462,15 +476,15 @@ class Core:
             raise
 
     def _has_moved(self, node_id: int, channel: Channel) -> bool:
-        """Whether metadata has a new address for a broker that nobody waits for."""
+        """Whether metadata has a new address for a broker that has no requests in flight."""
         if channel.connection.pending or node_id not in self.cluster.nodes:
             return False
         return channel.address != self._address(node_id)
 
     async def _is_fresh(self, node_id: int, channel: Channel) -> bool:
-        """Whether a channel can be used; of one that was idle for long, brokers think otherwise.
+        """Whether a channel can be used: brokers close connections that were idle for too long.
 
-        A blocking client looks at its sockets in calls only, so it learns just now what ended.
+        A blocking client reads its sockets only during calls, so it may notice the close only now.
         """
         now_ms = self.io.now_ms()
         idle_ms, channel.used_ms = now_ms - channel.used_ms, now_ms
@@ -481,12 +495,12 @@ class Core:
         return channel.is_open and not self._has_moved(node_id, channel)
 
     def _is_worn(self, channel: Channel) -> bool:
-        """Whether a channel was idle for so long that its broker may end it any moment."""
+        """Whether a channel has been idle so long that its broker may close it at any moment."""
         idle_ms = self.io.now_ms() - channel.used_ms
         return idle_ms > self.settings.connections_max_idle_ms and not channel.connection.pending
 
     async def _connect(self, node_id: int) -> Channel:
-        """Open a connection; after a failure only when its pause is over."""
+        """Open a connection; raise the last failure again while in reconnect backoff."""
         self._require_open()
         stale = self._channels.pop(node_id, None)
         if stale is not None:
@@ -499,13 +513,13 @@ class Core:
             channel = await self._open(*self._address(node_id))
         except (ClientError, KafkaError) as error:
             if self.io.now_ms() >= end_ms():
-                raise  # it had no time: that says nothing of the broker
+                raise  # timed out here, which says nothing about the broker
             self._pause(node_id, self.io.now_ms(), error)
             raise
         return channel
 
     def _judge(self, node_id: int, channel: Channel) -> None:
-        """Look back at a connection: if it was of no use, the next one waits longer each time."""
+        """After a closed connection that served no request, extend the reconnect backoff."""
         if channel.has_served:
             self._failed.pop(node_id, None)
         elif not channel.is_open:
@@ -514,7 +528,7 @@ class Core:
             self._pause(node_id, channel.opened_ms, NotConnected(reason))
 
     def _pause(self, node_id: int, since_ms: float, failure: Exception) -> None:
-        """Do not connect to a broker for a while (reconnect.backoff.ms)."""
+        """Start or extend the reconnect backoff of a broker (reconnect.backoff.ms)."""
         failed = self._failed.get(node_id)
         if failed is None:
             failed = self._failed[node_id] = _Failed(self._reconnect_backoff(), failure)
@@ -522,7 +536,7 @@ class Core:
         failed.failure = failure
 
     async def _open(self, host: str, port: int) -> Channel:
-        """A connection that has agreed on versions and is logged in."""
+        """Connect, negotiate versions and log in."""
         connection = Connection(self.settings.client_id)
         timeout_ms = self._within_ms(self.settings.connect_timeout_ms)
         deadline_ms = self.io.now_ms() + timeout_ms
@@ -535,10 +549,10 @@ class Core:
             self._take_features(await opening.negotiate())
             if self.settings.security.uses_sasl:
                 await opening.log_in(self.settings.security)
-        except BaseException:  # a task that is cancelled leaves no socket behind, either
+        except BaseException:  # a cancelled task must not leave a socket behind either
             transport.close()
             raise
-        if self._is_closed:  # meanwhile
+        if self._is_closed:  # closed in the meantime
             transport.close()
             raise ClientError("the client is closed")
         channel.opened_ms = self.io.now_ms()
@@ -546,10 +560,8 @@ class Core:
         return channel
 
     def _reconnect_backoff(self) -> Backoff:
-        settings = self.settings
-        return Backoff(
-            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self.io.chance
-        )
+        first_ms = self.settings.reconnect_backoff_ms
+        return Backoff(first_ms, self.settings.reconnect_backoff_max_ms, self.io.chance)
 
     def _take_features(self, response: ApiVersionsResponse) -> None:
         """Keep the newest levels of the cluster's features."""
@@ -560,7 +572,7 @@ class Core:
             }
 
     def _address(self, node_id: int) -> tuple[str, int]:
-        """Where a broker listens."""
+        """Return a broker's host and port; raises NotConnected if it is unknown."""
         if node_id in self._bootstrap:
             return self._bootstrap[node_id]
         node = self.cluster.nodes.get(node_id)
@@ -569,7 +581,7 @@ class Core:
         return node.host, node.port
 
     def _next_deadline_ms(self) -> float:
-        """When the next request becomes overdue."""
+        """Return the earliest deadline of the pending requests."""
         return min(
             (
                 channel.connection.pending[0].deadline_ms
@@ -580,15 +592,8 @@ class Core:
         )
 
     def _end_overdue(self, now_ms: float) -> None:
-        """End connections whose oldest request got no answer in time: answers come in order."""
+        """Close connections whose oldest request is overdue (answers come in order)."""
         for channel in self._channels.values():
             if channel.connection.is_overdue(now_ms):
                 oldest = channel.connection.pending[0]
                 channel.end(RequestTimedOut(f"{oldest.api_key.name} was not answered in time"))
-
-
-def is_retriable(error: Exception) -> bool:
-    """Whether the same request may succeed later."""
-    if isinstance(error, KafkaError):
-        return error.code.retriable
-    return isinstance(error, NotConnected | ConnectionLost | RequestTimedOut)

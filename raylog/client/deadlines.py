@@ -1,4 +1,4 @@
-"""When the operation that is under way must end, for whatever waits inside it."""
+"""The deadline of the current operation, for everything that waits inside it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextvars import ContextVar
 
 _NEVER_MS = float("inf")
 _ends: ContextVar[tuple[float, object]] = ContextVar("_ends", default=(_NEVER_MS, None))
-"""When an operation must end, on the clock of `Io`, and the task whose operation it is."""
+"""Deadline of an operation, on the clock of `Io`, and the task that runs the operation."""
 
 
 def end_ms() -> float:
-    """When the operation that is under way must end: it waits no longer.
+    """Return the deadline of the current operation; nothing in it waits any longer.
 
-    A task inherits the context of whoever starts it, but not its operation.
+    A task inherits the context of the task that starts it, but not its operation.
     """
     ends_ms, task = _ends.get()
     return ends_ms if ends_ms == _NEVER_MS or task is _task() else _NEVER_MS
@@ -23,7 +23,7 @@ def end_ms() -> float:
 
 @contextmanager
 def until(deadline_ms: float) -> Iterator[None]:
-    """Let nothing that is awaited inside wait for longer."""
+    """Bound all waiting inside the `with` block by a deadline."""
     token = _ends.set((min(deadline_ms, end_ms()), _task()))
     try:
         yield
@@ -32,7 +32,7 @@ def until(deadline_ms: float) -> Iterator[None]:
 
 
 def _task() -> object:
-    """The task that runs; None outside of asyncio."""
+    """Return the running task; None outside asyncio."""
     try:
         return asyncio.current_task()
     except RuntimeError:

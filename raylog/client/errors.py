@@ -1,4 +1,4 @@
-"""Failures of the client itself. Error codes of brokers are `raylog.wire.errors.KafkaError`."""
+"""Failures of the client itself. Brokers' error codes are `raylog.wire.errors.KafkaError`."""
 
 
 class ClientError(Exception):
@@ -10,15 +10,15 @@ class NotConnected(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer. It is unknown whether the request took effect."""
+    """The connection ended before the answer. The request may or may not have taken effect."""
 
 
 class RequestTimedOut(ClientError):
-    """No answer in time. It is unknown whether the request took effect."""
+    """No answer in time. The request may or may not have taken effect."""
 
 
 class NotKafka(ClientError):
-    """The other side sent something that a Kafka broker does not send."""
+    """The peer sent something that no Kafka broker sends."""
 
 
 class TlsFailed(ClientError):
@@ -26,7 +26,7 @@ class TlsFailed(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """SASL failed: the broker broke the rules of the mechanism, or does not know the password."""
+    """SASL failed: the broker violated the mechanism, or could not prove it knows the password."""
 
 
 class NotSupported(ClientError):
@@ -38,7 +38,7 @@ class InvalidSetting(ClientError):
 
 
 class DeliveryFailed(ClientError):
-    """Records were not acknowledged. The message says how many, and the first reason."""
+    """Records were not acknowledged. The message gives their number and the first reason."""
 
 
 class BufferExhausted(ClientError):
@@ -46,7 +46,7 @@ class BufferExhausted(ClientError):
 
 
 class RecordTooLarge(ClientError):
-    """A record that is too large to be sent. It was rejected; other records are not affected."""
+    """A record that is too large to send. Only this record is rejected."""
 
 
 class WrongTransactionState(ClientError):
@@ -63,10 +63,10 @@ class AbortRequired(ClientError):
 class ProducerUnusable(ClientError):
     """The transactional producer can only be closed; its open transaction will be aborted.
 
-    `__cause__` is the reason: `ProducerFenced` or `InvalidProducerEpoch` if another producer uses
-    its transactional id now.
+    `__cause__` is the reason: `ProducerFenced` or `InvalidProducerEpoch` if another producer now
+    uses its transactional id.
     """
 
 
 class InvalidTable(ClientError):
-    """A table whose columns cannot be converted to records. Nothing of it was sent."""
+    """A table whose columns cannot be converted to records. No row was sent."""

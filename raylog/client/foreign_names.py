@@ -1,4 +1,4 @@
-"""Settings of other Python clients under our names, for the messages about unknown settings."""
+"""Other Python clients' names for our settings, for messages about unknown settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OURS = {
     "api.version.auto.timeout.ms": None,
     "loop": None,
 }
-"""Names of kafka-python and aiokafka, dotted; None: there is nothing to set."""
+"""Names in kafka-python and aiokafka, dotted; None: nothing needs to be set."""
 
 
 def advice_on(name: str) -> str | None:
-    """What to set instead of another client's setting, given by its dotted name."""
+    """Return what to set instead of another client's setting, given its dotted name."""
     if name in _OURS:
         ours = _OURS[name]
         if ours is None:

@@ -1,8 +1,9 @@
-"""An asyncio event loop that runs in a greenlet, for programs that gevent has patched.
+"""An asyncio event loop that runs in a greenlet, for programs patched by gevent.
 
-There a "thread" is a greenlet of the only real thread, and asyncio remembers the running loop by
-real thread. So while this loop waits for its sockets, and other greenlets run, it does not count as
-running: each greenlet may have its own, and a program may run asyncio beside its clients.
+In such a program a "thread" is a greenlet of the only real thread, and asyncio records the running
+loop per real thread. So while this loop waits for its sockets and other greenlets run, it is not
+registered as running. Each greenlet can then have its own loop, and a program can use asyncio
+beside its clients.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 _TURN_S = 0.005
-"""How long a loop that has more to do goes on before other greenlets run."""
+"""How long a busy loop runs before it yields to other greenlets."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """An event loop for a thread, or for a greenlet where gevent stands in for threads."""
+    """Return an event loop for a thread, or for a greenlet if gevent replaces threads."""
     if not is_patched():
         return asyncio.new_event_loop()
     return GreenletEventLoop(YieldingSelector(selectors.DefaultSelector()))
 
 
 def is_patched() -> bool:
-    """Whether gevent has taken the place of threads."""
+    """Whether gevent has replaced threads."""
     monkey: ModuleType | None = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 class GreenletEventLoop(asyncio.SelectorEventLoop):
-    """Lets other greenlets run only while it waits in its selector, never in a callback.
+    """Yields to other greenlets only while it waits in its selector, never in a callback.
 
-    If it did, two loops could be in the middle of callbacks at the same time, and one would run on
-    as the other. A pool of threads does: it waits for a new thread, here a greenlet, to begin.
+    Otherwise two loops could both be inside callbacks, and one would continue while the other is
+    registered as running. This excludes a thread pool: starting a thread, here a greenlet, yields.
     """
 
     def run_in_executor(
         self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Call a function in a greenlet of its own, such as to look up an address."""
+        """Call a function in its own greenlet, for example to resolve an address."""
         import gevent
 
         future: asyncio.Future[T] = self.create_future()
@@ -66,22 +67,22 @@ class GreenletEventLoop(asyncio.SelectorEventLoop):
             error: BaseException | None = None
             try:
                 result = func(*args)
-            except Exception as raised:  # noqa: BLE001 - for whoever awaits it
+            except Exception as raised:  # noqa: BLE001 - passed to the awaiter
                 error = raised
             if not self.is_closed():
                 self.call_soon_threadsafe(end, result, error)
 
-        gevent.spawn(call)  # it begins when this loop waits
+        gevent.spawn(call)  # it starts when this loop waits
         return future
 
 
 class YieldingSelector(selectors.BaseSelector):
-    """Waits for sockets as gevent does, while its event loop does not count as running."""
+    """Waits for sockets by gevent; its event loop is not registered as running meanwhile."""
 
     def __init__(self, inner: selectors.BaseSelector) -> None:
         self._inner = inner
         self._other: asyncio.AbstractEventLoop | None = None
-        """The program's own loop, if that was running when this one woke."""
+        """The program's own loop, if it was running when this one woke up."""
         self._woke_s = 0.0
 
     def register(
@@ -91,20 +92,21 @@ class YieldingSelector(selectors.BaseSelector):
         return self._inner.register(fileobj, events, data)
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        """Watch a socket no more."""
+        """Stop watching a socket."""
         return self._inner.unregister(fileobj)
 
     def modify(
         self, fileobj: FileDescriptorLike, events: int, data: object = None
     ) -> selectors.SelectorKey:
-        """Watch a socket for something else."""
+        """Change the events watched on a socket."""
         return self._inner.modify(fileobj, events, data)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Let other greenlets run until a socket is ready.
+        """Yield to other greenlets until a socket is ready.
 
-        A loop that has more to do, and so would not wait, goes on for a while: otherwise each of
-        its steps would wait for a step of every other loop of the process.
+        A loop with callbacks ready would not wait, so it goes on for a while without yielding:
+        otherwise each of its iterations would wait for an iteration of every other loop in the
+        process.
         """
         if timeout == 0 and time.monotonic() - self._woke_s < _TURN_S:
             return []
@@ -118,9 +120,9 @@ class YieldingSelector(selectors.BaseSelector):
             events._set_running_loop(own)
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all sockets."""
         self._inner.close()
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
-        """What is watched."""
+        """Return the watched sockets."""
         return self._inner.get_map()

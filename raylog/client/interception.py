@@ -1,4 +1,4 @@
-"""Running a client's interceptors, in order; what one raises is logged and changes nothing."""
+"""Runs a client's interceptors in order; exceptions they raise are logged and ignored."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 class Chain:
-    """The interceptors of one client, configured. False if there are none.
+    """The configured interceptors of one client. False if there are none.
 
-    A client that has none must not make records for them: it asks `if chain` first.
+    Check `if chain` first, to avoid building records that no interceptor would see.
     """
 
     __slots__ = ("_interceptors",)
@@ -43,15 +43,15 @@ class Chain:
                 raise InvalidSetting(f"interceptor {_name(one)}: {failure}") from failure
 
     def __bool__(self) -> bool:
-        """Whether there is one at all."""
+        """Whether there are any interceptors."""
         return bool(self._interceptors)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of interceptors."""
         return len(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What the interceptors make of a record that is sent."""
+        """Pass a record that is being sent through all interceptors; return the result."""
         for one in self._interceptors:
             try:
                 record = one.on_send(record)
@@ -60,7 +60,7 @@ class Chain:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """Tell all of a record's end."""
+        """Tell all interceptors that a record was acknowledged or failed."""
         for one in self._interceptors:
             try:
                 one.on_acknowledgement(metadata, failure)
@@ -68,7 +68,7 @@ class Chain:
                 _raised(one, "on_acknowledgement")
 
     def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
-        """What the interceptors make of records that were read."""
+        """Pass records that were read through all interceptors; return the result."""
         for one in self._interceptors:
             try:
                 records = one.on_consume(records)
@@ -77,7 +77,7 @@ class Chain:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Tell all of committed offsets."""
+        """Tell all interceptors about committed offsets."""
         for one in self._interceptors:
             try:
                 one.on_commit(offsets)
@@ -85,7 +85,7 @@ class Chain:
                 _raised(one, "on_commit")
 
     def close(self) -> None:
-        """Close all, the first one first."""
+        """Close all interceptors in order."""
         for one in self._interceptors:
             try:
                 one.close()
@@ -96,7 +96,7 @@ class Chain:
 def _resolved(
     interceptors: str | Sequence[str | ClientInterceptor],
 ) -> tuple[ClientInterceptor, ...]:
-    """Names become new instances; objects stay."""
+    """Create instances for names; keep objects unchanged."""
     if isinstance(interceptors, str):
         return tuple(load(interceptors))
     found: list[ClientInterceptor] = []
@@ -109,7 +109,7 @@ def _resolved(
 
 
 def _raised(one: ClientInterceptor, method: str) -> None:
-    """Log the exception at hand."""
+    """Log the current exception."""
     _log.exception("interceptor %s raised in %s; the client goes on", _name(one), method)
 
 

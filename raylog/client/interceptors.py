@@ -1,15 +1,16 @@
-"""What a client interceptor is (KIP-42): it sees records when they are sent and when they are read.
+"""The client interceptor interface (KIP-42): it sees records when they are sent and read.
 
-A client takes interceptors as objects, or by name: a package registers a class that is made without
-arguments.
+A client accepts interceptors as objects or by name. A package registers a name for a class whose
+constructor needs no arguments:
 
     [project.entry-points."raylog.client.interceptors"]
     audit = "my_package.audit:AuditInterceptor"
 
-`load` finds those; `raylog.client.interception.Chain` runs them.
+`load` finds these; `raylog.client.interception.Chain` runs them.
 
-Interceptors run in the order given, each on what the one before it returned. What one raises is
-logged and the record goes on as it was, as in Kafka's clients: an interceptor never loses a record.
+Interceptors run in the order given, each on the result of the one before it. If one raises, the
+exception is logged and the record continues unchanged, as in Kafka's clients: an interceptor never
+loses a record.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ENTRY_POINT_GROUP = "raylog.client.interceptors"
 
 
 class ProducerRecord(NamedTuple):
-    """A record as the caller gave it: before serializers and the partitioner."""
+    """A record as passed to `send`, before serializers and the partitioner."""
 
     topic: str
     value: object
@@ -53,9 +54,9 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if unknown: acks=0, or a repeat of a batch that the broker no longer remembers."""
+    """-1 if unknown: acks=0, or a retry of a batch that the broker no longer remembers."""
     timestamp_ms: int
-    """The record's own, or the broker's time where the topic says LogAppendTime."""
+    """The record's own timestamp, or the broker's if the topic uses LogAppendTime."""
 
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ else:
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """One record as it was read: key and value are what the deserializers returned."""
+    """A record as returned by `poll`: key and value are deserialized."""
 
     topic: str
     partition: int
@@ -83,33 +84,33 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 class ClientInterceptor:
-    """Inherit from it: what is not overridden lets everything pass."""
+    """Base class of interceptors; a method that is not overridden changes nothing."""
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Take the client's settings, by Kafka's names; raise ValueError to refuse them."""
+        """Receive the client's settings, under Kafka's names; raise ValueError to refuse them."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """See a record before it is serialized; called by the thread that sends."""
+        """Return the record to send. Called before serialization, in the thread that sends."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """See a record's end; the offset is -1 if it failed. Called by the sender's thread."""
+        """See a record's result; the offset is -1 if it failed. Called in the sender's thread."""
 
     def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
-        """See records before `poll` returns them."""
+        """Return the records that `poll` will return."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """See offsets that were committed."""
 
     def close(self) -> None:
-        """Release what is held; called when the client closes."""
+        """Release resources; called when the client closes."""
 
 
 def load(names: str | Iterable[str]) -> list[ClientInterceptor]:
-    """New instances of the interceptors registered under `names`, in their order.
+    """Return new instances of the interceptors registered under `names`, in their order.
 
-    A string may hold several, separated by commas. Raises InvalidSetting, which says what failed.
+    A string may hold several names, separated by commas. Raises InvalidSetting with the reason.
     """
     from raylog.assignors.plugins import PluginError
 
@@ -123,12 +124,12 @@ def load(names: str | Iterable[str]) -> list[ClientInterceptor]:
 
 
 def available() -> list[PluginDescription]:
-    """All that are registered, by name; every one is loaded to see whether it can be."""
+    """Describe all registered interceptors, by name; loads each to see whether that works."""
     return _plugins().available()
 
 
 def _plugins() -> Plugins:
-    """The mechanism is imported late: whoever names no interceptor does not wait for it."""
+    """Return the plugin mechanism; imported late to save the time if no interceptor is named."""
     from raylog.assignors.plugins import Plugins
 
     return Plugins(

@@ -1,12 +1,13 @@
-"""What the client needs of the world; blocking sockets and asyncio each provide it.
+"""The client's interface to clock, network and waiting, with a blocking and an asyncio version.
 
-All of the client's logic is written once, as coroutines over this interface. The blocking
-provider never suspends (its `wait` runs a select loop inside), so such a coroutine is run to its
-end by a single step; the asyncio provider suspends as usual.
+All of the client's logic is written once, as coroutines over this interface. The blocking version
+never suspends (its `wait` runs a select loop inside), so a single step runs such a coroutine to its
+end. The asyncio version suspends as usual.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -19,23 +20,23 @@ T = TypeVar("T")
 
 
 class Transport(Protocol):
-    """The bytes of one connection."""
+    """The byte stream of one connection."""
 
     def send(self, chunks: list[Buffer]) -> None:
-        """Queue bytes; a failure ends the connection, it is not raised here."""
+        """Queue bytes. A failure ends the connection; it is not raised here."""
 
     def close(self) -> None:
-        """End both directions."""
+        """Close both directions."""
 
 
 class Io(Protocol):
     """Clock, connections and waiting."""
 
     def now_ms(self) -> float:
-        """Time in ms that never goes back."""
+        """Return monotonic time in ms."""
 
     def chance(self) -> float:
-        """A random number from 0 to 1."""
+        """Return a random number from 0 to 1."""
 
     async def connect(
         self,
@@ -51,26 +52,40 @@ class Io(Protocol):
         """
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
-        """Move bytes until `ready()`, at most for a while; returns what `ready` says at the end.
+        """Move bytes until `ready()` or the timeout; return what `ready` says at the end.
 
-        `ready` is looked at whenever an answer came or a connection ended, or `wake` was called.
+        `ready` is checked whenever an answer arrives, a connection ends or `wake` is called.
         """
 
     def wake(self) -> None:
-        """Let all who wait look again."""
+        """Make all waiters check their conditions again."""
 
     async def pause(self, duration_ms: float) -> None:
-        """Let time pass; bytes move meanwhile."""
+        """Sleep; bytes keep moving meanwhile."""
 
     async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
-        """Run work, which raises nothing, beside the caller; returns what ends it early.
+        """Run work, which must not raise, beside the caller; return a function that cancels it.
 
         Blocking I/O runs it to its end before this returns.
         """
 
 
+class SystemClock:
+    """The clock and the chance of an Io that is not simulated."""
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+        return time.monotonic() * 1000
+
+    def chance(self) -> float:
+        """A random number from 0 to 1."""
+        import random  # takes a millisecond, and is of use only after a failure
+
+        return random.random()  # noqa: S311  # it spreads pauses and hides nothing
+
+
 def run_blocking(coroutine: Coroutine[object, object, T]) -> T:
-    """Run a coroutine whose Io never suspends."""
+    """Run a coroutine over an Io that never suspends; return its result."""
     try:
         coroutine.send(None)
     except StopIteration as finished:

@@ -1,8 +1,8 @@
-"""Settings of confluent-kafka (librdkafka) in Raylog's terms: `Producer(from_confluent({...}))`.
+"""Translates confluent-kafka (librdkafka) settings: `Producer(from_confluent({...}))`.
 
-Names that librdkafka shares with Kafka pass as they are, its own are translated. What only tunes
-librdkafka's inside is left out, and what else has no equivalent is refused with the reason: a
-program that sets something relies on it.
+Names that librdkafka shares with Kafka stay as they are; its own names are translated. Settings
+that only tune librdkafka's internals are dropped. Any other setting without an equivalent is
+refused with the reason, because a program that sets it relies on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RENAMED = {
     "ssl.certificate.location": "ssl.keystore.location",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
 }
-"""librdkafka's name to Kafka's: the same meaning, the same unit."""
+"""librdkafka's name to Kafka's; meaning and unit are the same."""
 
 _NO_EFFECT = {
     "api.version.request",
@@ -55,7 +55,7 @@ _NO_EFFECT = {
     "message.copy.max.bytes",
     "max.in.flight.requests.per.connection.reset",
 }
-"""How librdkafka does its work inside; nothing that a program can see depends on it."""
+"""Settings of librdkafka's internals, with no effect that a program can see."""
 
 _UNSUPPORTED = {
     "batch.num.messages": "batches are bounded by bytes alone: set batch.size",
@@ -112,14 +112,15 @@ _RESETS = {
 
 
 def knows(name: str) -> bool:
-    """Whether librdkafka has a setting of this name, or had one, that Kafka has not."""
+    """Whether a name is, or was, a librdkafka setting that Kafka does not have."""
     return name in _RENAMED or name in _NO_EFFECT or name in _UNSUPPORTED or name in _SPECIAL
 
 
 def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
-    """A mapping for a client's first argument; raises InvalidSetting.
+    """Return a mapping for a client's first argument; raises InvalidSetting.
 
-    A consumer's (it has a group.id) begins at the latest offset unless told, as in librdkafka.
+    A consumer (recognized by its group.id) starts at the latest offset by default, as in
+    librdkafka.
     """
     translated: dict[str, object] = {}
     for name, value in _flattened(config).items():
@@ -134,7 +135,7 @@ def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def _flattened(config: Mapping[str, object]) -> dict[str, object]:
-    """Topic settings stand in a mapping of their own in old programs."""
+    """Merge in the topic settings, which old programs keep in a nested mapping."""
     flat = dict(config)
     inner = flat.pop("default.topic.config", None)
     if inner is not None:
@@ -145,7 +146,7 @@ def _flattened(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def _translate(name: str, value: object) -> dict[str, object]:
-    """One of librdkafka's settings as none, one or several of Kafka's."""
+    """Translate a librdkafka setting to zero or more of Kafka's."""
     if name in _UNSUPPORTED:
         raise InvalidSetting(f"{name} has no equivalent: {_UNSUPPORTED[name]}")
     if name in _NO_EFFECT:
@@ -157,7 +158,7 @@ def _translate(name: str, value: object) -> dict[str, object]:
 
 
 def _linger(value: object) -> dict[str, object]:
-    """Fractions of a ms, which librdkafka takes, are rounded up."""
+    """Round up fractions of a millisecond, which librdkafka accepts."""
     return {"linger.ms": math.ceil(_number("linger.ms", value))}
 
 
@@ -169,7 +170,7 @@ def _kibibytes(name: str, kafka_name: str) -> Callable[[object], dict[str, objec
 
 
 def _message_timeout(value: object) -> dict[str, object]:
-    """0: for ever."""
+    """Translate a timeout; 0 means no timeout."""
     timeout_ms = int(_number("message.timeout.ms", value))
     return {"delivery.timeout.ms": timeout_ms or 2**31 - 1}
 
@@ -188,10 +189,6 @@ def _reset(value: object) -> dict[str, object]:
     return {"auto.offset.reset": _RESETS[str(value).lower()]}
 
 
-def _security_protocol(value: object) -> dict[str, object]:
-    return {"security.protocol": str(value).upper()}
-
-
 def _verification(value: object) -> dict[str, object]:
     if str(value).lower() != "true":
         raise InvalidSetting(
@@ -202,14 +199,14 @@ def _verification(value: object) -> dict[str, object]:
 
 
 def _auto_commit_interval(value: object) -> dict[str, object]:
-    """0 turns automatic commits off in librdkafka."""
+    """Translate the interval; in librdkafka, 0 turns automatic commits off."""
     if int(_number("auto.commit.interval.ms", value)) == 0:
         return {"enable.auto.commit": False}
     return {"auto.commit.interval.ms": value}
 
 
 def _auto_offset_store(value: object) -> dict[str, object]:
-    """On is what we do; off means that the program stores offsets itself."""
+    """Accept true, our only behaviour; false means that the program stores offsets itself."""
     if str(value).lower() == "true":
         return {}
     raise InvalidSetting(
@@ -227,7 +224,7 @@ _SPECIAL: dict[str, Callable[[object], dict[str, object]]] = {
     "delivery.timeout.ms": _message_timeout,
     "partitioner": _partitioner,
     "auto.offset.reset": _reset,
-    "security.protocol": _security_protocol,
+    "security.protocol": lambda value: {"security.protocol": str(value).upper()},
     "enable.ssl.certificate.verification": _verification,
     "auto.commit.interval.ms": _auto_commit_interval,
     "enable.auto.offset.store": _auto_offset_store,
@@ -235,7 +232,7 @@ _SPECIAL: dict[str, Callable[[object], dict[str, object]]] = {
 
 
 def _number(name: str, value: object) -> float:
-    """A number, as text too."""
+    """Return a number, which may be given as text."""
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise ValueError  # noqa: TRY301, TRY004  # one kind of failure below
@@ -248,7 +245,10 @@ def _number(name: str, value: object) -> float:
 
 
 def _fit_timeouts(translated: dict[str, object]) -> None:
-    """Kafka wants delivery.timeout.ms above linger.ms + request.timeout.ms; librdkafka does not."""
+    """Lower request.timeout.ms if delivery.timeout.ms leaves no room for it.
+
+    Kafka requires delivery.timeout.ms >= linger.ms + request.timeout.ms; librdkafka does not.
+    """
     if "delivery.timeout.ms" not in translated:
         return
     delivery_ms = _number("delivery.timeout.ms", translated["delivery.timeout.ms"])

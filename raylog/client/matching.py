@@ -1,7 +1,7 @@
-"""Checking that an answer is about what was asked: each item once, and nothing else.
+"""Checks that an answer covers exactly what was asked: each item once, and nothing else.
 
-A broker that leaves an item out, names one twice or names another one breaks the protocol: that is
-NotKafka, never a silent success.
+A broker that omits an item, repeats one or adds one breaks the protocol. That raises NotKafka and
+is never a silent success.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ A = TypeVar("A")
 K = TypeVar("K")
 R = TypeVar("R")
 Name = Callable[[K], str]
-"""How messages call an item."""
+"""Formats an item for error messages."""
 
 
 def named(kind: str) -> Callable[[object], str]:
-    """Items of one kind by their names: topic 'orders'."""
+    """Return a function that formats items of one kind, as in: topic 'orders'."""
     return lambda key: f"{kind} {key!r}"
 
 
 def distinct_answers(answers: Iterable[tuple[K, R]], name: Name[K] = str) -> dict[K, R]:
-    """Answers by item, where any item may be answered; raises NotKafka for one named twice."""
+    """Return answers by item, about any items; raises NotKafka for a repeated item."""
     found: dict[K, R] = {}
     for key, answer in answers:
         if key in found:
@@ -36,7 +36,7 @@ def distinct_answers(answers: Iterable[tuple[K, R]], name: Name[K] = str) -> dic
 def answers_among(
     asked: Iterable[K] | None, answers: Iterable[tuple[K, R]], name: Name[K] = str
 ) -> dict[K, R]:
-    """Answers about some of the items asked for (None: any); raises NotKafka for another item."""
+    """Return answers about some of the items (None: about any); raises NotKafka for any other."""
     found = distinct_answers(answers, name)
     if asked is not None:
         expected = set(asked)
@@ -49,7 +49,7 @@ def answers_among(
 def answers_to(
     asked: Iterable[K], answers: Iterable[tuple[K, R]], name: Name[K] = str
 ) -> dict[K, R]:
-    """One answer for each item, in the order asked; raises NotKafka unless they match."""
+    """Return one answer per item, in the order asked; raises NotKafka unless they match."""
     expected = list(asked)
     found = answers_among(expected, answers, name)
     for key in expected:
@@ -59,7 +59,7 @@ def answers_to(
 
 
 def answers_in_order(asked: Sequence[A], answers: Sequence[R]) -> Iterable[tuple[A, R]]:
-    """Each item with its answer, where an answer's position alone says what it is about."""
+    """Pair each item with its answer, if only its position tells which item an answer is about."""
     if len(asked) != len(answers):
         raise NotKafka(f"expected {len(asked)} answers, found {len(answers)}")
     return zip(asked, answers, strict=True)

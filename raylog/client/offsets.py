@@ -1,4 +1,4 @@
-"""Offsets by timestamp, and the work that goes to each partition's leader. ListOffsets v1-11."""
+"""Offsets by timestamp (ListOffsets v1-11), and requests to partition leaders."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from typing import TypeAlias, TypeVar
 
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
-from raylog.client.core import Core, is_retriable
-from raylog.client.errors import ClientError, NotKafka, NotSupported
-from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.client.core import Core
+from raylog.client.errors import ClientError, NotKafka
+from raylog.client.refusals import refusal
+from raylog.client.retries import is_retriable, worst
+from raylog.wire.errors import KafkaError
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from raylog.wire.schema import layout_of
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-"""The offset of the record with the largest timestamp (KIP-734), ListOffsets v7."""
+"""Asks for the offset of the record with the largest timestamp (KIP-734, ListOffsets v7)."""
 _CONSUMER = -1
 
 T = TypeVar("T")
 R = TypeVar("R")
 Answers = Iterable[tuple[TopicPartition, T | KafkaError]]
 Outcome: TypeAlias = tuple[dict[TopicPartition, T], dict[TopicPartition, Exception]]
-"""Answers by partition, and failures by partition."""
+"""Answers and failures, each by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """Where a timestamp is: -1 and -1 if no record is as young."""
+    """The record found for a timestamp; -1 and -1 if no record is that new."""
 
     offset: int
     timestamp_ms: int
@@ -48,10 +49,10 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
-    """Offsets by partition: of the first record not older than a timestamp, or EARLIEST, LATEST.
+    """Return offsets by partition: of the first record since a timestamp, or EARLIEST, LATEST.
 
-    LATEST is the high watermark, or the last stable offset under `read_committed`. A timeout of 0
-    lets the first failure be raised.
+    LATEST is the high watermark, or the last stable offset under `read_committed`. With a timeout
+    of 0 the first failure is raised.
     """
 
     async def ask(keys: Collection[TopicPartition]) -> Outcome[FoundOffset]:
@@ -64,7 +65,7 @@ async def list_offsets(
 async def find_offsets(
     core: Core, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> Outcome[FoundOffset]:
-    """As `list_offsets`, without a repeat: what was found, and what failed."""
+    """Make one attempt at `list_offsets`; return what was found and what failed."""
 
     def request(keys: list[TopicPartition]) -> ListOffsetsRequest:
         return ListOffsetsRequest(
@@ -87,10 +88,8 @@ async def find_offsets(
         for topic in response.topics:
             for answer in topic.partitions:
                 key = TopicPartition(topic.name, answer.partition_index)
-                if answer.error_code != ErrorCode.NONE:
-                    yield key, error_of(answer.error_code, str(key))
-                else:
-                    yield key, FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+                found = FoundOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+                yield key, refusal(answer.error_code, key) or found
 
     return await ask_each_leader(core, wanted, request, ListOffsetsResponse, answers)
 
@@ -105,10 +104,10 @@ async def ask_leaders(
     at_most: int | None = None,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, T]:
-    """Ask each leader about its partitions, all at once; repeat for those that may succeed later.
+    """Ask all leaders about their partitions in parallel; retry partitions with retriable errors.
 
-    The first failure that is for good is raised. Requests must be harmless to repeat. `at_most`
-    bounds the version.
+    Raises an error that is not retriable. Requests must be safe to repeat. `at_most` bounds the
+    version.
     """
 
     async def ask(left: Collection[TopicPartition]) -> Outcome[T]:
@@ -123,7 +122,7 @@ async def _repeated(
     ask: Callable[[Collection[TopicPartition]], Awaitable[Outcome[T]]],
     timeout_ms: float | None,
 ) -> dict[TopicPartition, T]:
-    """Ask again about what failed, until all is answered; raises a failure that is for good."""
+    """Retry failed partitions until all are answered; raises an error that is not retriable."""
     results: dict[TopicPartition, T] = {}
     left = set(keys)
 
@@ -131,11 +130,11 @@ async def _repeated(
         found, failed = await ask(left)
         results.update(found)
         left.difference_update(found)
-        if failed:
-            first = min(failed.values(), key=is_retriable)  # what no repeat cures comes first
-            if is_retriable(first):
+        failure = worst(failed.values())
+        if failure is not None:
+            if is_retriable(failure):
                 await core.refresh({key.topic for key in left})
-            raise first
+            raise failure
 
     await core.repeat(attempt, timeout_ms=timeout_ms)
     return results
@@ -151,17 +150,19 @@ async def ask_each_leader(
     at_least: int = 0,
     at_most: int | None = None,
 ) -> Outcome[T]:
-    """Ask each leader about its partitions, all at once: what was answered, and what failed.
+    """Ask all leaders about their partitions in parallel; return answers and failures.
 
-    Each partition is in one of the two: where a leader is not known, cannot be reached or speaks
-    no version in the bounds, only its own partitions fail.
+    Each partition is in one of the two. If a leader is unknown, cannot be reached or supports no
+    version within the bounds, only its own partitions fail.
     """
     found: dict[TopicPartition, T] = {}
     failed: dict[TopicPartition, Exception] = {}
     asked: list[tuple[Pending[R], list[TopicPartition]]] = []
     for node_id, of_node in (await _by_leader(core, sorted(keys), failed)).items():
         try:
-            pending = await _submit(core, node_id, request(of_node), expected, at_least, at_most)
+            pending = await core.submit(
+                node_id, request(of_node), expected, at_most=at_most, at_least=at_least
+            )
         except (ClientError, KafkaError) as error:
             failed.update(dict.fromkeys(of_node, error))
         else:
@@ -169,25 +170,25 @@ async def ask_each_leader(
     await core.answers([pending for pending, _ in asked])
     for pending, of_node in asked:
         try:
-            told = answers(core.finished(pending))
+            node_answers = answers(core.finished(pending))
         except ClientError as error:
             failed.update(dict.fromkeys(of_node, error))
         else:
-            _sort(of_node, told, found, failed)
+            _sort(of_node, node_answers, found, failed)
     return found, failed
 
 
 def _sort(
     keys: list[TopicPartition],
-    told: Answers[T],
+    node_answers: Answers[T],
     found: dict[TopicPartition, T],
     failed: dict[TopicPartition, Exception],
 ) -> None:
-    """Add one broker's answers to what was found and what failed."""
+    """Add one broker's answers to the found and the failed partitions."""
     left = set(keys)
-    for key, answer in told:
+    for key, answer in node_answers:
         if key not in left:
-            continue  # not asked for, or told twice
+            continue  # not asked for, or a repeated answer
         left.discard(key)
         if isinstance(answer, KafkaError):
             failed[key] = answer
@@ -200,7 +201,7 @@ def _sort(
 async def _by_leader(
     core: Core, keys: list[TopicPartition], failed: dict[TopicPartition, Exception]
 ) -> dict[int, list[TopicPartition]]:
-    """Group partitions by their leaders; those without a known one are added to `failed`."""
+    """Group partitions by leader; add those without a known leader to `failed`."""
     grouped: dict[int, list[TopicPartition]] = {}
     try:
         await core.know(key.topic for key in keys)
@@ -213,22 +214,3 @@ async def _by_leader(
         except KafkaError as error:
             failed[key] = error
     return grouped
-
-
-async def _submit(
-    core: Core,
-    node_id: int,
-    request: object,
-    expected: type[R],
-    at_least: int,
-    at_most: int | None,
-) -> Pending[R]:
-    """Send a request; raises NotSupported where the broker speaks older versions only."""
-    api_key = layout_of(type(request)).api_key
-    assert api_key is not None, f"{type(request).__name__} is not a request"
-    version = await core.version_on(node_id, api_key, at_most)
-    if version < at_least:
-        raise NotSupported(
-            f"expected {api_key.name} v{at_least} or newer, broker {node_id} has v{version}"
-        )
-    return await core.submit(node_id, request, expected, at_most=at_most)

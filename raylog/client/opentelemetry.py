@@ -1,17 +1,17 @@
-"""The client interceptor `opentelemetry`: traces that go on across topics.
+"""The client interceptor `opentelemetry`: traces that continue across topics.
 
     producer = Producer("127.0.0.1:9092", interceptors=["opentelemetry"])
 
-- `send` makes a PRODUCER span for each record and puts its context into the record's headers, by
-  the propagators that are set (`traceparent` and `tracestate` of W3C unless told otherwise). The
-  span tells when the record was sent, not when it was acknowledged: the client does not say which
-  record an acknowledgement is of. A record that fails has a second span, with an error.
-- `poll` makes a CONSUMER span for each topic, linked to the contexts of its records; a span has 128
-  links at most, so large polls have several.
-- `extract(record)` is the context to process a record in.
+- `send` creates a PRODUCER span for each record and injects its context into the record's headers,
+  with the configured propagators (by default W3C's `traceparent` and `tracestate`). The span shows
+  when the record was sent, not when it was acknowledged, because the client does not say which
+  record an acknowledgement belongs to. A record that fails gets a second span, with an error.
+- `poll` creates a CONSUMER span for each topic, linked to the contexts of its records. A span has
+  at most 128 links, so a large poll creates several.
+- `extract(record)` returns the context in which to process a record.
 
-Attributes are those of OpenTelemetry's semantic conventions for messaging. Where nothing records
-spans, records pass as they are.
+Attributes follow OpenTelemetry's semantic conventions for messaging. If no spans are recorded,
+records pass unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with needs("opentelemetry", "the interceptor opentelemetry"):
 __all__ = ["OpenTelemetryInterceptor", "extract"]
 
 LINKS_MAX = 128
-"""What OpenTelemetry's SDK keeps of a span's links by default."""
+"""OpenTelemetry's SDK keeps this many links per span by default."""
 _NAME = "raylog"
 _SYSTEM = "messaging.system"
 _OPERATION_NAME = "messaging.operation.name"
@@ -57,15 +57,15 @@ _Attributes = dict[str, str | int]
 
 
 class WithHeaders(Protocol):
-    """A record, as `poll` returns it."""
+    """A record as returned by `poll`."""
 
     @property
     def headers(self) -> Headers:
-        """Names and values."""
+        """Return names and values."""
 
 
 class _Setter(Setter[MutableSequence[tuple[str, bytes | None]]]):
-    """Writes a context into a list of headers, over what was there under the same name."""
+    """Writes a context into a list of headers; replaces headers of the same name."""
 
     def set(self, carrier: MutableSequence[tuple[str, bytes | None]], key: str, value: str) -> None:
         carrier[:] = [header for header in carrier if header[0] != key]
@@ -73,7 +73,7 @@ class _Setter(Setter[MutableSequence[tuple[str, bytes | None]]]):
 
 
 class _Getter(Getter[Headers]):
-    """Reads a context from headers."""
+    """Reads a context from a list of headers."""
 
     def get(self, carrier: Headers, key: str) -> list[str] | None:
         found = [
@@ -92,7 +92,7 @@ _GETTER = _Getter()
 
 
 def extract(record: WithHeaders) -> Context:
-    """The context that a record was sent in, to process it in.
+    """Return the context in which a record was sent, to process it in.
 
     with tracer.start_as_current_span("process", context=extract(record)): ...
     """
@@ -100,7 +100,7 @@ def extract(record: WithHeaders) -> Context:
 
 
 class OpenTelemetryInterceptor(ClientInterceptor):
-    """Makes spans with the tracer of `provider`, or of the global one."""
+    """Creates spans with the tracer of `provider`, or of the global provider."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer(_NAME, tracer_provider=provider)
@@ -108,14 +108,14 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         self._sending: dict[str, _Attributes] = {}
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Take the client's id and its group's."""
+        """Keep the ids of the client and its group."""
         for attribute, name in ((_CLIENT, "client.id"), (_GROUP, "group.id")):
             value = settings.get(name, settings.get(name.replace(".", "_")))
             if value is not None:
                 self._client[attribute] = str(value)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Make a span, and put its context into the headers."""
+        """Create a span and inject its context into the headers."""
         attributes = self._sending.get(record.topic)
         if attributes is None:
             attributes = self._sending[record.topic] = self._common("send", "send", record.topic)
@@ -132,7 +132,7 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         return record._replace(headers=headers)
 
     def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """Tell of a record that was not written."""
+        """Record an error span for a record that was not written."""
         if failure is None:
             return
         attributes = self._common("send", "send", metadata.topic)
@@ -146,7 +146,7 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         span.end()
 
     def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
-        """Make a span for each topic, linked to where its records came from."""
+        """Create a span for each topic, linked to the senders of its records."""
         if not records:
             return records
         first_span = self._polled(records[0].topic)
@@ -164,7 +164,7 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         return records
 
     def _polled(self, topic: str) -> Span:
-        """A span of records of one topic."""
+        """Start a span for records of one topic."""
         attributes = self._common("poll", "receive", topic)
         return self._tracer.start_span(
             f"poll {topic}", kind=SpanKind.CONSUMER, attributes=attributes
@@ -181,7 +181,7 @@ class OpenTelemetryInterceptor(ClientInterceptor):
 
 
 def _of_sent(record: ProducerRecord) -> _Attributes:
-    """What one record adds. Keys are told where they are text; values never."""
+    """Return the attributes of a sent record: its key if it is text, but never its value."""
     attributes: _Attributes = {}
     if record.partition is not None:
         attributes[_PARTITION] = str(record.partition)
@@ -197,7 +197,7 @@ def _of_sent(record: ProducerRecord) -> _Attributes:
 
 
 def _describe(span: Span, batch: Sequence[ConsumerRecord]) -> None:
-    """Count a batch's records and link to their senders."""
+    """Set the number of records and the links to their senders."""
     span.set_attribute(_COUNT, len(batch))
     partitions = {record.partition for record in batch}
     if len(partitions) == 1:

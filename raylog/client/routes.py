@@ -1,22 +1,22 @@
-"""Leaders, and connections to them, for a task that sends to many brokers.
+"""Leaders and connections for a task that sends to many brokers.
 
-Metadata and connections are obtained beside that task, so that a broker that does not answer holds
-up its own partitions only.
+Background tasks refresh metadata and connect, so that a broker that does not answer delays only its
+own partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable
 
-from raylog.client.backoff import Backoff
 from raylog.client.cluster import TopicPartition
-from raylog.client.core import Core, is_retriable
+from raylog.client.core import Core
 from raylog.client.errors import ClientError
+from raylog.client.retries import Backoff, is_retriable
 from raylog.wire.errors import KafkaError
 
 
 class Routes:
-    """Leaders and connections of one producer or consumer. For one task at a time."""
+    """Leaders and connections of one producer or consumer. Not safe for concurrent tasks."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class Routes:
         metadata: Core | None = None,
         refreshed: Callable[[Collection[str]], None] | None = None,
     ) -> None:
-        """`core` connects, and asks for metadata unless `metadata` does.
+        """Use `core` for connections, and `metadata` (default: `core`) for metadata requests.
 
-        `refreshed` is called with the topics that were looked up.
+        `refreshed` is called with the topics whose metadata was refreshed.
         """
         self.has_news = False
-        """Whether something that was waited for has ended since this was set to False."""
+        """Whether a background task has ended since this was set to False."""
         self._core = core
         self._metadata = metadata or core
         self._refreshed = refreshed
@@ -37,51 +37,51 @@ class Routes:
         """Topics whose leaders may have moved."""
         self._refresh_at_ms = 0.0
         self._refusal: Exception | None = None
-        """Why metadata will never be answered."""
+        """A metadata error that is not retriable, to be raised by the next `refresh`."""
         self._backoffs: dict[TopicPartition, Backoff] = {}
-        """Of partitions that could not be sent to."""
+        """Backoffs of partitions that could not be sent to."""
         self._unreached: dict[int, tuple[Exception, float]] = {}
-        """Brokers to which the last connection could not be made: why, and when that was."""
+        """Brokers that could not be connected to: the failure and its time."""
         self._under_way: dict[int | None, Callable[[], object]] = {}
-        """What ends each attempt: to connect to a broker, or (None) to get metadata."""
+        """Cancels each background task; by broker id, or None for metadata."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is under way, whose end sets `has_news`."""
+        """Whether a background task is running; it sets `has_news` when it ends."""
         return bool(self._under_way)
 
     @property
     def is_refreshing(self) -> bool:
-        """Whether metadata is being asked for."""
+        """Whether a metadata request is in progress."""
         return None in self._under_way
 
     def mark_stale(self, topic: str) -> None:
-        """Its leaders may have moved."""
+        """Record that the topic's leaders may have moved."""
         self._stale.add(topic)
 
     def retry_at_ms(self, key: TopicPartition) -> float:
-        """When to try a partition again that cannot be sent to; later after each failure."""
+        """Return when to retry an unreachable partition; the pause grows with each failure."""
         backoff = self._backoffs.get(key)
         if backoff is None:
             backoff = self._backoffs[key] = self._core.backoff()
         return self._core.io.now_ms() + backoff.next_ms()
 
     def reached(self, keys: Iterable[TopicPartition]) -> None:
-        """Something leaves for these partitions."""
+        """Reset the backoff of partitions to which a request is being sent."""
         if self._backoffs:
             for key in keys:
                 self._backoffs.pop(key, None)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Nothing was sent to these topics for long."""
+        """Forget topics to which nothing was sent for a long time."""
         self._stale.difference_update(topics)
         for key in [key for key in self._backoffs if key.topic in topics]:
             del self._backoffs[key]
 
     async def refresh(self, topics: Collection[str]) -> None:
-        """Look up topics that are stale, or of which nothing was heard for long.
+        """Start refreshing topics whose metadata is stale or old.
 
-        Raises what no repeat cures: then there will never be metadata.
+        Raises an error of an earlier refresh that is not retriable.
         """
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
@@ -94,9 +94,9 @@ class Routes:
             await self._spawn(None, lambda: self._refresh(stale))
 
     async def reach(self, node_id: int) -> bool:
-        """Whether a broker is connected; if not, a connection is being made from now on.
+        """Return whether a broker is connected; if not, start connecting.
 
-        Raises why the last one could not be made, once.
+        Raises the failure of the last connection attempt, once.
         """
         if self._core.is_connected(node_id):
             return True
@@ -108,7 +108,7 @@ class Routes:
         return self._core.is_connected(node_id)
 
     def _has_just_failed(self, node_id: int) -> bool:
-        """Whether there is a failure to raise; one that nobody asked for in time is forgotten."""
+        """Whether there is a failure to raise; a failure that has become too old is dropped."""
         _, at_ms = self._unreached.get(node_id, (None, float("-inf")))
         if self._core.io.now_ms() - at_ms <= self._core.settings.retry_backoff_max_ms:
             return True
@@ -116,14 +116,14 @@ class Routes:
         return False
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the background tasks."""
         for end in list(self._under_way.values()):
             end()
 
     async def _spawn(
         self, what: int | None, attempt: Callable[[], Coroutine[object, object, None]]
     ) -> None:
-        """Run an attempt beside the caller; what is ended before it began is never made."""
+        """Run an attempt in the background; one that is cancelled before it starts never runs."""
 
         async def run() -> None:
             try:
@@ -158,4 +158,4 @@ class Routes:
 
 
 def _nothing() -> None:
-    """Ends an attempt whose end the caller waits for itself."""
+    """Stand in for the cancel function of an attempt that ends before `spawn` returns."""

@@ -1,7 +1,7 @@
-"""What turns keys and values into bytes and back.
+"""Interfaces that convert keys and values to bytes and back.
 
 A serializer is a function of topic, data and headers, such as a lambda around `json.dumps`, or an
-object of `raylog.client.schemas`. None stays None (a tombstone) and is not passed to it.
+object from `raylog.client.schemas`. None (a tombstone) stays None and is not passed to it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     K = typing_extensions.TypeVar("K", default=bytes)
     V = typing_extensions.TypeVar("V", default=bytes)
-else:  # before Python 3.13 `typing` knows no defaults, which only type checkers need
+else:  # before Python 3.13, typing has no type parameter defaults, which only type checkers need
     K = TypeVar("K")
     V = TypeVar("V")
 
@@ -25,14 +25,14 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Serializer(Protocol[T_contra]):
-    """Key or value to bytes; what it raises reaches the caller of `send` as it is."""
+    """Converts a key or value to bytes; its exceptions reach the caller of `send` unchanged."""
 
     def __call__(self, topic: str, data: T_contra, headers: Headers, /) -> bytes:
-        """The bytes of `data`, which is not None."""
+        """Return the bytes of `data`, which is never None."""
 
 
 class Deserializer(Protocol[T_co]):
-    """Bytes to key or value; what it raises comes out of `poll` as DeserializationFailed."""
+    """Converts bytes to a key or value; `poll` raises its exceptions as DeserializationFailed."""
 
     def __call__(self, topic: str, data: bytes, headers: Headers, /) -> T_co:
-        """What `data` means."""
+        """Return the value of `data`."""

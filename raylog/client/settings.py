@@ -1,10 +1,9 @@
-"""Settings of the clients. Names follow Kafka's, in Python's spelling and with their units."""
+"""Settings of the clients: Kafka's names in Python's spelling, with units."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.settings import SecuritySettings
@@ -23,40 +22,40 @@ PARTITIONERS = (
     "murmur2",
     "murmur2_random",
 )
-"""Kafka's, then librdkafka's."""
+"""Kafka's partitioners, then librdkafka's."""
 _PARTITIONERS_OF_KEYS = ("consistent", "murmur2")
-"""A record without a key is placed as one with an empty key."""
+"""These partitioners treat a record without a key like one with an empty key."""
 _IN_FLIGHT_IDEMPOTENT_MAX = 5
-"""Brokers remember that many batches of a producer and partition."""
+"""Brokers remember this many batches per producer and partition."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClientSettings(Values):
-    """Connections and retries."""
+    """Settings for connections and retries."""
 
     bootstrap: tuple[tuple[str, int], ...]
-    """Where to ask first: (host, port); a way in, not the list of brokers."""
+    """Bootstrap servers as (host, port): where to ask first, not the list of brokers."""
     client_id: str = "raylog"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    """Longest time to wait for the answer to a request."""
+    """Longest wait for the answer to a request."""
     operation_timeout_ms: int = 60_000
     """Longest time for one call, including all its requests and retries."""
     retry_backoff_ms: int = 50
-    """First pause before a repeat; doubles up to `retry_backoff_max_ms`."""
+    """First pause before a retry; doubles up to `retry_backoff_max_ms`."""
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
     connections_max_idle_ms: int = 540_000
-    """A connection that was idle for longer is made anew: brokers end it after 600,000 ms."""
+    """Connections idle for longer are reopened before use: brokers close them after 600,000 ms."""
     reconnect_backoff_ms: int = 50
-    """After a connection failed: first pause before the next to the same broker; doubles."""
+    """First pause before reconnecting to a broker after a failure; doubles with each failure."""
     reconnect_backoff_max_ms: int = 1_000
     metadata_recovery_strategy: str = "rebootstrap"
-    """Where no known broker answers: begin again at `bootstrap` (KIP-899), or "none"."""
+    """If no known broker answers: "rebootstrap" from `bootstrap` (KIP-899), or "none"."""
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000
-    """After so long without metadata from any known broker, begin again at `bootstrap`."""
+    """Rebootstrap after this long without metadata from any known broker."""
     security: SecuritySettings = field(default_factory=SecuritySettings)
-    """TLS and SASL; by default neither."""
+    """TLS and SASL; by default neither is used."""
 
     def __post_init__(self) -> None:
         for first, last in (
@@ -69,53 +68,52 @@ class ClientSettings(Values):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ProducerSettings(Values):
-    """How records are collected, sent and repeated."""
+    """Settings for batching, sending and retrying records."""
 
     acks: int = ACKS_ALL
-    """0: nobody answers; 1: the leader has it; -1: all in-sync replicas have it."""
+    """Who acknowledges: 0: nobody; 1: the leader; -1: all in-sync replicas."""
     codec: Codec = Codec.NONE
     codec_level: int | None = None
     batch_bytes: int = 128 * 1024
     """Size at which a batch is sent, before compression."""
     linger_ms: int = 5
-    """Longest time that a batch waits for more records."""
+    """Longest time that a batch waits for more records before it is sent."""
     record_bytes_max: int = 100 * 1024 * 1024
-    """A larger record, uncompressed, is refused by `send`: RecordTooLarge.
+    """Largest record, uncompressed; for a larger one `send` raises RecordTooLarge.
 
-    Brokers tell nothing about a request above their `socket.request.max.bytes`, of which this is
-    the default: they close the connection."""
+    The default equals the brokers' `socket.request.max.bytes`: a broker closes the connection on a
+    larger request and does not say why."""
     buffer_bytes: int = 32 * 1024 * 1024
-    """Records held in all, unsent or unacknowledged; more waits, at most `max_block_ms`."""
+    """Most bytes of unacknowledged records; beyond it `send` waits, for up to `max_block_ms`."""
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    """From `send` to acknowledgement, repeats included; then the batch fails, in flight or not.
+    """Time from `send` to acknowledgement, retries included; then the batch fails, even in flight.
 
-    Unlike in Kafka's producer, a batch fails only if it was tried, or what is in front of it: never
-    because the process was stopped, or its event loop busy, for so long. If it was that old when it
-    was tried first, its time begins there."""
+    Unlike in Kafka's producer, a batch fails only if it, or a batch ahead of it, was tried. It
+    never fails just because the process was stopped or its event loop was busy for that long: if it
+    was already that old at the first try, its time starts there."""
     in_flight_max: int = 5
     """Most unanswered requests per broker."""
     retries: int = 2**31 - 1
-    """How often a batch is sent again before it fails, within `delivery_timeout_ms`."""
+    """How often to resend a batch before it fails, within `delivery_timeout_ms`."""
     idempotent: bool | None = None
-    """Repeats leave no duplicates and keep the order; None: wherever the other settings allow."""
+    """Retries cause no duplicates and keep the order; None: if the other settings allow it."""
     metadata_max_idle_ms: int = 300_000
-    """A topic to which nothing was sent for so long is forgotten, and looked up when it is used
-    again."""
+    """Forget a topic's metadata after this long without a send; the next send looks it up again."""
     transactional_id: str | None = None
-    """Whose transactions these are: a second producer of the same id fences the first (KIP-98)."""
+    """Id for transactions; a second producer with the same id fences the first (KIP-98)."""
     transaction_timeout_ms: int = 60_000
-    """The coordinator aborts a transaction that is open for longer."""
+    """The coordinator aborts a transaction that stays open for longer."""
     partitioner: str = "default"
-    """"default": by key as Kafka's clients agree, else sticky (KIP-794); others: PARTITIONERS."""
+    """"default": by key as in Kafka's clients, else sticky (KIP-794); others: PARTITIONERS."""
     partitioner_ignore_keys: bool = False
     """Ignore keys when choosing partitions."""
     partitioner_adaptive: bool = True
-    """Give fewer records to partitions whose brokers are slow (KIP-794)."""
+    """Send fewer records to partitions whose brokers are slow (KIP-794)."""
     partitioner_availability_timeout_ms: int = 0
-    """Avoid partitions whose broker has taken nothing for so long; 0: never avoid them."""
+    """Avoid partitions whose broker accepted nothing for this long; 0: never avoid any."""
     interceptors: tuple[str, ...] = ()
-    """Names of interceptors that packages registered."""
+    """Names under which packages have registered interceptors."""
 
     def __post_init__(self) -> None:
         if self.acks not in (0, 1, ACKS_ALL):
@@ -141,11 +139,11 @@ class ProducerSettings(Values):
 
     @property
     def is_idempotent(self) -> bool:
-        """What `idempotent` comes to."""
+        """The effective value of `idempotent`."""
         return self.idempotent is not False and self._contradiction() is None
 
     def _contradiction(self) -> str | None:
-        """What keeps a producer from being idempotent."""
+        """Return the requirement of idempotence that the settings violate, or None."""
         if self.acks != ACKS_ALL:
             return f"acks=-1 (all), found {self.acks}"
         if self.retries < 1:
@@ -157,7 +155,7 @@ class ProducerSettings(Values):
 
 
 def require_choice(settings: object, name: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is none of these."""
+    """Raise InvalidSetting unless a setting is one of these words."""
     found = getattr(settings, name)
     if found not in choices:
         *others, last = map(repr, choices)
@@ -165,14 +163,14 @@ def require_choice(settings: object, name: str, choices: tuple[str, ...]) -> Non
 
 
 def require_order(settings: object, first: str, last: str) -> None:
-    """Refuse a lower bound above its upper."""
+    """Raise InvalidSetting if a lower bound exceeds its upper bound."""
     low, high = getattr(settings, first), getattr(settings, last)
     if low > high:
         raise InvalidSetting(f"expected {first} of at most {last}={high}, found {low}")
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Read "host:port,host:port" (or a sequence of such); the port is 9092 unless given."""
+    """Parse "host:port,host:port" (or a sequence of such); the default port is 9092."""
     parts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = tuple(_address(part.strip()) for part in parts if part.strip())
     if not addresses:
@@ -181,7 +179,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Read one address; an IPv6 host may stand in brackets."""
+    """Parse one address; an IPv6 host may be in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
@@ -192,10 +190,12 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def bare_host(host: str) -> str | None:
-    """A host without the brackets of an IPv6 address; None if it can be no host."""
+    """Return a host without the brackets of an IPv6 address; None if it is not a valid host."""
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not is_bracketed and ":" not in host:
         return None if "/" in host else host
+    from ipaddress import IPv6Address  # rarely needed, and slow to import
+
     try:
         return str(IPv6Address(host[1:-1] if is_bracketed else host))
     except ValueError:

@@ -6,25 +6,29 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 
 from raylog.client.connection import Buffer, Connection
+from raylog.client.core import Core
 from raylog.client.errors import ConnectionLost, NotConnected
 from raylog.client.greenlets import is_patched
+from raylog.client.io import SystemClock
 from raylog.client.security.tls import lost_reason, tls_failure
+from raylog.client.settings import ClientSettings
 from raylog.client.unsent import Unsent
 
 _RECORD_BYTES = 16 * 1024
-"""What one TLS record holds."""
+"""Most bytes in one TLS record."""
 _READS_MAX = 16
-"""Reads of one socket before the others get their turn."""
+"""Most reads from one socket before the others get their turn."""
 
 _STEP_MS_MAX = 1_000.0
-"""Longest wait between two looks at the clock; the selector takes no infinite one."""
+"""Longest wait between checks of the clock; the selector accepts no infinite timeout."""
 
 
 class SocketTransport:
-    """One socket. What the system does not take at once waits for the select loop."""
+    """One socket. Bytes that the system does not accept at once wait for the select loop."""
 
     def __init__(
         self, sock: socket.socket, connection: Connection, selector: selectors.BaseSelector
@@ -37,14 +41,14 @@ class SocketTransport:
         selector.register(sock, selectors.EVENT_READ, self)
 
     def send(self, chunks: list[Buffer]) -> None:
-        """Queue bytes and send what goes at once."""
+        """Queue bytes and send as many as possible at once."""
         was_idle = not self._unsent
         self._unsent.add(chunks)
         if was_idle:
             self.flush()
 
     def flush(self) -> None:
-        """Send until the queue is empty or the system takes no more."""
+        """Send until the queue is empty or the system accepts no more."""
         if self._closed:
             return
         try:
@@ -53,18 +57,18 @@ class SocketTransport:
         except (BlockingIOError, ssl.SSLWantWriteError):
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
         except ssl.SSLWantReadError:
-            self._watch(selectors.EVENT_READ)  # `read` goes on with it
+            self._watch(selectors.EVENT_READ)  # the next `read` resumes it
         except OSError as error:
             self._lose(f"sending failed: {lost_reason(error)}")
         else:
             self._watch(selectors.EVENT_READ)
 
     def writable(self) -> None:
-        """The system takes output again."""
+        """Continue sending: the socket is writable again."""
         self.flush()
 
     def read(self) -> None:
-        """Feed the connection what has arrived."""
+        """Pass received bytes to the connection."""
         try:
             reads = 0
             while self._has_turn(reads):
@@ -85,7 +89,7 @@ class SocketTransport:
             self.close()
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed."""
+        """Close the socket; does nothing if it is closed."""
         if not self._closed:
             self._closed = True
             self._unsent.take_all()
@@ -93,20 +97,20 @@ class SocketTransport:
             self._socket.close()
 
     def _send_some(self) -> int:
-        """Send the first chunks; how many bytes went."""
+        """Send the first chunks; return the number of bytes sent."""
         return self._socket.sendmsg(self._unsent.first())
 
     def _has_turn(self, reads: int) -> bool:
-        """Whether to read on; others wait for their turn."""
+        """Whether to keep reading before other sockets get their turn."""
         return reads < _READS_MAX and not self._closed and self._connection.ended is None
 
     def _watch(self, events: int) -> None:
-        """Say what the select loop should look for."""
+        """Set the events that the select loop waits for."""
         if self._selector.get_key(self._socket).events != events:
             self._selector.modify(self._socket, events, self)
 
     def _lose(self, reason: str) -> None:
-        """Fail what is pending and close."""
+        """Fail pending requests and close."""
         self._connection.end(ConnectionLost(reason))
         self.close()
 
@@ -114,25 +118,25 @@ class SocketTransport:
 class TlsTransport(SocketTransport):
     """One socket under TLS.
 
-    What TLS has decrypted and nobody has read is no event of the system's: reading goes on until
-    nothing of it is left. Either direction may have to wait for the other (a key's update).
+    The selector does not report bytes that TLS has decrypted but nobody has read, so reading
+    continues until none are left. Either direction may have to wait for the other (a key update).
     """
 
     _socket: ssl.SSLSocket
 
     def read(self) -> None:
-        """Feed the connection; a send that waited for input goes on."""
+        """Pass received bytes to the connection; continue a send that waited for input."""
         super().read()
         if self._unsent:
             self.flush()
 
     def writable(self) -> None:
-        """The system takes output again; a read may have waited for it."""
+        """Continue sending, then continue a read that waited for output."""
         self.flush()
         self.read()
 
     def _send_some(self) -> int:
-        """Send about one TLS record: small chunks share it."""
+        """Send about one TLS record, joining small chunks; return the number of bytes sent."""
         parts: list[memoryview] = []
         size = 0
         for part in self._unsent.first():
@@ -143,26 +147,16 @@ class TlsTransport(SocketTransport):
         return self._socket.send(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _has_turn(self, reads: int) -> bool:
-        """Whether to read on."""
+        """Whether to keep reading; true while decrypted bytes are left."""
         return super()._has_turn(0 if self._socket.pending() else reads)
 
 
-class BlockingIo:
+class BlockingIo(SystemClock):
     """`Io` over sockets; its coroutines never suspend. For one thread."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._is_patched = is_patched()
-
-    def now_ms(self) -> float:
-        """Monotonic time."""
-        return time.monotonic() * 1000
-
-    def chance(self) -> float:
-        """A random number from 0 to 1."""
-        import random  # takes a millisecond, and is of use only after a failure
-
-        return random.random()  # noqa: S311  # it spreads pauses and hides nothing
 
     async def connect(
         self,
@@ -172,7 +166,7 @@ class BlockingIo:
         timeout_ms: float,
         tls: ssl.SSLContext | None = None,
     ) -> SocketTransport:
-        """Open a socket."""
+        """Open a socket, over TLS if a context is given."""
         deadline_ms = self.now_ms() + timeout_ms
         try:
             sock = socket.create_connection((host, port), timeout=timeout_ms / 1000)
@@ -190,7 +184,7 @@ class BlockingIo:
     def _encrypt(
         self, sock: socket.socket, host: str, port: int, deadline_ms: float, tls: ssl.SSLContext
     ) -> ssl.SSLSocket:
-        """The TLS handshake."""
+        """Do the TLS handshake."""
         address = f"{host}:{port}"
         encrypted = None
         try:
@@ -207,7 +201,7 @@ class BlockingIo:
         return encrypted
 
     def _shake(self, encrypted: ssl.SSLSocket, deadline_ms: float) -> bool:
-        """One step of a handshake; whether it is done."""
+        """Do one step of the handshake; return whether it is complete."""
         try:
             encrypted.do_handshake()
         except ssl.SSLWantReadError:
@@ -222,7 +216,7 @@ class BlockingIo:
         return False
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
-        """Move bytes until `ready()` or time is up; at least one look at the sockets."""
+        """Move bytes until `ready()` or the timeout; poll the sockets at least once."""
         deadline_ms = self.now_ms() + timeout_ms
         while not ready():
             remaining_ms = max(0.0, deadline_ms - self.now_ms())
@@ -232,10 +226,10 @@ class BlockingIo:
         return ready()
 
     def wake(self) -> None:
-        """Nobody waits while somebody calls: all is done by one thread."""
+        """Do nothing: there is only one thread, so nobody is waiting."""
 
     async def pause(self, duration_ms: float) -> None:
-        """Move bytes for a while."""
+        """Keep moving bytes for a duration."""
         await self.wait(lambda: False, duration_ms)
 
     async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
@@ -244,7 +238,7 @@ class BlockingIo:
         return lambda: None
 
     def close(self) -> None:
-        """Close the selector; transports are closed by their owner."""
+        """Close the selector; transports are closed by their owners."""
         self._selector.close()
 
     def _step(self, timeout_s: float) -> None:
@@ -252,7 +246,7 @@ class BlockingIo:
         if not self._selector.get_map():
             time.sleep(timeout_s)
             return
-        if timeout_s <= 0 and self._is_patched:  # gevent's selector tells only what it knows by now
+        if timeout_s <= 0 and self._is_patched:  # gevent's selector misses new events
             for key in tuple(self._selector.get_map().values()):
                 _transport_of(key).read()
             return
@@ -262,6 +256,18 @@ class BlockingIo:
                 transport.writable()
             if events & selectors.EVENT_READ:
                 transport.read()
+
+
+@contextmanager
+def connected(settings: ClientSettings) -> Iterator[Core]:
+    """Provide blocking connections to a cluster for the duration of the `with` block."""
+    io = BlockingIo()
+    core = Core(io, settings)
+    try:
+        yield core
+    finally:
+        core.close()
+        io.close()
 
 
 def _transport_of(key: selectors.SelectorKey) -> SocketTransport:

@@ -1,32 +1,32 @@
-"""asyncio's side of the client: one protocol object per connection, waiters woken on progress."""
+"""The client's asyncio I/O: one protocol object per connection, waiters woken on progress."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
-import time
 from collections.abc import Callable, Coroutine
 from typing import cast
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ClientError, ConnectionLost, NotConnected
+from raylog.client.io import SystemClock
 from raylog.client.security.tls import lost_reason, tls_failure
 from raylog.client.unsent import Unsent
 
 _FAREWELL_S = 1.0
-"""How long a TLS connection's other side may take to take leave."""
+"""How long to wait for the peer's closing message on a TLS connection."""
 _WAIT_S_MAX = 3_600.0
-"""Longest timer set at once; not every loop takes an infinite one."""
+"""Longest timer set at once; some event loops do not accept an infinite one."""
 _HANDED_OVER_BYTES = 64 * 1024
-"""What asyncio gets, and copies, of a full socket's next piece: it tells when that is sent."""
+"""Most bytes copied to asyncio at once while the socket is full; it signals when they are sent."""
 
 
 class StreamProtocol(asyncio.BufferedProtocol):
     """Feeds one connection straight from the event loop.
 
-    Output goes to the socket without being copied, where the system can take several pieces at once
-    and there is no TLS. What a full socket does not take waits here, as the pieces it came in.
+    Without TLS, and if the system has `writev`, output goes to the socket without being copied.
+    Pieces that a full socket does not accept are queued here uncopied.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._unfinished = unfinished
         self._transport: asyncio.WriteTransport | None = None
         self._fd: int | None = None
-        """None: all output goes through asyncio."""
+        """The socket's file descriptor for `writev`; None: all output goes through asyncio."""
         self._unsent = Unsent()
         self._is_paused = False
-        """Whether asyncio holds output that the socket has not taken."""
+        """Whether asyncio holds output that the socket has not accepted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport to write to."""
-        stream = cast(asyncio.WriteTransport, transport)  # uvloop's transports inherit nothing
+        stream = cast(asyncio.WriteTransport, transport)  # uvloop's class does not inherit from it
         self._transport = stream
         self._unfinished.add(self)
         if stream.get_extra_info("sslcontext") is None and hasattr(os, "writev"):
@@ -55,21 +55,21 @@ class StreamProtocol(asyncio.BufferedProtocol):
             stream.set_write_buffer_limits(0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop puts input."""
+        """Return the buffer for the loop's next input."""
         return self._connection.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take input; an answer may be complete now."""
+        """Process input, which may complete an answer."""
         self._connection.written(nbytes)
         if self._connection.ended is not None:
             self.close()
         self._progressed()
 
     def eof_received(self) -> None:
-        """The broker is done; asyncio closes the transport."""
+        """Let asyncio close the transport: the broker has ended its side."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is pending."""
+        """Fail pending requests."""
         reason = lost_reason(exc) if exc is not None else "the broker ended the connection"
         self._unfinished.discard(self)
         self._unsent.take_all()
@@ -77,11 +77,11 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._progressed()
 
     def pause_writing(self) -> None:
-        """The socket is full."""
+        """Stop writing: the socket is full."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The socket has taken what asyncio held."""
+        """Continue writing: the socket has accepted what asyncio held."""
         self._is_paused = False
         self._write()
 
@@ -96,7 +96,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
             self._write()
 
     def close(self) -> None:
-        """Close the socket once all is sent; harmless when it is closed."""
+        """Close the socket once everything is sent; does nothing if it is closed."""
         if self._transport is not None:
             if not self._transport.is_closing():
                 self._transport.writelines(self._unsent.take_all())
@@ -104,30 +104,30 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether its socket will be closed, if it is not yet."""
+        """Whether the socket is being closed, or is closed."""
         return self._transport is not None and self._transport.is_closing()
 
     def abort(self) -> None:
-        """Close the socket now."""
+        """Close the socket now, without sending what is queued."""
         if self._transport is not None:
             self._transport.abort()
 
     def _write(self) -> None:
-        """Give the socket as much as it takes."""
+        """Write as much as the socket accepts."""
         if self._transport is None or self._fd is None:
             return
         while self._unsent and not self._is_paused and not self._transport.is_closing():
             pieces = self._unsent.first()
             try:
                 count = os.writev(self._fd, pieces)
-            except OSError:  # it is full, or asyncio learns the same when it writes
+            except OSError:  # the socket is full, or asyncio will get the same error when it writes
                 count = 0
             self._unsent.drop(count)
             if count < sum(map(len, pieces)):
                 self._transport.write(self._unsent.take(_HANDED_OVER_BYTES))
 
 
-class AsyncIo:
+class AsyncIo(SystemClock):
     """`Io` over the running event loop."""
 
     def __init__(self) -> None:
@@ -136,17 +136,7 @@ class AsyncIo:
         """Connections whose sockets are open."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop of the first wait: no other loop can wait for its connections."""
-
-    def now_ms(self) -> float:
-        """Monotonic time."""
-        return time.monotonic() * 1000
-
-    def chance(self) -> float:
-        """A random number from 0 to 1."""
-        import random  # takes a millisecond, and is of use only after a failure
-
-        return random.random()  # noqa: S311  # it spreads pauses and hides nothing
+        """The loop of the first wait: only this loop can wait for the connections."""
 
     async def connect(
         self,
@@ -156,7 +146,7 @@ class AsyncIo:
         timeout_ms: float,
         tls: ssl.SSLContext | None = None,
     ) -> StreamProtocol:
-        """Open a connection."""
+        """Open a connection, over TLS if a context is given."""
         reached: list[StreamProtocol] = []
 
         def made() -> StreamProtocol:
@@ -186,7 +176,7 @@ class AsyncIo:
         return protocol
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
-        """Wait until `ready()` or time is up; other tasks run at least once unless it is ready."""
+        """Wait until `ready()` or the timeout; yield at least once unless ready at the start."""
         deadline_ms = self.now_ms() + timeout_ms
         while not ready():
             remaining_ms = deadline_ms - self.now_ms()
@@ -201,14 +191,14 @@ class AsyncIo:
         await asyncio.sleep(duration_ms / 1000)
 
     async def spawn(self, work: Coroutine[object, object, None]) -> Callable[[], object]:
-        """Run work in a task of its own."""
+        """Run work in its own task; return a function that cancels it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task.cancel
 
     async def finish(self) -> None:
-        """Wait until the sockets of all connections that were ended are closed."""
+        """Wait until the sockets of ended connections are closed; abort those that take long."""
 
         def closed() -> bool:
             return not any(one.is_closing for one in self._unfinished)
@@ -220,7 +210,7 @@ class AsyncIo:
             await asyncio.sleep(0)
 
     def wake(self) -> None:
-        """Let all waiters look again."""
+        """Make all waiters check their conditions again."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -1,4 +1,4 @@
-"""What a socket has not taken yet, in pieces that are not copied."""
+"""Output that a socket has not accepted yet, in uncopied pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from raylog.client.connection import Buffer
 
 _VECTORS_MAX = 64
-"""Pieces handed to one system call, well below the system's limit."""
+"""Most pieces per system call, well below the system's limit."""
 
 
 class Unsent:
@@ -26,11 +26,11 @@ class Unsent:
         self._pieces.extend(memoryview(chunk) for chunk in chunks if len(chunk))
 
     def first(self) -> list[memoryview]:
-        """The first pieces, as many as one system call takes."""
+        """Return the first pieces, as many as one system call accepts."""
         return list(islice(self._pieces, _VECTORS_MAX))
 
     def drop(self, count: int) -> None:
-        """Forget the first `count` bytes: they were sent."""
+        """Drop the first `count` bytes, which were sent."""
         while count:
             first = self._pieces[0]
             if count < len(first):
@@ -40,13 +40,13 @@ class Unsent:
             self._pieces.popleft()
 
     def take(self, count: int) -> memoryview:
-        """The first piece, or the first `count` bytes of it; it counts as sent."""
+        """Remove and return the first piece, or its first `count` bytes."""
         taken = self._pieces[0][:count]
         self.drop(len(taken))
         return taken
 
     def take_all(self) -> list[memoryview]:
-        """All pieces; they count as sent."""
+        """Remove and return all pieces."""
         pieces = list(self._pieces)
         self._pieces.clear()
         return pieces

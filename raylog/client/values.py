@@ -1,6 +1,6 @@
-"""What all dataclasses of settings have: equality, hash and text by their fields.
+"""What all settings dataclasses share: equality, hash and repr based on their fields.
 
-`dataclass` would compile these anew for each class, which takes a millisecond of each start.
+`dataclass` would compile these methods for each class, which costs a millisecond at every start.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Values:
-    """Inherit from it in a dataclass with `eq=False, repr=False`."""
+    """Base for dataclasses declared with `eq=False, repr=False`."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class Values:
         return hash(_values(self))
 
     def __repr__(self) -> str:
-        """Without what must not be shown, such as passwords."""
+        """Leave out secrets such as passwords."""
         one: Any = self
         shown = (f"{at.name}={getattr(one, at.name)!r}" for at in fields(one) if at.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"

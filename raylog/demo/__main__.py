@@ -1,4 +1,4 @@
-"""`python -m raylog.demo`: the pipeline; with `clients`: two clients, without Spark."""
+"""`python -m raylog.demo` runs the pipeline; with `clients`, two clients without Spark."""
 
 import sys
 
@@ -14,7 +14,7 @@ app.command()(clients)
 
 
 def main() -> None:
-    """Run what the command line says: `pipeline` if it names nothing."""
+    """Run the command given on the command line, or `pipeline` if there is none."""
     end_on_signals()
     words = sys.argv[1:]
     app(words if words[:1] in (["pipeline"], ["clients"], ["--help"]) else ["pipeline", *words])

@@ -1,9 +1,9 @@
-"""The flights through Raylog by two clients that are not ours: no Spark, no Java.
+"""The flights through Raylog with two other Kafka clients, without Spark and Java.
 
 `python -m raylog.demo clients` writes the 336,776 flights that left New York in 2013 with
-librdkafka (idempotent producer, keyed by tail number, the scheduled departure as timestamp), reads
-them back with aiokafka and compares a SHA-256 per partition. With `--bootstrap` it runs against any
-broker that speaks Kafka's protocol.
+librdkafka (idempotent producer, keyed by tail number, with the scheduled departure as timestamp),
+reads them back with aiokafka, and compares a SHA-256 per partition. With `--bootstrap` it runs
+against any broker that speaks Kafka's protocol.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer
 
 IDLE_TIMEOUT_S = 20.0
-"""Without a record for so long, reading is given up."""
+"""Reading fails after this time without a record."""
 
 
 @dataclass(slots=True)
 class Digests:
-    """What was written or read: per partition a count and a SHA-256 over all records in order."""
+    """Per partition, the count and a SHA-256 over all records in order."""
 
     counts: dict[int, int] = field(default_factory=dict)
     payload_bytes: int = 0
     _hashes: dict[int, "hashlib._Hash"] = field(default_factory=dict)
 
     def add(self, partition: int, timestamp_ms: int, key: bytes | None, value: bytes) -> None:
-        """Take in the next record of a partition."""
+        """Add the next record of a partition."""
         if partition not in self._hashes:
             self._hashes[partition] = hashlib.sha256()
             self.counts[partition] = 0
@@ -50,24 +50,24 @@ class Digests:
         self.payload_bytes += max(0, key_length) + len(value)
 
     def of(self, partition: int) -> str:
-        """Hexadecimal SHA-256 of one partition; empty if it has no record."""
+        """Return the hexadecimal SHA-256 of a partition; empty if it has no record."""
         return self._hashes[partition].hexdigest() if partition in self._hashes else ""
 
     @property
     def total(self) -> str:
-        """SHA-256 over the partitions' digests in ascending order."""
+        """The SHA-256 over the partitions' digests in ascending order."""
         return hashlib.sha256("".join(map(self.of, sorted(self._hashes))).encode()).hexdigest()
 
     @property
     def records(self) -> int:
-        """Records taken in."""
+        """The number of records."""
         return sum(self.counts.values())
 
 
 def write(
     bootstrap: str, topic: str, events: Sequence[Event], steps: Steps
 ) -> tuple[Digests, float]:
-    """Produce all events; returns what was sent and the seconds until all were acknowledged."""
+    """Produce all events. Returns their digests and the seconds until all were acknowledged."""
     written = Digests()
     for event in events:
         written.add(event.partition, event.timestamp_ms, event.key, event.value)
@@ -80,7 +80,7 @@ def write(
 
 
 def read(bootstrap: str, topic: str, counts: dict[int, int], steps: Steps) -> tuple[Digests, float]:
-    """Consume what `counts` says of each partition; returns it and the seconds it took."""
+    """Consume `counts` records per partition. Returns their digests and the seconds it took."""
     return asyncio.run(_read(bootstrap, topic, counts, steps))
 
 
@@ -123,9 +123,9 @@ async def _take(consumer: "AIOKafkaConsumer", expected: int, steps: Steps) -> tu
 
 
 def run(reach: Callable[[], str], partitions: int, limit: int | None, say: Console) -> bool:
-    """Write and read the flights at the broker whose address `reach` returns when it is there.
+    """Write and read the flights at the broker that `reach` returns when it is ready.
 
-    True if every partition's digest agrees.
+    Returns whether the digests of all partitions are equal.
     """
     began = monotonic()
     events = load_flights(partitions, limit=limit)

@@ -1,4 +1,4 @@
-"""A cluster in a temporary directory, and topics on it."""
+"""Starts a cluster in a temporary directory, and creates topics."""
 
 import os
 import signal
@@ -14,17 +14,17 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from raylog.cli.cluster_record import read_record
+from raylog.cluster_record import read_record
 from raylog.demo.screen import DemoError, step
 
 CLI_TIMEOUT_S = 180.0
 ADMIN_S = 60.0
-"""For the creation of a topic."""
+"""The timeout for creating a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One that is up."""
+    """A running cluster."""
 
     data: Path
     bootstrap: str
@@ -32,9 +32,9 @@ class Cluster:
 
 @contextmanager
 def local_cluster(say: Console, brokers: int) -> Iterator[Callable[[], Cluster]]:
-    """Brokers on Ray in a temporary directory, stopped and removed at the end.
+    """Run brokers on Ray in a temporary directory, which is removed at the end.
 
-    They start while the caller does something else; what is yielded waits for them.
+    They start in the background. The yielded function waits for them.
     """
     with TemporaryDirectory(prefix="raylog-demo-") as folder, ThreadPoolExecutor(1) as pool:
         data = Path(folder) / "data"
@@ -57,13 +57,13 @@ def local_cluster(say: Console, brokers: int) -> Iterator[Callable[[], Cluster]]
 
 
 def end_on_signals() -> None:
-    """Let an interrupt and a request to terminate end all in order."""
+    """Turn SIGINT and SIGTERM into exceptions, so that everything is cleaned up."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def ignore_interrupts() -> "signal._HANDLER":
-    """Let the cleaning up end; returns how interrupts were handled."""
+    """Ignore interrupts during the cleanup. Returns the previous handler."""
     return signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -89,7 +89,7 @@ def _raylog(*arguments: str) -> None:
 def create_topic(
     bootstrap: str, topic: str, partitions: int, copies: int, config: Mapping[str, str]
 ) -> None:
-    """Create a topic; raises DemoError."""
+    """Create a topic. Raises DemoError."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -103,7 +103,7 @@ def create_topic(
 
 
 def leader_of(bootstrap: str, topic: str, partition: int) -> int:
-    """The broker that leads a partition; -1 while there is none."""
+    """Return the leader of a partition; -1 while there is none."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -112,7 +112,7 @@ def leader_of(bootstrap: str, topic: str, partition: int) -> int:
 
 @contextmanager
 def temporary_topic(bootstrap: str, partitions: int) -> Iterator[str]:
-    """A topic that keeps old timestamps, deleted at the end; its name."""
+    """Yield the name of a topic that keeps old timestamps. Deletes it at the end."""
     from confluent_kafka.admin import AdminClient
 
     topic = f"flights-{os.getpid()}-{os.urandom(3).hex()}"
@@ -125,7 +125,7 @@ def temporary_topic(bootstrap: str, partitions: int) -> Iterator[str]:
 
 
 def check_reachable(bootstrap: str) -> None:
-    """Raise DemoError unless something listens there."""
+    """Raise DemoError unless a server listens there."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     if not host or not port.isdecimal():
         raise DemoError(f"{bootstrap} is no address: give host:port")

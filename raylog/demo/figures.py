@@ -1,4 +1,4 @@
-"""Delays per carrier and hour: what pandas makes of the files, and what the result topic says."""
+"""Delays per carrier and hour, computed by pandas and compared with the result topic."""
 
 import json
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LATE_MIN = 15
-"""A departure so many minutes after its time is late."""
+"""A departure is late if it is this many minutes after its time."""
 LOW_VISIBILITY_MILES = 3.0
 STRONG_WIND_MPH = 25.0
 
 Key = tuple[str, str]
-"""Carrier and hour; the hour in UTC as ISO 8601."""
+"""Carrier and hour, in UTC as ISO 8601."""
 Figures = dict[str, Any]
-"""Figures of one carrier and hour by name; None where there are none."""
+"""Figures of one carrier and hour by name; None if unknown."""
 
 
 def expected(folder: Path, months: int) -> dict[Key, Figures]:
-    """The figures of the first months of 2013, computed by pandas from the package's files."""
+    """Compute the figures of the first months of 2013 with pandas, from the package's files."""
     import pandas as pd
 
     flights = pd.read_csv(folder / "flights.csv.zip")
@@ -33,7 +33,7 @@ def expected(folder: Path, months: int) -> dict[Key, Figures]:
 def delays(
     flights: "pd.DataFrame", weather: "pd.DataFrame", airlines: "pd.DataFrame"
 ) -> dict[Key, Figures]:
-    """The pipeline's figures without the pipeline."""
+    """Compute the pipeline's figures without the pipeline."""
     weather = weather.drop_duplicates(["origin", "time_hour"], keep="last")
     rough = (
         (weather.visib < LOW_VISIBILITY_MILES)
@@ -67,7 +67,7 @@ def delays(
 
 
 def _plain(figures: Figures) -> Figures:
-    """Values as JSON has them: no NaN; the sum of no delays is none."""
+    """Convert values to JSON's: no NaN, and None for a sum without delays."""
     plain = {name: None if value != value else value for name, value in figures.items()}
     if plain["delay_mean"] is None:
         plain["delay_sum"] = None
@@ -75,28 +75,28 @@ def _plain(figures: Figures) -> Figures:
 
 
 def decode(value: bytes) -> tuple[Key, Figures]:
-    """A record of the result topic."""
+    """Decode a record of the result topic."""
     figures = json.loads(value)
     return (figures.pop("carrier"), figures.pop("hour")), figures
 
 
 @dataclass(slots=True)
 class Comparison:
-    """The result topic beside the figures of pandas."""
+    """The result topic compared with pandas."""
 
     equal: int = 0
-    """Rows that say the same."""
+    """The number of equal rows."""
     differences: list[str] = field(default_factory=list)
-    """What does not agree, a line each."""
+    """The differences, one line each."""
 
     @property
     def agrees(self) -> bool:
-        """Every row is there once and says the same."""
+        """Whether every row is there once and equal."""
         return not self.differences
 
 
 def compare(values: Iterable[bytes], wanted: dict[Key, Figures]) -> Comparison:
-    """Compare every record of the topic; a row that comes twice is a difference, too."""
+    """Compare every record of the topic. A duplicate row is a difference, too."""
     comparison = Comparison()
     seen: set[Key] = set()
     for value in values:

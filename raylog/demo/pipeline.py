@@ -1,4 +1,4 @@
-"""The demonstration in order: cluster, flights, Spark, kills, comparison, pictures."""
+"""The steps of the demonstration: cluster, flights, Spark, kills, comparison, pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ WITHOUT_JAVA = "Without Java: make demo-clients, or python -m raylog.demo client
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What goes in."""
+    """The input."""
 
     days: list[list[Event]]
     weather: list[Event]
@@ -35,18 +35,18 @@ class Data:
 
     @property
     def count(self) -> int:
-        """Flights."""
+        """The number of flights."""
         return sum(map(len, self.days))
 
 
 def load(months: int) -> Data:
-    """The first months of 2013."""
+    """Load the first months of 2013."""
     events = flights.load_flights(PARTITIONS[job.FLIGHTS], months=months)
     return Data(flights.days(events), flights.load_weather(months), flights.load_airlines())
 
 
 def run(months: int, say: Console) -> bool:
-    """All of it; True if the result topic says what pandas says."""
+    """Run all steps. Returns whether the result topic equals pandas' figures."""
     say.print("[bold]Flights from New York through Raylog and Spark, on one Ray cluster[/bold]")
     with step(say, "looking for Java 17 and Spark's Kafka connector"):
         check_spark()
@@ -65,7 +65,7 @@ def run(months: int, say: Console) -> bool:
 
 
 def _fill(cluster: Cluster, data: Data, say: Console) -> None:
-    """Create the topics, three copies each, and write the tables."""
+    """Create the topics with three replicas each, and write the tables."""
     keep = {"retention.ms": "-1", "min.insync.replicas": "2"}
     with step(say, "topics with three copies; weather and airlines written as tables"):
         for topic, partitions in PARTITIONS.items():
@@ -77,7 +77,7 @@ def _fill(cluster: Cluster, data: Data, say: Console) -> None:
 
 
 def _judge(cluster: Cluster, months: int, say: Console) -> bool:
-    """Read the result back, compare it with pandas and show it."""
+    """Read the result back, compare it with pandas, and show it."""
     with step(say, "the same figures by pandas, from the files"):
         wanted = figures.expected(flights.data_folder(), months)
     began = monotonic()
@@ -88,7 +88,7 @@ def _judge(cluster: Cluster, months: int, say: Console) -> bool:
     _show(dict(map(figures.decode, committed)), say)
     say.print(
         f"result topic: {len(committed):,} rows read with read_committed in {seconds:.1f} s, "
-        f"{written - len(committed):,} of aborted transactions passed over"
+        f"{written - len(committed):,} aborted rows skipped"
     )
     if comparison.agrees:
         say.print(f"[bold green]all {comparison.equal:,} rows equal those of pandas")

@@ -1,4 +1,4 @@
-"""Writing events with librdkafka."""
+"""Writes events with librdkafka."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 STEP = 4_000
-"""Records between two reports of progress."""
+"""The number of records between two progress reports."""
 DELIVERY_S = 60.0
-"""A leader may die meanwhile."""
+"""The delivery timeout, long enough for a leader to die in between."""
 AHEAD_MAX = 15_000
-"""Events that wait to be counted: a slow machine gets a slower stream."""
+"""The maximum of written events that are not counted yet; it slows the stream on slow machines."""
 _LOOK_S = 0.1
 
 
@@ -44,7 +44,7 @@ class Writer:
     def write(
         self, topic: str, events: Iterable[Event], reached: Callable[[int], None] | None = None
     ) -> None:
-        """Write events and wait until all are acknowledged; raises DemoError if one is not."""
+        """Write events and wait for all acknowledgements. Raises DemoError if one fails."""
         for number, event in enumerate(events):
             self._send(topic, event)
             if number % STEP == 0:
@@ -63,17 +63,17 @@ class Writer:
                 self._producer.produce(
                     topic, event.value, event.key, event.partition, timestamp=event.timestamp_ms
                 )
-            except BufferError:  # the queue is full: let deliveries make room
+            except BufferError:  # the queue is full: wait for deliveries
                 self._producer.poll(0.05)
             else:
                 return
 
 
 class DayStream:
-    """A thread that writes events day by day, each day when its time has come.
+    """A thread that writes events day by day, each day when it is due.
 
-    A day is begun when all of the day before is acknowledged, so that partitions are never more
-    than a day apart, and only while less than `AHEAD_MAX` events wait for whoever counts them.
+    A day begins when the previous day is acknowledged, so that partitions never differ by more than
+    a day, and only while fewer than `AHEAD_MAX` events are not counted yet.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class DayStream:
     ) -> None:
         self.written = 0
         self.counted = 0
-        """Said by the reader."""
+        """Set by the reader."""
         self.seconds = 0.0
-        """From the first to the last acknowledgement; 0 while it runs."""
+        """Seconds from the first to the last acknowledgement; 0 while it runs."""
         self._bootstrap, self._topic = bootstrap, topic
         self._days = days
         self._seconds_per_day = seconds_per_day
@@ -100,7 +100,7 @@ class DayStream:
         self._thread.join(DELIVERY_S)
 
     def check(self) -> None:
-        """Raise what has ended the thread."""
+        """Raise the exception that ended the thread."""
         if self._failure is not None:
             raise self._failure
 

@@ -1,4 +1,4 @@
-"""Reading a topic from beginning to end with librdkafka."""
+"""Reads a topic from beginning to end with librdkafka."""
 
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ _AT_ONCE = 5_000
 
 
 def read_all(bootstrap: str, topic: str, *, read_committed: bool) -> list[bytes]:
-    """Values of all records that a reader of that isolation level sees; raises DemoError."""
+    """Return the values of all records visible at that isolation level. Raises DemoError."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -44,12 +44,12 @@ def _until_ends(consumer: "Consumer", topic: str, unread: set[int]) -> list[byte
             else:
                 values.append(message.value() or b"")
         if monotonic() > deadline:
-            raise DemoError(f"the end of {topic}-{min(unread)} did not come in {READ_S:.0f} s")
+            raise DemoError(f"the end of {topic}-{min(unread)} was not reached in {READ_S:.0f} s")
     return values
 
 
 def _is_end(message: "Message") -> bool:
-    """Whether it stands for a partition's end; raises DemoError for what went wrong."""
+    """Return whether a message marks the end of a partition. Raises DemoError for an error."""
     from confluent_kafka import KafkaError
 
     error = message.error()

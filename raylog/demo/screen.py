@@ -1,4 +1,4 @@
-"""What the demonstration says while it works."""
+"""The output of the demonstration."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _WIDTH_OF_NO_TERMINAL = 100
 
 
 class DemoError(Exception):
-    """The demonstration cannot go on; the text says what to do."""
+    """The demonstration cannot continue. The text says what to do."""
 
 
 class Steps:
@@ -25,31 +25,31 @@ class Steps:
         self._task = display.add_task(text, total=total)
 
     def reached(self, count: int) -> None:
-        """So many records are done."""
+        """Set the number of completed records."""
         self._display.update(self._task, completed=count)
 
 
 def bars(say: Console) -> Progress:
-    """A display of bars; add them with `Steps`."""
+    """Create a display of progress bars. Add bars with `Steps`."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(
         *columns,
         TimeElapsedColumn(),
         console=say,
-        redirect_stdout=False,  # what others print is for the log
+        redirect_stdout=False,  # other output belongs in the log
         redirect_stderr=False,
     )
 
 
 def screen() -> Console:
-    """Standard output as it is now, whoever replaces `sys.stdout` later."""
+    """Return a console on the current standard output, even if `sys.stdout` is replaced later."""
     width = None if sys.stdout.isatty() else _WIDTH_OF_NO_TERMINAL
     return Console(file=sys.stdout, width=width)
 
 
 @contextmanager
 def step(say: Console, text: str) -> Iterator[None]:
-    """Something that takes its time: a spinner on a terminal, and how long it took at the end."""
+    """Show a step that takes time: a spinner on a terminal, and the duration at the end."""
     began = monotonic()
     if not say.is_terminal:
         say.print(f"{text} ...")

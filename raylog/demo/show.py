@@ -1,4 +1,4 @@
-"""The result as a table, as blocks in the terminal and as a picture."""
+"""Shows the result as a table, as blocks in the terminal and as a picture."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,11 @@ from raylog.demo.figures import Figures, Key
 
 NEW_YORK = ZoneInfo("America/New_York")
 HOURS = range(5, 24)
-"""No flight is due at night."""
+"""No flight departs at night."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = 8
 _FULL_MIN = 40.0
-"""A mean delay that fills a block, or has the last colour."""
+"""The mean delay of a full block or the last colour."""
 _PLOT_COLUMNS = 73
 _PLOT_ROWS = 6
 _DATES_SHOWN = 10
@@ -39,7 +39,7 @@ class Total:
     rough_weather: int = 0
 
     def add(self, figures: Figures) -> None:
-        """Take in a row."""
+        """Add a row."""
         self.airline = figures["airline"] or ""
         self.flights += figures["flights"]
         self.cancelled += figures["cancelled"]
@@ -49,22 +49,22 @@ class Total:
 
     @property
     def departed(self) -> int:
-        """Flights that were not cancelled."""
+        """The number of flights that were not cancelled."""
         return self.flights - self.cancelled
 
     @property
     def mean_min(self) -> float:
-        """Mean delay of what departed; 0 if nothing did."""
+        """The mean delay of flights that departed; 0 without any."""
         return self.delay_min / self.departed if self.departed else 0.0
 
 
 def local_hour(hour: str) -> datetime:
-    """An hour of a key as clocks in New York show it."""
+    """Return the hour of a key in New York's local time."""
     return datetime.fromisoformat(hour).astimezone(NEW_YORK)
 
 
 def totals(rows: Rows, group: Callable[[str, datetime], K]) -> dict[K, Total]:
-    """Sums by whatever `group` makes of carrier and hour."""
+    """Return the sums by group of carrier and hour."""
     found: dict[K, Total] = defaultdict(Total)
     for (carrier, hour), figures in rows.items():
         found[group(carrier, local_hour(hour))].add(figures)
@@ -72,7 +72,7 @@ def totals(rows: Rows, group: Callable[[str, datetime], K]) -> dict[K, Total]:
 
 
 def carriers_table(rows: Rows) -> Table:
-    """A line for each carrier, those with most flights first, with delays by hour as blocks."""
+    """Create a table with a line per carrier, most flights first, and delays by hour as blocks."""
     by_carrier = totals(rows, lambda carrier, _: carrier)
     by_hour = totals(rows, lambda carrier, at: (carrier, at.hour))
     title = f"{len(rows):,} rows of the result topic, summed up per carrier; delays in minutes"
@@ -96,25 +96,25 @@ def carriers_table(rows: Rows) -> Table:
 
 
 def _short(airline: str) -> str:
-    """A company's name without what kind of company it is."""
+    """Return a company's name without its legal form."""
     for kind in (" Inc.", " Co.", " Corporation"):
         airline = airline.removesuffix(kind)
     return airline
 
 
 def block(share: float) -> str:
-    """One character as high as a share of 1; a space for nothing or less."""
+    """Return a block character of this height, where 1 is full; a space for 0 or less."""
     return BLOCKS[max(0, min(_EIGHTHS, round(share * _EIGHTHS)))]
 
 
 def daily_means(rows: Rows) -> list[tuple[date, float]]:
-    """Mean delay in minutes of each day in New York."""
+    """Return the mean delay in minutes of each day in New York."""
     by_day = totals(rows, lambda _, at: at.date())
     return [(day, total.mean_min) for day, total in sorted(by_day.items())]
 
 
 def plot_text(values: Sequence[float]) -> list[str]:
-    """A column for each value, as lines; neighbours share one where there are too many."""
+    """Plot a column per value, as lines of text. If there are too many, neighbours share one."""
     width = max(1, -(-len(values) // _PLOT_COLUMNS))
     groups = [values[at : at + width] for at in range(0, len(values), width)]
     heights = [max(0.0, sum(group) / len(group)) for group in groups]
@@ -127,14 +127,14 @@ def plot_text(values: Sequence[float]) -> list[str]:
 
 
 def daily_plot(rows: Rows) -> str:
-    """Mean delay per day in the terminal."""
+    """Plot the mean delay per day for the terminal."""
     means = daily_means(rows)
     title = f"mean delay in minutes per day, {means[0][0]} to {means[-1][0]}"
     return "\n".join([title, *plot_text([mean for _, mean in means])])
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """The picture: delays per day, and per carrier and hour of the day."""
+    """Draw the picture: delays per day, and per carrier and hour of the day."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

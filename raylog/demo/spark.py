@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from raylog.cli.others_words import others_words_to
+from raylog.cli.quieting import output_to
 from raylog.demo.cluster import Cluster, ignore_interrupts
 from raylog.demo.screen import step
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 EXECUTORS = 2
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for two minutes: compile quickly rather than well."""
+"""For JVMs that live for two minutes: fast compilation rather than fast code."""
 
 
 def check_spark() -> None:
-    """Raise JavaMissing, JarsMissing or ModuleNotFoundError before anything is started.
+    """Raise JavaMissing, JarsMissing or ModuleNotFoundError before anything starts.
 
-    Fetches the connector's jars if they are not here yet.
+    Downloads the connector's jars if they are missing.
     """
     for name in ("matplotlib", "pandas", "pyspark", "raydp"):
-        if importlib.util.find_spec(name) is None:  # an import would bring Ray in too early
+        if importlib.util.find_spec(name) is None:  # an import would import Ray too early
             raise ModuleNotFoundError(name=name)
     from raylog.raydp_jobs.jars import connector_jars
     from raylog.raydp_jobs.java import find_java
@@ -38,7 +38,7 @@ def check_spark() -> None:
 
 @contextmanager
 def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSession"]:
-    """A session with two executors beside the brokers; Spark's own messages go to `log`."""
+    """Open a session with two executors next to the brokers. Spark's messages go to `log`."""
     from raylog.raydp_jobs.session import SparkSettings, spark_session
 
     local = cluster.data.parent / "spark"
@@ -58,12 +58,13 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
         },
     )
     with ExitStack() as stack:
-        words = stack.enter_context(others_words_to(log))
+        words = stack.enter_context(output_to(log))
         stack.enter_context(redirect_stdout(words))
         stack.enter_context(redirect_stderr(words))
         with step(say, f"Spark with {EXECUTORS} executors on the brokers' Ray"):
             session = stack.enter_context(spark_session(cluster.data, settings))
-            _await_executors(session)
+            # The first job would wait for the executors, too, but silently.
+            session.range(EXECUTORS, numPartitions=EXECUTORS).count()
         say.print(f"messages of Spark and Ray: {log}", highlight=False)
         try:
             yield session
@@ -72,8 +73,3 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
             with step(say, "Spark ended"):
                 stack.close()
             signal.signal(signal.SIGINT, before)
-
-
-def _await_executors(session: "SparkSession") -> None:
-    """Wait until executors can work: the first job waits for them, too, but says nothing."""
-    session.range(EXECUTORS, numPartitions=EXECUTORS).count()

@@ -1,4 +1,4 @@
-"""The minutes in which flights come, Spark counts them and two processes die."""
+"""The streaming part: flights arrive, Spark aggregates them, and two processes die."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SECONDS_PER_DAY = 1.0
-"""Of a day of 2013; the watermark is chosen for it."""
+"""Duration of a day of 2013. The watermark depends on it."""
 STALLED_S = 300.0
-"""Without a batch for so long, the demonstration ends."""
+"""The demonstration fails after this time without a batch."""
 _LOOK_S = 0.2
 
 
 def stream(
     session: "SparkSession", cluster: Cluster, days: Sequence[Sequence[Event]], say: Console
 ) -> None:
-    """Write the days and wait until every window is in the result topic; raises DemoError."""
+    """Write the days and wait until every window is in the result topic. Raises DemoError."""
     total = sum(map(len, days))
     checkpoint = cluster.data.parent / "checkpoint"
     with (
@@ -51,13 +51,13 @@ def stream(
     if progress.late:
         raise DemoError(f"{progress.late} flights came after the watermark: not comparable")
     say.print(
-        f"written: {total / flights.seconds:,.0f} flights/s, as they were let go; Spark: "
+        f"written: {total / flights.seconds:,.0f} flights/s, paced by the demo; Spark: "
         f"{total / progress.seconds:,.0f} flights/s in {len(progress.batches)} micro-batches"
     )
 
 
 class Watch:
-    """Tells what goes on, and kills when it is time."""
+    """Reports progress, and kills when it is time."""
 
     def __init__(
         self,
@@ -68,17 +68,17 @@ class Watch:
         total: int,
     ) -> None:
         self.kills = kills
-        """Those to come."""
+        """The kills to come."""
         self._say = say
         self._progress = progress
         self._flights = flights
         self._total = total
         self._wounded: str | None = None
-        """Who was killed and no batch was done since."""
-        self._heard = monotonic()
+        """What was killed, until the next batch is completed."""
+        self._progressed_s = monotonic()
 
     def look(self) -> None:
-        """Wait a moment, tell of new batches, kill who is due; raises what went wrong."""
+        """Wait a moment, report new batches, and run due kills. Raises what went wrong."""
         sleep(_LOOK_S)
         self._flights.check()
         fresh = self._progress.fresh()
@@ -86,14 +86,14 @@ class Watch:
             self._tell(batch)
         self._flights.counted = self._progress.read
         if fresh:
-            self._heard = monotonic()
-        elif monotonic() - self._heard > STALLED_S:
-            raise DemoError(f"no batch was done for {STALLED_S:.0f} s")
+            self._progressed_s = monotonic()
+        elif monotonic() - self._progressed_s > STALLED_S:
+            raise DemoError(f"no batch completed for {STALLED_S:.0f} s")
         if self._is_due():
             self._strike(self.kills.pop(0))
 
     def _is_due(self) -> bool:
-        """Whether the next kill is due: enough is written, and the last victim is got over."""
+        """Whether the next kill is due: enough is written, and a batch followed the last kill."""
         if not self.kills or not self._progress.batches or self._wounded is not None:
             return False
         return self._flights.written >= self.kills[0].after * self._total

@@ -1,15 +1,17 @@
-"""Ray Data: topics as datasets, and datasets to topics exactly once (docs/ray-data.md).
+"""Ray Data: reads topics as datasets and writes datasets to topics exactly once.
+
+See docs/ray-data.md.
 
     dataset = read("127.0.0.1:9092", "events")
     write(dataset.map_batches(f), "127.0.0.1:9092", "results", "sink", job_id="2026-11-21")
 
-Names are loaded when they are first used (PEP 562): Ray Data takes a second to import.
+Public names are loaded on first use (PEP 562), because importing Ray Data takes a second.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from raylog.extras import needs
+from raylog.lazy import lazy_names
 
 if TYPE_CHECKING:
     from raylog.client.cluster import TopicPartition
@@ -18,22 +20,9 @@ if TYPE_CHECKING:
     from raylog.ray_data.reading import ReadSettings
     from raylog.ray_data.sink import Sink, write
     from raylog.ray_data.source import positions, read
-    from raylog.raydp_jobs.batches import BatchFailed, SourceMismatch, StateLost
-    from raylog.raydp_jobs.driver import SinkSettings
-    from raylog.raydp_jobs.writer import WriterSettings
-
-_HOMES = {
-    "raylog.client.cluster": ("TopicPartition",),
-    "raylog.ray_data.continuing": ("MicroBatch", "MicroBatches", "read_continuing"),
-    "raylog.ray_data.planning": ("BadBound", "OffsetsUnavailable"),
-    "raylog.ray_data.reading": ("ReadSettings",),
-    "raylog.ray_data.sink": ("Sink", "write"),
-    "raylog.ray_data.source": ("positions", "read"),
-    "raylog.raydp_jobs.batches": ("BatchFailed", "SourceMismatch", "StateLost"),
-    "raylog.raydp_jobs.driver": ("SinkSettings",),
-    "raylog.raydp_jobs.writer": ("WriterSettings",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+    from raylog.sink.batches import BatchFailed, SourceMismatch, StateLost
+    from raylog.sink.driver import SinkSettings
+    from raylog.sink.writer import WriterSettings
 
 __all__ = [
     "BadBound",
@@ -54,16 +43,23 @@ __all__ = [
     "write",
 ]
 
+_get, __dir__ = lazy_names(
+    __name__,
+    {
+        "raylog.client.cluster": ("TopicPartition",),
+        "raylog.ray_data.continuing": ("MicroBatch", "MicroBatches", "read_continuing"),
+        "raylog.ray_data.planning": ("BadBound", "OffsetsUnavailable"),
+        "raylog.ray_data.reading": ("ReadSettings",),
+        "raylog.ray_data.sink": ("Sink", "write"),
+        "raylog.ray_data.source": ("positions", "read"),
+        "raylog.sink.batches": ("BatchFailed", "SourceMismatch", "StateLost"),
+        "raylog.sink.driver": ("SinkSettings",),
+        "raylog.sink.writer": ("WriterSettings",),
+    },
+)
+
 
 def __getattr__(name: str) -> object:
-    """Load a public name's module when it is first used."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog.ray_data' has no attribute {name!r}")
+    """Load a public name's module at its first use."""
     with needs("ray", "raylog.ray_data"), needs("arrow", "raylog.ray_data"):
-        return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    """Public names, loaded or not."""
-    return sorted(__all__)
+        return _get(name)

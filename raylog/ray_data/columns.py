@@ -1,14 +1,14 @@
-"""What reading returns: a topic's records as rows.
+"""The columns of a dataset that was read from topics.
 
-| column | type | |
+| column | type | notes |
 |---|---|---|
 | `topic` | string | |
 | `partition` | int32 | |
-| `offset` | int64 | rises within a partition; there may be gaps |
-| `timestamp` | timestamp[ms, UTC] | null: the record has none |
-| `timestamp_type` | int8 | 0 the producer's time (CreateTime), 1 the broker's (LogAppendTime) |
+| `offset` | int64 | increases within a partition, with gaps |
+| `timestamp` | timestamp[ms, UTC] | null if the record has none |
+| `timestamp_type` | int8 | 0: the producer's time (CreateTime), 1: the broker's (LogAppendTime) |
 | `key`, `value` | binary | may be null |
-| `headers` | list of struct of `key` string, `value` binary | null: the record has none |
+| `headers` | list of struct of `key` string, `value` binary | null if the record has none |
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 
 
 def rows_of(key: TopicPartition, columns: Columns) -> pa.RecordBatch:
-    """Decoded records of a partition, of `SCHEMA`."""
+    """Convert decoded records of a partition to a batch of `SCHEMA`."""
     count = len(columns.offsets)
     return pa.RecordBatch.from_arrays(
         [

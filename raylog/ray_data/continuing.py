@@ -1,4 +1,4 @@
-"""Reading on and on: one bounded dataset after the other, each where the last one ended."""
+"""Continuous reading: a sequence of bounded datasets, each starting where the last one ended."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
-from raylog.ray_data.offsets import OffsetFinder, connected
+from raylog.client.sockets import connected
+from raylog.ray_data.offsets import OffsetFinder
 from raylog.ray_data.planning import Bound, Extent, Positions, limited
 from raylog.ray_data.reading import ReadSettings
 from raylog.ray_data.source import READ_COMMITTED, TopicReader
-from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, KafkaRange
-from raylog.raydp_jobs.marks import Mark
+from raylog.sink.batches import UNKNOWN_CLUSTER, KafkaRange
+from raylog.sink.marks import Mark
 from raylog.wire.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -26,29 +27,30 @@ POLL_INTERVAL_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A bounded part of the stream. Partitions that have nothing new are in its offsets, too."""
+    """A bounded part of the stream. Its offsets include partitions without new records."""
 
     mark: Mark
-    """Which batch of which reading it is."""
+    """The number of the batch and the id of its stream."""
     dataset: Dataset
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
-    """Where the next one begins."""
+    """The start of the next batch."""
     cluster_id: str = UNKNOWN_CLUSTER
-    """Of the cluster that is read."""
+    """The id of the source cluster."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> KafkaRange:
-        """What the sink keeps of it."""
+        """The range of offsets, for the sink."""
         return KafkaRange(self.starts, self.ends, self.cluster_id, self.topic_ids)
 
 
 class MicroBatches:
-    """Iterates over a stream's batches; waits for the next one. For one thread; any may `stop` it.
+    """Iterates over a stream's batches and waits for new records.
 
-    A batch is done when the next one is asked for. Who breaks off and iterates again gets the same
-    one again, under the same mark: a sink that has written it skips it.
+    For use by one thread; any thread may call `stop`. Requesting the next batch completes the
+    current one. An iteration that is aborted and started again gets the same batch under the same
+    mark, and a sink that has written it skips it.
     """
 
     def __init__(
@@ -70,10 +72,10 @@ class MicroBatches:
         self._stopped = threading.Event()
         self._handed_out: MicroBatch | None = None
         self.positions: Positions = {}
-        """Where the batches end that are done; empty before the first is handed out."""
+        """The ends of the completed batches; empty before the first batch is returned."""
 
     def stop(self) -> None:
-        """Let the iteration end before the next batch."""
+        """End the iteration before the next batch."""
         self._stopped.set()
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -104,7 +106,7 @@ class MicroBatches:
             extents = finder.extents()
 
     def _hand_out(self, batch: MicroBatch) -> Iterator[MicroBatch]:
-        """One batch, until it is done."""
+        """Yield a batch and, when the next one is requested, mark it complete."""
         self._handed_out = batch
         yield batch
         self._handed_out = None
@@ -113,14 +115,14 @@ class MicroBatches:
 
 
 def _identity(core: Core, keys: Iterable[TopicPartition]) -> tuple[str, dict[str, str]]:
-    """The ids of the cluster and of topics, as metadata has told them."""
+    """Return the ids of the cluster and the topics, from metadata."""
     views = [core.cluster.topic(topic) for topic in {key.topic for key in keys}]
     ids = {view.name: view.topic_id.hex() for view in views if view.topic_id != ZERO_UUID}
     return core.cluster.cluster_id or UNKNOWN_CLUSTER, ids
 
 
 def _ends(extents: Mapping[TopicPartition, Extent], last: Positions | None) -> Positions:
-    """How far can be read now: partitions that came after `last` was looked up are not."""
+    """Return the current ends, leaving out partitions created since `last` was looked up."""
     if last is None:
         return {key: extent.latest for key, extent in extents.items()}
     return {key: last.get(key, extent.earliest) for key, extent in extents.items()}
@@ -137,10 +139,10 @@ def read_continuing(
     poll_interval_ms: int = POLL_INTERVAL_MS,
     settings: ReadSettings | None = None,
 ) -> MicroBatches:
-    """Batches of about `records_per_batch` offsets (None: all there is) on and on, or up to `end`.
+    """Read continuously, or up to `end`, in batches of about `records_per_batch` offsets.
 
-    Where there is nothing new the brokers are asked again every `poll_interval_ms`. New partitions
-    are read from their beginning.
+    With `records_per_batch=None`, a batch has everything available. Without new records, the
+    brokers are polled every `poll_interval_ms`. New partitions are read from their beginning.
     """
     return MicroBatches(
         TopicReader.of(bootstrap, topics, isolation, settings),

@@ -1,9 +1,8 @@
-"""Where partitions begin and end, asked of the brokers once."""
+"""Looks up the bounds of partitions once."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,26 +12,12 @@ from raylog.client.core import Core
 from raylog.client.errors import NotSupported
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST, list_offsets
-from raylog.client.settings import ClientSettings
-from raylog.client.sockets import BlockingIo
 from raylog.ray_data.planning import BadBound, Bound, Extent, Positions, resolve
 from raylog.wire.errors import ClusterAuthorizationFailed
 
 
-@contextmanager
-def connected(settings: ClientSettings) -> Iterator[Core]:
-    """Connections of the driver or of one task."""
-    io = BlockingIo()
-    core = Core(io, settings)
-    try:
-        yield core
-    finally:
-        core.close()
-        io.close()
-
-
 class OffsetFinder:
-    """Bounds of all partitions of some topics, as one reader sees them."""
+    """The bounds of all partitions of some topics, at one isolation level."""
 
     def __init__(self, core: Core, topics: Sequence[str], *, read_committed: bool) -> None:
         self._core = core
@@ -40,21 +25,21 @@ class OffsetFinder:
         self._read_committed = read_committed
 
     def extents(self) -> dict[TopicPartition, Extent]:
-        """What each partition holds, sizes left out; raises UnknownTopicOrPartition."""
+        """Return each partition's bounds, without sizes. Raises UnknownTopicOrPartition."""
         keys = run_blocking(self._core.partitions_of(self._topics))
         earliest = self._at(keys, EARLIEST)
         latest = self._at(keys, LATEST)
         return {key: Extent(earliest[key], latest[key]) for key in keys}
 
     def sized(self, extents: dict[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
-        """The same with sizes; 0 where nobody may know."""
+        """Return the same bounds with sizes; 0 if they are unknown or not authorized."""
         stored = run_blocking(self._stored_bytes())
         return {
             key: replace(extent, size_bytes=stored.get(key, 0)) for key, extent in extents.items()
         }
 
     def resolved(self, bound: Bound, extents: dict[TopicPartition, Extent]) -> Positions:
-        """The offset that a bound stands for; raises OffsetsUnavailable, BadBound."""
+        """Return the offsets of a bound. Raises OffsetsUnavailable or BadBound."""
         if not isinstance(bound, datetime):
             return resolve(bound, extents, {})
         if bound.tzinfo is None:
@@ -68,7 +53,7 @@ class OffsetFinder:
         return {key: one.offset for key, one in found.items()}
 
     async def _stored_bytes(self) -> Positions:
-        """Bytes of each partition's largest replica; empty if we may not ask or nobody can tell."""
+        """Return the bytes of each partition's largest replica; empty if unavailable."""
         sizes: Positions = {}
         try:
             directories = await TopicAdmin(self._core).describe_log_dirs()

@@ -1,6 +1,6 @@
-"""What is read by which task: bounds of partitions, ranges of offsets, parts of a backlog.
+"""Plans reads: bounds of partitions, offset ranges for tasks, and parts of a backlog.
 
-All offsets are of records: starts inclusive, ends exclusive.
+Starts are inclusive, ends exclusive.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from raylog.client.cluster import TopicPartition
 
 Positions = dict[TopicPartition, int]
 Bound = str | datetime | Mapping[TopicPartition, int]
-"""`"earliest"`, `"latest"`, the first record not older than a time, or offsets by partition."""
+"""`"earliest"`, `"latest"`, a time (the first record at or after it), or offsets."""
 
 EARLIEST_WORD = "earliest"
 LATEST_WORD = "latest"
 
 
 class BadBound(ValueError):
-    """Neither a known word nor a time with its zone nor offsets."""
+    """The bound is not a known word, a time with a zone, or offsets."""
 
 
 class OffsetsUnavailable(ValueError):
-    """Offsets that were asked for are not in the log: deleted, or not written yet."""
+    """Requested offsets are not in the log: they were deleted, or are not written yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition that one task reads."""
+    """The offsets of one partition that one task reads."""
 
     key: TopicPartition
     start: int
     end: int
     size_bytes: int = 0
-    """Estimated, as stored."""
+    """Estimated stored size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a partition holds."""
+    """The bounds of a partition."""
 
     earliest: int
     latest: int
-    """Under read_committed the last stable offset."""
+    """With read_committed, the last stable offset."""
     size_bytes: int = 0
-    """As stored; 0: unknown."""
+    """Stored size; 0 if unknown."""
 
 
 def resolve(
     bound: Bound, extents: Mapping[TopicPartition, Extent], at_time: Mapping[TopicPartition, int]
 ) -> Positions:
-    """The offset of each partition; `at_time` is where a bound that is a time was found.
+    """Return each partition's offset. `at_time` has the offsets found for a bound that is a time.
 
-    Raises OffsetsUnavailable for offsets outside the log, BadBound for words of no meaning.
+    Raises OffsetsUnavailable for offsets outside the log, BadBound for unknown words.
     """
     if isinstance(bound, datetime):
         return {key: at_time.get(key, extent.latest) for key, extent in extents.items()}
@@ -82,10 +82,10 @@ def ranges_between(
     ends: Mapping[TopicPartition, int],
     extents: Mapping[TopicPartition, Extent],
 ) -> list[OffsetRange]:
-    """One range for each partition that has something to read.
+    """Return one range for each partition with something to read.
 
-    Partitions that `starts` leaves out begin at their earliest offset, those that `ends` leaves out
-    end at their latest. Raises OffsetsUnavailable if records were deleted since a start was known.
+    Without a start, a partition begins at its earliest offset; without an end, it ends at its
+    latest. Raises OffsetsUnavailable if records were deleted after a start was looked up.
     """
     found = []
     for key, extent in sorted(extents.items()):
@@ -100,7 +100,7 @@ def ranges_between(
 
 
 def split(ranges: Iterable[OffsetRange], *, records_max: int, bytes_max: int) -> list[OffsetRange]:
-    """Equal parts of each range: at most so many offsets, and about so many bytes."""
+    """Split ranges evenly into parts of at most `records_max` offsets, about `bytes_max` bytes."""
     parts = []
     for whole in ranges:
         span = whole.end - whole.start
@@ -118,9 +118,9 @@ def limited(
     ends: Mapping[TopicPartition, int],
     records_max: int | None,
 ) -> Positions:
-    """Ends of a batch of about so many offsets, shared out by what each partition has waiting.
+    """Return the ends of a batch of about `records_max` offsets, split in proportion to backlogs.
 
-    A partition with anything waiting gets one at least, so none starves.
+    A partition with a backlog gets at least one record, so none starves.
     """
     waiting = {key: max(0, end - starts[key]) for key, end in ends.items()}
     total = sum(waiting.values())

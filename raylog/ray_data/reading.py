@@ -1,7 +1,7 @@
-"""One read task: a range of offsets as a stream of Arrow tables, without Ray.
+"""A read task, without Ray: reads a range of offsets as a stream of Arrow tables.
 
-Where a table ends depends on the records alone, never on how fetches cut them: Ray runs a task
-whose worker died again and drops as many of its tables as were handed on before.
+Where a table ends depends on the records alone, never on fetch boundaries: when a worker dies, Ray
+runs its task again and skips as many of its tables as were passed on before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings
+from raylog.client.sockets import connected
 from raylog.ray_data.columns import SCHEMA, rows_of
-from raylog.ray_data.offsets import connected
 from raylog.ray_data.planning import OffsetRange
 
 if TYPE_CHECKING:
@@ -29,35 +29,35 @@ if TYPE_CHECKING:
 
 _POLL_MS = 1_000
 _ROW_OVERHEAD = 48
-"""Bytes of a row's other columns, about."""
+"""Approximate bytes of a row's other columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How topics are read."""
+    """Settings of reads."""
 
     records_per_task: int = 1_000_000
-    """A longer partition is read by several tasks."""
+    """A partition with more records is split among several tasks."""
     bytes_per_task: int = 64 * 1024 * 1024
-    """The same, by the bytes that the brokers store."""
+    """The same limit, in bytes stored by the brokers."""
     table_bytes: int = 16 * 1024 * 1024
-    """A task hands its rows on in tables of so much."""
+    """The size of the tables that a task passes on."""
     stall_ms: int = 120_000
     """How long a task waits for the next record of its range before it fails."""
     partition_max_bytes: int = 4 * 1024 * 1024
-    """Of one fetch; a task holds two."""
+    """Limit of one fetch. A task holds two."""
     decompressed_bytes_max: int = 256 * 1024 * 1024
-    """Of one batch."""
+    """Limit of one batch."""
     client: ClientSettings | None = None
-    """Instead of the defaults; its bootstrap counts."""
+    """Replaces the default client settings, except for the bootstrap servers."""
 
 
 def read_range(
     wanted: OffsetRange, client: ClientSettings, settings: ReadSettings, *, read_committed: bool
 ) -> Iterator[pa.Table]:
-    """All records of a range, of `SCHEMA`, each once; at least one table.
+    """Read all records of a range once, as at least one table of `SCHEMA`.
 
-    Raises OffsetOutOfRange if records were deleted meanwhile, RequestTimedOut if none comes.
+    Raises OffsetOutOfRange if records were deleted meanwhile, RequestTimedOut if none arrives.
     """
     cutter = TableCutter(settings.table_bytes)
     is_first = True
@@ -83,7 +83,7 @@ def read_range(
 
 
 def _blocks(consumer: Fetcher, wanted: OffsetRange, stall_ms: int) -> Iterator[FetchedBatches]:
-    """What fetches bring until the range is read."""
+    """Yield fetched blocks until the range is read."""
     position, waited_ms = wanted.start, 0
     while position < wanted.end:
         block = run_blocking(consumer.poll_block(_POLL_MS))
@@ -95,14 +95,14 @@ def _blocks(consumer: Fetcher, wanted: OffsetRange, stall_ms: int) -> Iterator[F
         if waited_ms >= stall_ms:
             raise RequestTimedOut(
                 f"{wanted.key} ends at {consumer.high_watermark(wanted.key)}, offset {position} "
-                f"of {wanted.start} to {wanted.end} did not come in {stall_ms} ms"
+                f"of {wanted.start} to {wanted.end} did not arrive within {stall_ms} ms"
             )
 
 
 def decoded(
     block: FetchedBatches, wanted: OffsetRange, settings: ReadSettings
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a range in what a fetch brought."""
+    """Decode the rows of a fetched block that are in the range."""
     while not block.is_empty:
         bodies = Bodies(str(wanted.key), settings.decompressed_bytes_max)
         while not block.is_empty and bodies.size < settings.partition_max_bytes:
@@ -115,7 +115,7 @@ def decoded(
 
 
 def _within(rows: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
-    """Without what batches at the ends bring beside the range."""
+    """Drop rows outside the range, which the first and last batch may have."""
     offsets = rows.column("offset").to_numpy()
     first, end = np.searchsorted(offsets, [wanted.start, wanted.end])
     return rows.slice(int(first), int(end - first))
@@ -123,7 +123,7 @@ def _within(rows: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
 
 @dataclass(slots=True)
 class TableCutter:
-    """Cuts a stream of rows into tables of about one size, at places that the rows decide."""
+    """Cuts a stream of rows into tables of similar size, at positions that depend on rows alone."""
 
     table_bytes: int
     _rows: list[pa.RecordBatch] = field(default_factory=list)
@@ -131,15 +131,15 @@ class TableCutter:
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are rows that no table has yet."""
+        """Whether some rows are not in a table yet."""
         return bool(self._rows)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Take rows; gives the tables that are full."""
+        """Add rows; yield the tables that are full."""
         ends = np.cumsum(_sizes(rows))
         first, before = 0, 0
         while first < rows.num_rows:
-            # The row that fills a table is its last.
+            # The row that fills a table is its last one.
             last = int(np.searchsorted(ends, before + self.table_bytes - self._size))
             count = min(last + 1, rows.num_rows) - first
             self._rows.append(rows.slice(first, count))
@@ -150,14 +150,14 @@ class TableCutter:
             yield self.rest()
 
     def rest(self) -> pa.Table:
-        """A table of what is left."""
+        """Return a table of the remaining rows."""
         table = pa.Table.from_batches(self._rows, SCHEMA)
         self._rows, self._size = [], 0
         return table
 
 
 def _sizes(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Bytes of each row, about; headers count only as rows."""
+    """Return the approximate bytes of each row. Headers count as a constant."""
     sizes = np.full(rows.num_rows, _ROW_OVERHEAD, np.int64)
     for name in ("key", "value"):
         sizes += pc.fill_null(pc.binary_length(rows.column(name)), 0).to_numpy()

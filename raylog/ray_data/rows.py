@@ -1,4 +1,4 @@
-"""Blocks of a dataset on their way to partitions: columns, and what becomes of them."""
+"""Converts blocks of a dataset to records for partitions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
 from raylog.client.arrow.headers import HEADERS_TYPE
-from raylog.raydp_jobs.driver import SinkSettings
-from raylog.raydp_jobs.rows import BadColumns, Block, Splitter, Topics
+from raylog.sink.driver import SinkSettings
+from raylog.sink.rows import BadColumns, Block, Splitter, Topics
 
 _WANTED = {
     "topic": pa.string(),
@@ -22,7 +22,7 @@ _HEADER_FIELDS = {"key", "value"}
 
 
 def record_columns(table: pa.Table) -> pa.Table:
-    """The columns of `raydp_jobs.rows.COLUMNS`, null where missing; raises BadColumns."""
+    """Return the columns of `raylog.sink.rows.COLUMNS`, null if missing. Raises BadColumns."""
     if "value" not in table.column_names:
         raise BadColumns(
             f"expected a column 'value', found {', '.join(table.column_names) or 'none'}"
@@ -32,7 +32,7 @@ def record_columns(table: pa.Table) -> pa.Table:
 
 
 def _column(table: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """A column as records have it; types that would not become bytes as they are, are refused."""
+    """Return a column in its record type. Raises BadColumns for types that need a conversion."""
     if name not in table.column_names:
         return pa.nulls(table.num_rows, wanted)
     found = table.column(name)
@@ -57,7 +57,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _milliseconds(table: pa.Table) -> pa.ChunkedArray | pa.Array:
-    """Timestamps in ms since 1970."""
+    """Return the timestamps in ms since 1970."""
     if "timestamp" not in table.column_names:
         return pa.nulls(table.num_rows, pa.int64())
     found = table.column("timestamp")
@@ -75,9 +75,9 @@ def _milliseconds(table: pa.Table) -> pa.ChunkedArray | pa.Array:
 def split_block(
     table: pa.Table, topics: Topics, number: int, now_ms: int, settings: SinkSettings
 ) -> Iterator[Block]:
-    """Rows of the dataset's block `number` by output partition.
+    """Divide the rows of block `number` by output partition.
 
-    The same rows always go the same way. Raises BadColumns, BadRow.
+    Equal rows always get the same partitions. Raises BadColumns and BadRow.
     """
     splitter = Splitter(topics, settings.row_bytes_max, number, now_ms, settings.writer)
     batches = record_columns(table).combine_chunks().to_batches(settings.rows_per_block)

@@ -1,24 +1,25 @@
-"""Datasets to topics, exactly once: each batch is one transaction across all tasks.
+"""Writes datasets to topics exactly once: each batch is one transaction across all tasks.
 
-The driver is `raydp_jobs.driver.SinkDriver`, the Spark sink's; here is Ray. A run of a batch:
+The driver is `raylog.sink.driver.SinkDriver`, as for the Spark sink. This module runs it on Ray. A
+run of a batch has these steps:
 
-| step | how | |
+| step | how | notes |
 |---|---|---|
-| execute the dataset | Ray Data, as it streams | nothing is held but what its operators hold |
-| cut each block by output partition | a Ray task, a return value for each | |
-| wait for all of them | | the transaction opens with the first Produce, so after this |
+| execute the dataset | Ray Data, streaming | only its operators hold data |
+| split each block by output partition | a Ray task with a return value per partition | |
+| wait for all of them | | the transaction opens with the first Produce, which comes after this |
 | write each output partition | a Ray task, the only writer | in the order of the blocks |
 | compare, commit | `BatchMachine` | |
 
-Plain tasks and not Ray Data's own shuffle: that starts actors or sorts all rows, which takes
-seconds for a micro-batch, and hands a partition on as a whole. Here a task holds one block or one
-part of a block; parts wait in the object store, which spills to disk.
+It uses plain tasks instead of Ray Data's shuffle, which starts actors or sorts all rows, takes
+seconds for a micro-batch, and passes on a partition as a whole. Here a task holds one block or one
+part of a block. Parts wait in the object store, which spills to disk.
 
-No task is repeated by Ray (`max_retries=0`). A second writer of a partition would be merged into
-the first by sequence numbers; a second cut of a block whose rows are not the same every time would
-not fit the other parts of the first one. Whatever Ray does nevertheless, a writer asks for the
-partition's permit, which the driver gives once a run. Any loss costs the run. The next one has
-another epoch, which fences what is left of this one, and executes the dataset again.
+Ray retries no task (`max_retries=0`). Sequence numbers would merge a second writer of a partition
+into the first one. If a block's rows are not deterministic, a second split would not match the
+other parts of the first one. In case Ray retries nevertheless, a writer needs the partition's
+permit, which the driver grants once per run. Any loss fails the run. The next run has another
+epoch, which fences what is left of this run, and executes the dataset again.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.ray_data.planning import EARLIEST_WORD, Bound
 from raylog.ray_data.tasks import RayRun, cut
-from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange
-from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
-from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
-from raylog.raydp_jobs.marks import Job, Mark
-from raylog.raydp_jobs.permits import PermitOffice, Permits
-from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics
+from raylog.sink.batches import Batch, BatchFailed, KafkaRange
+from raylog.sink.commit import Event, TaskReport, WriteLost, Written
+from raylog.sink.driver import SinkDriver, SinkSettings
+from raylog.sink.marks import Job, Mark
+from raylog.sink.permits import Permits, PermitServer
+from raylog.sink.rows import BadColumns, BadRow, Topics
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -49,19 +50,19 @@ if TYPE_CHECKING:
     from raylog.ray_data.continuing import MicroBatch
 
 Refs = list[Any]
-"""References to objects of Ray, whose type says nothing of what they refer to."""
+"""Ray object references; the type does not say what object they refer to."""
 
 _ROWS_PER_BLOCK = 20_000
-"""Of a block that a task has in its memory anyway: fewer make small record batches."""
+"""For blocks that a task has in memory anyway; fewer rows would make small record batches."""
 _CUTS_MAX = 32
-"""Blocks that are being cut or wait for it."""
+"""The maximum number of blocks that are being split or waiting for it."""
 _REASON_CHARS_MAX = 400
 
 
 class Sink(Closing):
-    """Writes batches to topics, one transaction each. For one writing program at a time.
+    """Writes batches to topics, one transaction each, for one program at a time.
 
-    `sink_id` names the transactional id and the group, which nothing else may use.
+    `sink_id` determines the transactional id and the group. Nothing else may use them.
     """
 
     def __init__(
@@ -75,9 +76,9 @@ class Sink(Closing):
         self._driver = SinkDriver(bootstrap, topics, sink_id, settings)
 
     def write(self, dataset: Dataset, batch: MicroBatch) -> bool:
-        """Write what was made of a batch of `read_continuing`, with its offsets.
+        """Write the result of a batch of `read_continuing`, together with its offsets.
 
-        Returns whether it was new. Raises BatchFailed, SourceMismatch, StateLost.
+        Returns whether it was new. Raises BatchFailed, SourceMismatch and StateLost.
         """
         return self._write(dataset, batch.mark, (batch.source,))
 
@@ -89,10 +90,10 @@ class Sink(Closing):
         *,
         source_bootstrap: str | None = None,
     ) -> bool:
-        """Write unless one of the last jobs was `job_id`; `offsets` are committed with it.
+        """Write a dataset unless one of the last jobs was `job_id`. Commits `offsets` with it.
 
-        `source_bootstrap` is of the cluster that these are of; None: of the sink's own. Returns
-        whether it was written now. Raises BatchFailed.
+        `source_bootstrap` names the cluster of the offsets; None is the sink's own. Returns whether
+        the dataset was written now. Raises BatchFailed.
         """
         sources: Sequence[KafkaRange] = ()
         if offsets and source_bootstrap is not None:
@@ -108,10 +109,10 @@ class Sink(Closing):
         topics: Collection[str] | None = None,
         source_bootstrap: str | None = None,
     ) -> Bound:
-        """Where a new reading goes on: `start` of `read_continuing`; `otherwise` at the first.
+        """Return the `start` for a new `read_continuing`; `otherwise` if nothing was written.
 
-        Fences and ends first what an earlier writer left open. `topics`: of these alone;
-        `source_bootstrap`: of those on another cluster. Raises StateLost.
+        Fences an earlier writer and ends its transaction first. `topics` restricts the result to
+        these topics, `source_bootstrap` to another cluster. Raises StateLost.
         """
         found = self._driver.committed(source_bootstrap)
         return {
@@ -124,14 +125,14 @@ class Sink(Closing):
         *,
         source_bootstrap: str | None = None,
     ) -> None:
-        """Forget what was written, so that any reading may begin, at `positions` where they are.
+        """Forget what was written, so that any read may start, at `positions` if given.
 
-        `source_bootstrap` is of the cluster that these are of; None: of the sink's own.
+        `source_bootstrap` names the cluster of the positions; None is the sink's own.
         """
         self._driver.reset(positions, source_bootstrap=source_bootstrap)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._driver.close()
 
     def _write(
@@ -145,10 +146,11 @@ class Sink(Closing):
         return self._driver.write(batch, partial(self._run, dataset, topics))
 
     def _run(self, dataset: Dataset, topics: Topics, identity: ProducerIdentity) -> Event:
-        """Let the tasks write once; raises BatchFailed for rows that no run could write."""
+        """Have the tasks write once. Raises BatchFailed for rows that no run can write."""
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
-        with PermitOffice(Permits(_never_repeated), host) as desk:
-            run = self._driver.run_of(RayRun, identity, topics, desk)
+        # Each run starts its tasks once, so the attempt of a stage is always 0.
+        with PermitServer(Permits(lambda _: 0), host) as permit_client:
+            run = self._driver.run_of(RayRun, identity, topics, permit_client)
             try:
                 return _written(run, _cut_blocks(dataset, topics, self._driver.settings))
             except _TaskLost as failure:
@@ -167,16 +169,16 @@ def write(
     source_bootstrap: str | None = None,
     settings: SinkSettings | None = None,
 ) -> bool:
-    """Write a dataset in one transaction unless it is written; returns whether it was new.
+    """Write a dataset in one transaction unless it is written. Returns whether it was new.
 
-    Either `job_id` says which dataset it is (the sink remembers the last 1,000), and `offsets` may
-    be committed with it, of the sink's cluster or that of `source_bootstrap`; or it was made of
-    `batch`, whose offsets are. Raises BatchFailed.
+    Give either `job_id`, which identifies the dataset (the sink remembers the last 1,000), or
+    `batch`, whose result the dataset is and whose offsets are committed. With `job_id`, `offsets`
+    of the sink's cluster or of `source_bootstrap` may be committed too. Raises BatchFailed.
     """
     if (job_id is None) == (batch is None):
         raise ValueError("expected either job_id or batch")
     if batch is not None and offsets is not None:
-        raise ValueError("a batch has offsets of its own")
+        raise ValueError("expected no offsets with a batch, which has its own")
     with Sink(bootstrap, topics, sink_id, settings) as sink:
         if batch is not None:
             return sink.write(dataset, batch)
@@ -185,11 +187,14 @@ def write(
 
 
 class _TaskLost(Exception):
-    """One of the sink's own tasks failed; the same rows may be written by another run."""
+    """One of the sink's tasks failed. Another run may write the same rows."""
 
 
 def _cut_blocks(dataset: Dataset, topics: Topics, settings: SinkSettings) -> list[Refs]:
-    """Parts of all blocks by output partition, in the blocks' order. Raises as the dataset does."""
+    """Return the parts of all blocks by output partition, in the order of blocks.
+
+    Raises what the dataset raises.
+    """
     count = len(topics.targets())
     task = ray.remote(cut).options(num_returns=count, max_retries=0, name="raylog-cut")
     by_target: list[Refs] = [[] for _ in range(count)]
@@ -208,13 +213,13 @@ def _cut_blocks(dataset: Dataset, topics: Topics, settings: SinkSettings) -> lis
 
 
 def _blocks(dataset: Dataset) -> Iterator[Any]:
-    """References to the dataset's blocks, as they come."""
+    """Yield references to the dataset's blocks, in streaming order."""
     for bundle in dataset.iter_internal_ref_bundles():
         yield from bundle.block_refs
 
 
 def _wait_for_one(waiting: Refs) -> Refs:
-    """Wait until one of the tasks is done; raises _TaskLost, BatchFailed."""
+    """Wait until a task is done. Raises _TaskLost and BatchFailed."""
     done, left = ray.wait(waiting, num_returns=1, fetch_local=False)
     with _failing():
         ray.get(done)
@@ -222,9 +227,9 @@ def _wait_for_one(waiting: Refs) -> Refs:
 
 
 def _written(run: RayRun, by_target: list[Refs]) -> Event:
-    """Write all output partitions, a task each; if one is lost the others are ended.
+    """Write all output partitions, one task each. If one fails, cancel the others.
 
-    Raises _TaskLost, BatchFailed.
+    Raises _TaskLost or BatchFailed.
     """
     task = ray.remote(_write_partition).options(max_retries=0, name="raylog-write")
     reports = [task.remote(run, target, parts) for target, parts in enumerate(by_target)]
@@ -233,7 +238,7 @@ def _written(run: RayRun, by_target: list[Refs]) -> Event:
             return Written(ray.get(reports))
     except BaseException:
         for report in reports:
-            ray.cancel(report)  # what is left of it is fenced by the next run
+            ray.cancel(report)  # the next run fences what is left of it
         raise
 
 
@@ -241,15 +246,9 @@ def _write_partition(run: RayRun, target: int, parts: Sequence[Any]) -> TaskRepo
     return run.write(target, parts)
 
 
-def _never_repeated(stage_id: int) -> int:
-    """Attempt of the writing stage: each run starts its tasks once."""
-    del stage_id
-    return 0
-
-
 @contextmanager
 def _failing() -> Iterator[None]:
-    """Raises BatchFailed for rows that no run could write, _TaskLost for all else."""
+    """Translate errors: BatchFailed for rows that no run can write, else _TaskLost."""
     try:
         yield
     except RayError as failure:

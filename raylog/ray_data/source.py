@@ -1,4 +1,4 @@
-"""Topics as Ray datasets: `read`, and the datasource behind it."""
+"""Reads topics as Ray datasets: `read` and its datasource."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ray.data.block import BlockMetadata
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.settings import ClientSettings, parse_bootstrap
+from raylog.client.sockets import connected
 from raylog.ray_data.columns import SCHEMA
-from raylog.ray_data.offsets import OffsetFinder, connected
+from raylog.ray_data.offsets import OffsetFinder
 from raylog.ray_data.planning import Bound, Extent, OffsetRange, Positions, ranges_between, split
 from raylog.ray_data.reading import ReadSettings, read_range
 
@@ -29,7 +30,7 @@ READ_UNCOMMITTED = "read_uncommitted"
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Which topics are read, of which cluster, and how."""
+    """The topics, client settings and isolation level of a read."""
 
     topics: Sequence[str]
     client: ClientSettings
@@ -44,7 +45,7 @@ class TopicReader:
         isolation: str,
         settings: ReadSettings | None,
     ) -> TopicReader:
-        """From what users say; raises ValueError, InvalidSetting."""
+        """Create a reader from user input. Raises ValueError and InvalidSetting."""
         if isolation not in (READ_COMMITTED, READ_UNCOMMITTED):
             raise ValueError(
                 f"expected isolation {READ_COMMITTED!r} or {READ_UNCOMMITTED!r}, "
@@ -59,13 +60,13 @@ class TopicReader:
         )
 
     def positions(self, at: Bound) -> Positions:
-        """Where all partitions are at a bound."""
+        """Return the offset of each partition at a bound."""
         with connected(self.client) as core:
             finder = OffsetFinder(core, self.topics, read_committed=self.read_committed)
             return finder.resolved(at, finder.extents())
 
     def dataset(self, start: Bound, end: Bound) -> Dataset:
-        """What lies between two bounds, both looked up now."""
+        """Return the records between two bounds, which are looked up now."""
         with connected(self.client) as core:
             finder = OffsetFinder(core, self.topics, read_committed=self.read_committed)
             extents = finder.sized(finder.extents())
@@ -78,7 +79,7 @@ class TopicReader:
         ends: Mapping[TopicPartition, int],
         extents: Mapping[TopicPartition, Extent],
     ) -> Dataset:
-        """What lies between offsets."""
+        """Return the records between offsets."""
         settings = self.settings
         parts = split(
             ranges_between(starts, ends, extents),
@@ -91,7 +92,7 @@ class TopicReader:
 
 
 class LogDatasource(Datasource):
-    """Ranges of offsets, a task each. `TopicReader.dataset` makes one."""
+    """A datasource of offset ranges, with one task each. `TopicReader.dataset` creates one."""
 
     def __init__(
         self,
@@ -108,11 +109,11 @@ class LogDatasource(Datasource):
         )
 
     def get_name(self) -> str:
-        """The tasks' name."""
+        """Return the name of the tasks."""
         return "Raylog"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes as stored: how far they are compressed is unknown."""
+        """Return the stored bytes; the compression ratio is unknown."""
         return sum(part.size_bytes for part in self._parts)
 
     def get_read_tasks(
@@ -121,12 +122,13 @@ class LogDatasource(Datasource):
         per_task_row_limit: int | None = None,
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
-        """A task for each range; none asks again where the log ends.
+        """Return a task for each range. Tasks do not look up the end of the log again.
 
-        An empty source has one task: a dataset without any has no schema.
+        An empty source has one task, because a dataset without tasks has no schema.
         """
         if not self._parts:
-            return [ReadTask(_empty, BlockMetadata(0, 0, None, None), SCHEMA)]
+            nothing = BlockMetadata(0, 0, None, None)
+            return [ReadTask(lambda: [SCHEMA.empty_table()], nothing, SCHEMA)]
         return [
             ReadTask(
                 partial(self._read, part),
@@ -138,10 +140,6 @@ class LogDatasource(Datasource):
         ]
 
 
-def _empty() -> list[pa.Table]:
-    return [SCHEMA.empty_table()]
-
-
 def read(
     bootstrap: str | Iterable[str],
     topics: str | Sequence[str],
@@ -151,10 +149,10 @@ def read(
     isolation: str = READ_COMMITTED,
     settings: ReadSettings | None = None,
 ) -> Dataset:
-    """A dataset of the records between two bounds, which are looked up now, once.
+    """Read the records between two bounds, which are looked up once, now.
 
-    Columns: `raylog.ray_data.columns`. Raises OffsetsUnavailable for offsets outside the log,
-    UnknownTopicOrPartition.
+    The columns are described in `raylog.ray_data.columns`. Raises OffsetsUnavailable for offsets
+    outside of the log, and UnknownTopicOrPartition.
     """
     return TopicReader.of(bootstrap, topics, isolation, settings).dataset(start, end)
 
@@ -167,5 +165,5 @@ def positions(
     isolation: str = READ_COMMITTED,
     settings: ReadSettings | None = None,
 ) -> Positions:
-    """The offset of each partition at a bound: to begin or end several reads at one place."""
+    """Return the offset of each partition at a bound, so that several reads begin or end there."""
     return TopicReader.of(bootstrap, topics, isolation, settings).positions(at)

@@ -1,4 +1,4 @@
-"""The workers' side of a write: rows are cut into parts, and each output partition is written."""
+"""The workers' side of a write: splits rows into parts, and writes each output partition."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import ray
 from ray.data.block import BlockAccessor
 
 from raylog.ray_data.rows import split_block
-from raylog.raydp_jobs.commit import TaskReport
-from raylog.raydp_jobs.driver import SinkSettings
-from raylog.raydp_jobs.partition_run import PartitionRun
-from raylog.raydp_jobs.rows import Topics
+from raylog.sink.commit import TaskReport
+from raylog.sink.driver import SinkSettings
+from raylog.sink.partition_run import PartitionRun
+from raylog.sink.rows import Topics
 
 _STAGE = 0
-"""A run has one: the tasks that write."""
+"""A run has one stage: the writing tasks."""
 _ATTEMPT_BITS = 62
 
 Part = list[bytes]
-"""Rows of one block for one output partition: record batches."""
+"""The rows of a block for one output partition, as record batches."""
 
 
 def cut(block: Any, topics: Topics, number: int, settings: SinkSettings) -> list[Part] | Part:
-    """A task: the rows of a block by output partition. Raises BadColumns, BadRow.
+    """Task: split the rows of a block by output partition. Raises BadColumns and BadRow.
 
-    A task with one return value returns it alone.
+    A task with a single return value returns it without a list.
     """
     parts: list[Part] = [[] for _ in topics.targets()]
     table = BlockAccessor.for_block(block).to_arrow()
@@ -40,15 +40,15 @@ def cut(block: Any, topics: Topics, number: int, settings: SinkSettings) -> list
 
 @dataclass(frozen=True, slots=True)
 class RayRun(PartitionRun):
-    """What the tasks of one run need; travels to them."""
+    """What the tasks of one run need; pickled and sent to them."""
 
     def write(self, target: int, parts: Iterable[Any]) -> TaskReport:
-        """A task: all rows of one output partition. Raises PermitRefused.
+        """Task: write all rows of one output partition. Raises PermitRefused.
 
-        `parts` are references to `Part`s, of which one at a time is held. Ray does not tell a task
-        which of its attempts it is, so each execution calls itself by a number of its own.
+        `parts` are references to `Part`s, which are loaded one at a time. Ray does not tell a task
+        its attempt number, so each execution draws its own id.
         """
-        self.desk.ask(target, _STAGE, secrets.randbits(_ATTEMPT_BITS))
+        self.permit_client.ask(target, _STAGE, secrets.randbits(_ATTEMPT_BITS))
         return self.written(target, _rows(parts))
 
 

@@ -1,1 +1,1 @@
-"""Simulated clusters whose clients are the real client: its core, producers, consumers, groups."""
+"""Simulation of whole clusters in virtual time from one seed, with failing networks and disks."""

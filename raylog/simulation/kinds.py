@@ -1,13 +1,22 @@
-"""The simulation of each kind of seeds, that with real clients among them."""
+"""Kinds of simulations. Each has its own clients, faults and checks."""
 
 from __future__ import annotations
 
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.run import SIMULATIONS
-from raylog.actors.simulation.scenario import Simulation
-from raylog.simulation.scenario import ClientSimulation
+from enum import StrEnum
 
 
-def simulation_of(kind: Kind) -> type[Simulation]:
-    """What a seed of a kind runs."""
-    return ClientSimulation if kind is Kind.CLIENTS else SIMULATIONS[kind]
+class Kind(StrEnum):
+    """A kind, by its name on the command line. A seed draws other values for each kind."""
+
+    PLAIN = "plain"
+    """Producers and readers, with all faults that replication and metadata must survive."""
+    TRANSACTIONS = "transactions"
+    """Clients write in transactions. Faults of coordinators are added."""
+    GROUPS = "groups"
+    """Members of groups, and topics that are deleted and created again."""
+    RETENTION = "retention"
+    """Records are deleted by age or by request, or compacted. Clients send wrong timestamps."""
+    DISASTERS = "disasters"
+    """Losses that no guarantee covers: nothing may get worse, and everything comes back."""
+    CLIENTS = "clients"
+    """The real client: producers, members of groups and copying applications. They die, too."""

@@ -1,7 +1,7 @@
 """The embedded broker: a whole cluster on one event loop in a thread of this process, without Ray.
 
-It is the same code as a cluster on Ray: controller, brokers, gateways and replicas with real logs
-on disk and real sockets; only the runtime under them differs.
+It runs the same code as a cluster on Ray: controller, brokers, gateways and replicas with real logs
+on disk and real sockets. Only the runtime differs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Self
 
 import uvloop
 
-from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.messages import BrokerStatus
 from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
 from raylog.actors.config import BrokerSettings
-from raylog.actors.config_agreement import check_agreement
+from raylog.actors.config.agreement import check_agreement
 from raylog.actors.endpoints import endpoint_of
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA, broker_name
 from raylog.actors.roles import role_class
@@ -29,26 +29,28 @@ from raylog.actors.runtime.base import Runtime
 from raylog.actors.runtime.inproc import InprocWorld
 
 for _role in (CONTROLLER, BROKER, GATEWAY, REPLICA):
-    role_class(_role)  # loaded with this module, so that starting a broker does not pay for it
+    role_class(_role)  # loaded with this module, so that starting a broker is fast
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 60.0
 TEST_SETTINGS = {
     "metadata.log.fsync": "false",
     "replica.actors.spare": "0",
     "gateway.in.replica.process": "false",
+    "group.initial.rebalance.delay.ms": "0",
 }
-"""A test's cluster need not survive a power cut, and starts no process that must be kept warm."""
+"""A test's cluster does not have to survive a power loss, needs no warm spare processes, and does
+not delay the first member of a group."""
 
 
 class EmbeddedBroker:
-    """A cluster of `brokers` brokers, ready when the `with` block begins.
+    """A cluster of `brokers` brokers. It is ready when the `with` block begins.
 
-    `settings` are broker settings in Kafka's names. Without `data` everything lives in a temporary
-    directory that goes away at the end; with it a later EmbeddedBroker finds what this one had.
-    `racks` is where the brokers stand, in turn.
-    `port` is the first broker's, the next ones follow; 0 takes free ports.
-    A setting `listeners` that other machines can reach needs `insecure=True`. It is started once:
-    for a second cluster, or the same data again, make another one.
+    `settings` are broker settings with Kafka's names. Without `data` everything is in a temporary
+    directory, which is removed at the end. With it, a later EmbeddedBroker finds the data again.
+    `racks` are assigned to the brokers in turn. `port` is the port of the first broker, and the
+    others have the following ports; 0 means free ports. A setting `listeners` that other machines
+    can reach needs `insecure=True`. An instance can be started once: create another one for a
+    second cluster or for the same data.
 
         with EmbeddedBroker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap})
@@ -86,14 +88,14 @@ class EmbeddedBroker:
 
     @property
     def statuses(self) -> list[BrokerStatus]:
-        """How the brokers stood when they were ready, by broker id."""
+        """The brokers' statuses when they became ready, by broker id."""
         if not self._started.done():
             raise RuntimeError("the embedded broker was not started: use `with`, or call start()")
         return self._started.result()
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of every broker, comma separated: `bootstrap.servers`."""
+        """`host:port` of every broker, separated by commas, for `bootstrap.servers`."""
         return ",".join(self.bootstrap_servers)
 
     @property
@@ -103,16 +105,16 @@ class EmbeddedBroker:
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Where Prometheus scrapes each broker that has `health.listener` set."""
+        """The Prometheus URL of each broker with the setting `health.listener`."""
         return [f"http://{one.http}/metrics" for one in self.statuses if one.http]
 
     def bootstrap_of(self, listener: str) -> str:
-        """`host:port` of every broker that has a listener, by that listener."""
+        """`host:port` of every broker with a listener, on that listener."""
         found = [endpoint_of(status.endpoints, listener) for status in self.statuses]
         return ",".join(one.address for one in found if one is not None)
 
     def start(self) -> Self:
-        """Start and wait until every broker serves; raises what kept one from it."""
+        """Start and wait until every broker serves. Raises the error of a broker that fails."""
         if self._thread is not None:
             raise RuntimeError("this embedded broker was started before: make another one")
         if self._data is not None:
@@ -127,7 +129,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Shut down cleanly and wait for it; harmless when it is stopped already."""
+        """Shut down cleanly and wait for it. Does nothing if already stopped."""
         if self._thread is None or not self._thread.is_alive():
             return
         assert self._loop is not None
@@ -138,7 +140,7 @@ class EmbeddedBroker:
             raise TimeoutError(f"the embedded broker did not stop within {STOP_TIMEOUT_S:g} s")
 
     def stop_broker(self, broker_id: int) -> None:
-        """Shut one broker down cleanly and wait for it; the others take over what it led."""
+        """Shut one broker down cleanly and wait for it. The others take over its partitions."""
         assert self._loop is not None
         assert self._runtime is not None
         call = self._runtime.call(
@@ -162,7 +164,7 @@ class EmbeddedBroker:
         self.stop()
 
     def _run(self) -> None:
-        """The thread: owns the event loop and, unless it was given, the data."""
+        """Run the thread, which owns the event loop and the temporary directory."""
         temporary = None if self._data else tempfile.mkdtemp(prefix="raylog-")
         data = self._data or Path(temporary or "")
         try:

@@ -1,4 +1,4 @@
-"""The pytest plug-in: the fixture `raylog_broker`. Imports only pytest until it is used."""
+"""The pytest plug-in with the fixture `raylog_broker`. Imports only pytest until it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def raylog_broker() -> Iterator[EmbeddedBroker]:
-    """An embedded broker of the test's own: `raylog_broker.bootstrap` is where clients connect."""
+    """Yield an embedded broker for one test. Clients connect to `raylog_broker.bootstrap`."""
     from raylog.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker() as broker:

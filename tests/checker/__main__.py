@@ -1,4 +1,4 @@
-"""`python -m tests.checker FILE...`: the verdict on a history; 1 where it has anomalies."""
+"""`python -m tests.checker FILE...`: checks a history. The exit code is 1 if it has anomalies."""
 
 import gc
 from pathlib import Path
@@ -33,7 +33,7 @@ def main(
         bool, typer.Option(help="A value that no send has is an anomaly.")
     ] = True,
 ) -> None:
-    """Check the history in FILES, merged: 0 it is clean, 1 it has anomalies, 2 it is malformed."""
+    """Check the history in FILES, merged. Exit codes: 0 clean, 1 anomalies, 2 malformed."""
     options = Options(write_isolation, process_order, one_clock, all_sends_recorded)
     try:
         verdict = check(load(files), options)
@@ -48,5 +48,5 @@ def main(
 
 
 if __name__ == "__main__":
-    gc.disable()  # nothing here is cyclic, and the collector would look at it all over and over
+    gc.disable()  # nothing is cyclic here, and the collector would traverse everything repeatedly
     typer.run(main)

@@ -1,4 +1,4 @@
-"""What a check finds, and what counts."""
+"""The results of a check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.checker.operations import Partition
 
 
 class Kind(StrEnum):
-    """Names of anomalies; the package's docstring explains each."""
+    """The names of anomalies. The package's docstring explains them."""
 
     LOST_WRITE = "lost-write"
     DUPLICATE = "duplicate"
@@ -31,27 +31,27 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the checked system promises, and what the history can tell."""
+    """The guarantees of the checked system, and what the history can show."""
 
     write_isolation: bool = False
-    """Whether writes of transactions must not interleave; Kafka lets them (G0, G1c-ww)."""
+    """Whether transactions' writes must not interleave. Kafka allows that (G0, G1c-ww)."""
     process_order: bool = True
-    """Whether a process's transactions stand in their order in the graph of cycles."""
+    """Whether the order of a process's transactions counts in the graph of cycles."""
     one_clock: bool = True
-    """Whether times of different processes can be compared: all ran on one machine."""
+    """Whether times of different processes are comparable: all ran on one machine."""
     all_sends_recorded: bool = True
-    """Whether a value that no send of the history has is an anomaly (phantom)."""
+    """Whether a value without a send in the history is an anomaly (phantom)."""
 
     @property
     def tolerated(self) -> frozenset[Kind]:
-        """Kinds that are reported and do not count as anomalies."""
+        """The kinds that are reported and are not anomalies."""
         interleaving = frozenset({Kind.G0, Kind.G1C_WITH_WRITES})
         return frozenset({Kind.UNSEEN}) | (frozenset() if self.write_isolation else interleaving)
 
 
 @dataclass(slots=True)
 class Anomaly:
-    """One finding with the least that proves it."""
+    """A finding with a minimal proof."""
 
     kind: Kind
     message: str
@@ -61,12 +61,12 @@ class Anomaly:
     processes: tuple[str, ...] = ()
     transactions: tuple[str, ...] = ()
     operations: list[str] = field(default_factory=list)
-    """Lines of the history, polls cut down to what matters; of the first of a kind only."""
+    """Lines of the history, with polls cut to what matters; only for the first of a kind."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Size of what was checked."""
+    """The size of what was checked."""
 
     operations: int = 0
     sends: int = 0
@@ -80,17 +80,17 @@ class Counts:
     partitions: int = 0
     partitions_read_to_the_end: int = 0
     unseen: int = 0
-    """Acknowledged and never polled, where nothing was read to the end."""
+    """Acknowledged and never polled, in partitions that were not read to the end."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The outcome of a check."""
+    """The result of a check."""
 
     anomalies: list[Anomaly]
-    """What must not be."""
+    """What must not happen."""
     tolerated: list[Anomaly]
-    """What is worth knowing and allowed."""
+    """What is allowed but worth reporting."""
     counts: Counts
 
     @property

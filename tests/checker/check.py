@@ -1,4 +1,4 @@
-"""The check of a history as a whole."""
+"""Checks a whole history."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DEFAULT = Options()
 
 
 def check(history: History, options: Options = DEFAULT) -> Verdict:
-    """Look for all anomalies; the time is near linear in the operations.
+    """Find all anomalies, in time nearly linear in the number of operations.
 
-    Raises HistoryError where the history itself cannot be true of any system.
+    Raises HistoryError if the history itself is inconsistent.
     """
     index = Index.of(history)
     verdict = Verdict([], [], _counts(index))

@@ -1,4 +1,4 @@
-"""confluent-kafka's clients, with everything they do recorded."""
+"""confluent-kafka's clients with all operations recorded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NEVER_WRITTEN = frozenset(
         KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""Refusals that every attempt would have met. All others are unknown: what librdkafka gives up or
+"""Errors that every attempt would get. All others mean unknown: records that librdkafka gives up or
 purges may have been sent before."""
 _PASSING = frozenset(
     {
@@ -63,7 +63,7 @@ _PASSING = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""What librdkafka reports and then mends by itself."""
+"""Errors that librdkafka reports and recovers from."""
 _COMMIT_PASSING = _PASSING | {
     KafkaError._NO_OFFSET,
     KafkaError.ILLEGAL_GENERATION,
@@ -72,21 +72,21 @@ _COMMIT_PASSING = _PASSING | {
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.STALE_MEMBER_EPOCH,
 }
-"""Commits that a rebalance or a moving coordinator refuses: somebody reads those records again."""
+"""Commit errors during a rebalance or a coordinator move. Somebody reads those records again."""
 _GATHER_S = 0.2
 
 
 class ProducerEndedError(Exception):
-    """The client has given itself up for good, in an abort: a new one is to take its place.
+    """The client failed fatally in an abort and must be replaced.
 
-    librdkafka does so when it is told INVALID_TXN_STATE, as Apache Kafka also tells where it does
-    not know the transaction: AddPartitionsToTxn may have been lost with the coordinator before.
-    Nothing of that transaction may ever be read.
+    librdkafka does so on INVALID_TXN_STATE, which Apache Kafka also returns if it does not know the
+    transaction: AddPartitionsToTxn may have been lost with the previous coordinator. Nothing of
+    that transaction may ever be read.
     """
 
 
 class RecordingProducer:
-    """A producer. One thread sends; records end in `poll`, `flush` and `close`."""
+    """A producer for one thread. Records complete in `poll`, `flush` and `close`."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class RecordingProducer:
         *,
         record_bytes: int = 0,
     ) -> None:
-        """`record_bytes`: to which length values are filled up."""
+        """`record_bytes` is the length to which values are padded."""
         self.process = process
         self.transaction: str | None = None
-        """The open one."""
+        """The open transaction."""
         self._recorder = recorder
         self._record_bytes = record_bytes
         self._producer = Producer(
             {
                 "acks": "all",
                 "enable.idempotence": "true",
-                "error_cb": partial(_told, recorder),
+                "error_cb": partial(_record_error, recorder),
                 **settings,
             }
         )
@@ -115,11 +115,11 @@ class RecordingProducer:
         self._ended_for_good = False
 
     def __len__(self) -> int:
-        """Records sent that have not ended."""
+        """The number of records in flight."""
         return len(self._unanswered)
 
     def send(self, partition: Partition, value: str, key: str | None = None) -> bool:
-        """Send a record; returns False, with nothing sent, while the client's queue is full."""
+        """Send a record. Returns False and sends nothing while the client's queue is full."""
         send = Send(
             self.process,
             partition,
@@ -144,15 +144,15 @@ class RecordingProducer:
         return True
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Take what was answered."""
+        """Handle deliveries."""
         self._producer.poll(timeout_s)
 
     def flush(self, timeout_s: float) -> int:
-        """Wait for all answers; returns how many are still missing."""
+        """Wait for all deliveries. Returns how many are still missing."""
         return self._producer.flush(timeout_s)
 
     def init_transactions(self, timeout_s: float) -> None:
-        """Take over the transactional id; raises KafkaException."""
+        """Take over the transactional id. Raises KafkaException."""
         self._producer.init_transactions(timeout_s)
 
     def begin(self) -> None:
@@ -163,21 +163,21 @@ class RecordingProducer:
         self._recorder.add(Begin(self.process, self._recorder.now_ns(), self.transaction))
 
     def commit(self, timeout_s: float) -> Outcome:
-        """Try to commit; one that failed is to be aborted, one that is unknown tried again."""
+        """Try to commit. After a failure abort, after an unknown outcome try again."""
         return self._end(Action.COMMIT, self._producer.commit_transaction, timeout_s)
 
     def abort(self, timeout_s: float) -> Outcome:
-        """Try to abort; raises ProducerEndedError."""
+        """Try to abort. Raises ProducerEndedError."""
         return self._end(Action.ABORT, self._producer.abort_transaction, timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for answers; what is still without one then has an unknown outcome."""
+        """Wait for deliveries. Records that are still in flight then have an unknown outcome."""
         if not self._ended_for_good:
             self._producer.flush(timeout_s)
         for send in list(self._unanswered.values()):
             self._record(send, Outcome.UNKNOWN, None)
         if self.transaction is not None:
-            # Nobody will ask for its commit any more; an earlier attempt is on record.
+            # Nobody will request its commit any more; an earlier attempt is on record.
             now_ns = self._recorder.now_ns()
             ended = (self.process, now_ns, now_ns, self.transaction, Action.ABORT)
             self._recorder.add(End(*ended, Outcome.UNKNOWN))
@@ -204,13 +204,13 @@ class RecordingProducer:
 
     def _ended(self, send: Send, error: KafkaError | None, message: Message) -> None:
         if send.value not in self._unanswered:
-            return  # it came after `close`, where it was recorded as unknown
+            return  # it came after `close`, which recorded it as unknown
         if error is None:
             offset = message.offset()
             known = offset if offset is not None and offset >= 0 else None
             self._record(send, Outcome.OK, known)
         else:
-            self._recorder.told(error.code())
+            self._recorder.error_reported(error.code())
             failed = error.code() in _NEVER_WRITTEN
             self._record(send, Outcome.FAILED if failed else Outcome.UNKNOWN, None)
 
@@ -222,12 +222,12 @@ class RecordingProducer:
 
 
 class RecordingConsumer:
-    """A consumer: of partitions that it is assigned, or as a member of a group."""
+    """A consumer of assigned partitions, or a member of a group."""
 
     def __init__(self, recorder: Recorder, process: str, settings: Mapping[str, str]) -> None:
         self.process = process
         self.failures: list[str] = []
-        """Errors that librdkafka does not mend by itself."""
+        """Errors from which librdkafka does not recover."""
         self._recorder = recorder
         self._read_committed = settings.get("isolation.level") != "read_uncommitted"
         self._settings: dict[str, Any] = {
@@ -236,12 +236,12 @@ class RecordingConsumer:
             "enable.partition.eof": "true",
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": "100",
-            "error_cb": partial(_told, recorder),
+            "error_cb": partial(_record_error, recorder),
             **settings,
         }
         self._consumer = Consumer(self._settings)
         self._ends: dict[Partition, int] = {}
-        """Where it last met the end of a partition."""
+        """The offset at which it last reached the end of a partition."""
 
     def assign(self, starts: Mapping[Partition, int]) -> None:
         """Read these partitions, each from an offset."""
@@ -262,14 +262,14 @@ class RecordingConsumer:
         )
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from an offset."""
+        """Continue at an offset."""
         self._recorder.add(Seek(self.process, self._recorder.now_ns(), partition, offset))
         self._consumer.seek(TopicPartition(*partition, offset))
 
     def poll(
         self, timeout_s: float = _GATHER_S, records: int = 500, transaction: str | None = None
     ) -> int:
-        """Take records; returns how many came."""
+        """Poll records. Returns their number."""
         invoked_ns = self._recorder.now_ns()
         batches: dict[Partition, Batch] = {}
         count = 0
@@ -282,21 +282,20 @@ class RecordingConsumer:
         return count
 
     def commit(self) -> None:
-        """Commit the positions of this member; what a rebalance forbids is left to the next."""
+        """Commit this member's positions. What a rebalance forbids is left to the next owner."""
         try:
             self._consumer.commit(asynchronous=False)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
             if error.code() != KafkaError._NO_OFFSET:
-                self._recorder.told(error.code())
+                self._recorder.error_reported(error.code())
             if error.code() not in _COMMIT_PASSING:
                 raise
 
     def read_to_the_end(self, partitions: Iterable[Partition], timeout_s: float) -> None:
-        """The final read: from the first offset to the end as it is now, every partition.
+        """Do the final read of every partition, from its first offset to its current end.
 
-        That is the high watermark: an open transaction is waited for, and hides nothing. Raises
-        TimeoutError where the end is not reached in time.
+        The end is the high watermark, so this waits for open transactions. Raises TimeoutError.
         """
         deadline = monotonic() + timeout_s
         invoked_ns = self._recorder.now_ns()
@@ -323,11 +322,11 @@ class RecordingConsumer:
         return Span(partition, *marks)
 
     def close(self) -> None:
-        """Leave."""
+        """Leave the group."""
         self._consumer.close()
 
     def _take(self, message: Message, batches: dict[Partition, Batch]) -> bool:
-        """Take a message; returns whether it is a record."""
+        """Handle a message. Returns whether it is a record."""
         error = message.error()
         partition = (message.topic() or "", message.partition() or 0)
         offset = message.offset()
@@ -336,7 +335,7 @@ class RecordingConsumer:
                 assert offset is not None
                 self._ends[partition] = offset
                 return False
-            self._recorder.told(error.code())
+            self._recorder.error_reported(error.code())
             if error.code() not in _PASSING:
                 self.failures.append(str(error))
             return False
@@ -354,6 +353,6 @@ class RecordingConsumer:
         self._recorder.add(Rebalance(self.process, self._recorder.now_ns(), change, keys))
 
 
-def _told(recorder: Recorder, error: KafkaError) -> None:
-    """librdkafka tells of something that it mends by itself."""
-    recorder.told(error.code())
+def _record_error(recorder: Recorder, error: KafkaError) -> None:
+    """Record an error from which librdkafka recovers."""
+    recorder.error_reported(error.code())

@@ -1,16 +1,16 @@
 """Cycles of dependencies between transactions, after Adya: G0 and G1c.
 
-Edges lead from one committed transaction to another that must come after it:
+An edge leads from a committed transaction to another one that must come after it:
 
-| edge | why |
+| edge | reason |
 |---|---|
 | ww | it wrote before the other in the same partition |
 | wr | the other read (read committed) what it wrote |
 | process | one process did both, it first |
 
-Kafka isolates reads, not writes: transactions interleave in a partition, in each as it happens. So
-cycles that need ww edges are legal unless `Options.write_isolation` says otherwise. One of wr and
-process edges alone never is: a read follows the commit of what it reads and precedes its own.
+Kafka isolates reads, not writes: transactions interleave differently in each partition. So cycles
+that need ww edges are legal unless `Options.write_isolation` is set. A cycle of wr and process
+edges alone never is: a read follows the commit of what it reads and precedes its own commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.checker.offsets import name_of
 from tests.checker.operations import Partition
 
 _STARTS_MAX = 16
-"""Members of a component from which a short cycle is looked for."""
+"""The most members of a component from which to search for a short cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Edge:
 
 
 Graph = dict[str, dict[str, Edge]]
-"""Transaction to those that come after it."""
+"""By transaction, those that come after it."""
 
 
 def check_cycles(index: Index, options: Options) -> Iterator[Anomaly]:
-    """One anomaly for each strongly connected component, with a short cycle of it."""
+    """One anomaly per strongly connected component, with a short cycle of it."""
     writes, reads = _write_edges(index), _read_edges(index)
     order = _process_edges(index) if options.process_order else {}
     explained: set[str] = set()
@@ -71,7 +71,7 @@ def _link(graph: Graph, first: str, second: str, edge: Edge) -> None:
 
 
 def _write_edges(index: Index) -> Graph:
-    """From each transactional record's transaction to the next one's in the partition."""
+    """From each transactional record's transaction to that of the next one in the partition."""
     graph: Graph = {}
     for partition, log in index.logs.items():
         written = []
@@ -90,7 +90,7 @@ def _write_edges(index: Index) -> Graph:
 
 
 def _read_edges(index: Index) -> Graph:
-    """From the transaction that wrote a record to the one that read it."""
+    """From the transaction that wrote a record to one that read it."""
     graph: Graph = {}
     for poll in index.history.polls:
         reader = poll.transaction
@@ -107,7 +107,7 @@ def _read_edges(index: Index) -> Graph:
 
 
 def _process_edges(index: Index) -> Graph:
-    """From each transaction of a process to its next."""
+    """From each transaction of a process to the next one."""
     graph: Graph = {}
     last: dict[str, str] = {}
     for begin in index.history.begins:
@@ -171,7 +171,7 @@ def _enter(
 
 
 def _leave(node: str, waiting: list[str], on_stack: set[str]) -> list[str]:
-    """Take a finished component off the stack."""
+    """Pop a complete component from the stack."""
     component: list[str] = []
     while not component or component[-1] != node:
         component.append(waiting.pop())
@@ -180,7 +180,7 @@ def _leave(node: str, waiting: list[str], on_stack: set[str]) -> list[str]:
 
 
 def short_cycle(graph: Graph, component: list[str]) -> list[str]:
-    """A short cycle within a component; its first member is not repeated at the end."""
+    """A short cycle within a component. Its first member is not repeated at the end."""
     members = set(component)
     shortest: list[str] = []
     for start in component[:_STARTS_MAX]:
@@ -191,7 +191,7 @@ def short_cycle(graph: Graph, component: list[str]) -> list[str]:
 
 
 def _cycle_through(graph: Graph, members: set[str], start: str) -> list[str]:
-    """The shortest cycle through a member of a component, breadth first."""
+    """The shortest cycle through a member of a component, by breadth-first search."""
     came_from: dict[str, str] = {}
     queue = deque([start])
     while start not in came_from:

@@ -1,4 +1,4 @@
-"""The operations that prove an anomaly: the sends, resets and polls of its values and offsets."""
+"""The operations that prove an anomaly: sends, resets and polls of its values and offsets."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tests.checker.lines import encode
 from tests.checker.operations import Batch, Begin, End, FinalRead, Partition, Poll, Send
 
 FULL_MAX = 10
-"""Anomalies of a kind that get evidence."""
+"""The number of anomalies of a kind that get evidence."""
 _LINES_MAX = 10
-"""Operations an anomaly."""
+"""The most operations per anomaly."""
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """What is looked for, and the anomalies that want it."""
+    """What to look for, and the anomalies that need it."""
 
     values: dict[str, list[Anomaly]]
     offsets: dict[tuple[Partition, int], list[Anomaly]]
     transactions: dict[str, list[Anomaly]]
     partitions: dict[Partition, list[Anomaly]]
-    """Of lost writes, which the final read proves."""
+    """For lost writes, which the final read proves."""
 
 
 def attach(history: History, anomalies: Iterable[Anomaly]) -> None:
-    """Give the first anomalies of each kind their operations, in one pass over the history."""
+    """Attach operations to the first anomalies of each kind, in one pass over the history."""
     wanted = _wanted(_first_of_each_kind(anomalies))
     if not (wanted.values or wanted.offsets or wanted.transactions):
         return
@@ -80,7 +80,7 @@ def _add(anomalies: Iterable[Anomaly], operation: Send | Begin | End | FinalRead
 
 
 def _take_poll(wanted: _Wanted, poll: Poll) -> None:
-    """Add a poll, cut down to the records in question, to those that want it."""
+    """Add a poll, cut to the relevant records, to the anomalies that need it."""
     found: dict[int, tuple[Anomaly, dict[Partition, Batch]]] = {}
     for partition, offsets, values in poll.batches:
         for offset, value in zip(offsets, values, strict=True):

@@ -26,31 +26,31 @@ from tests.checker.operations import (
 
 
 class HistoryError(ValueError):
-    """A history that cannot be checked; says where and what was expected."""
+    """A history cannot be checked. The message names the place and what was expected."""
 
 
 @dataclass(slots=True)
 class History:
     """Operations by kind, each in the order of time.
 
-    Sends stand in the order in which they were invoked; what one process read in the order in
-    which it was completed, its resets (assignments, seeks, rebalances) at their time among them.
+    Sends are in the order of their invocation. The polls of a process are in the order of their
+    completion, with its resets (assignments, seeks, rebalances) among them at their time.
     """
 
     sends: list[Send] = field(default_factory=list)
     reads: dict[str, list[Poll | Reset]] = field(default_factory=dict)
-    """Process to its polls and resets."""
+    """By process, its polls and resets."""
     begins: list[Begin] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     finals: list[FinalRead] = field(default_factory=list)
     compacted: set[str] = field(default_factory=set)
-    """Topics."""
+    """Names of topics."""
     count: int = 0
-    """Of all operations."""
+    """The number of all operations."""
 
     @classmethod
     def of(cls, operations: Iterable[Operation]) -> History:
-        """Sort operations that come in any order; equal times keep the order given."""
+        """Sort operations. Those with equal times keep their order."""
         history = cls()
         reads: dict[str, list[Poll | Reset]] = defaultdict(list)
         for operation in operations:
@@ -91,7 +91,7 @@ class History:
 
     @property
     def operations(self) -> Iterator[Operation]:
-        """All operations but the topics'."""
+        """All operations except the topics'."""
         yield from self.sends
         for of_process in self.reads.values():
             yield from of_process
@@ -105,12 +105,12 @@ def _read_at(operation: Poll | Reset) -> int:
 
 
 def load(paths: Iterable[Path]) -> History:
-    """Read and merge files; raises HistoryError with file, line and what was expected."""
+    """Read and merge files. Raises HistoryError with file, line and what was expected."""
     return History.of(operations_in(paths))
 
 
 def operations_in(paths: Iterable[Path]) -> Iterator[Operation]:
-    """The operations of files, as they stand there; raises HistoryError."""
+    """The operations of files, in their order. Raises HistoryError."""
     decoder = Decoder()
     for path in paths:
         with path.open("rb") as lines:

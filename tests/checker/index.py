@@ -1,4 +1,4 @@
-"""What all operations together tell of each partition and each transaction."""
+"""Combines all operations into knowledge about each partition and transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.checker.operations import Action, End, Outcome, Partition, Poll, Send
 
 
 class Fate(Enum):
-    """What became of a transaction."""
+    """The fate of a transaction."""
 
     COMMITTED = "committed"
     NEVER_COMMITTED = "never committed"
@@ -24,33 +24,33 @@ class Transaction:
     fate: Fate = Fate.UNKNOWN
     began_ns: int | None = None
     commit_invoked_ns: int | None = None
-    """Of the first attempt; before it nobody may see its records."""
+    """Time of the first attempt. Before it nobody may see its records."""
 
 
 @dataclass(slots=True)
 class Log:
-    """One partition as its witnesses, polls and acknowledgements, have it."""
+    """One partition according to polls and acknowledgements."""
 
     at: dict[int, str] = field(default_factory=dict)
-    """Offset to the value that was witnessed there first."""
+    """By offset, the first value witnessed there."""
     offset_of: dict[str, int] = field(default_factory=dict)
-    """Value to the offset at which it was witnessed first."""
+    """By value, the first offset at which it was witnessed."""
     other_values: dict[int, set[str]] = field(default_factory=dict)
-    """Offsets with more than one value: all but the first."""
+    """Offsets with several values: all but the first."""
     other_offsets: dict[str, set[int]] = field(default_factory=dict)
-    """Values with more than one offset: all but the first."""
+    """Values with several offsets: all but the first."""
     polled_committed: set[int] = field(default_factory=set)
-    """Offsets at which a reader of committed records had one."""
+    """Offsets whose records were read by readers of committed records."""
     polled_uncommitted: set[int] = field(default_factory=set)
     values_committed: set[str] = field(default_factory=set)
     values_uncommitted: set[str] = field(default_factory=set)
     sends: list[Send] = field(default_factory=list)
     """In the order of invocation."""
     newest_of_key: dict[str, int] = field(default_factory=dict)
-    """Compacted topics: key to the largest offset of a record of it that may be visible."""
+    """For compacted topics: by key, the largest offset of a record that may be visible."""
 
     def witness(self, offset: int, value: str) -> None:
-        """Note that a value is at an offset."""
+        """Record that a value is at an offset."""
         there = self.at.setdefault(offset, value)
         if there != value:
             self.other_values.setdefault(offset, set()).add(value)
@@ -59,19 +59,19 @@ class Log:
             self.other_offsets.setdefault(value, set()).add(offset)
 
     def was_polled(self, value: str) -> bool:
-        """Whether anybody had a value."""
+        """Whether anybody got a value."""
         return value in self.values_committed or value in self.values_uncommitted
 
 
 @dataclass(slots=True)
 class Cover:
-    """What final reads say of one partition."""
+    """What final reads say about one partition."""
 
     start: int
     end: int
     invoked_ns: int
     values: set[str] = field(default_factory=set)
-    """All that the processes of the final read ever polled of the partition."""
+    """Everything that the final read's processes ever polled from the partition."""
 
 
 @dataclass(slots=True)
@@ -81,17 +81,17 @@ class Index:
     history: History
     logs: dict[Partition, Log] = field(default_factory=dict)
     writer: dict[str, Send] = field(default_factory=dict)
-    """Value to its send."""
+    """By value, its send."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     covers: dict[Partition, Cover] = field(default_factory=dict)
     never_visible: set[str] = field(default_factory=set)
-    """Values whose transaction was never committed."""
+    """Values of transactions that were never committed."""
     never_written: set[str] = field(default_factory=set)
-    """Values whose send failed for certain."""
+    """Values whose send certainly failed."""
 
     @classmethod
     def of(cls, history: History) -> Index:
-        """Index a history; raises HistoryError where a value was sent twice."""
+        """Index a history. Raises HistoryError if a value was sent twice."""
         index = cls(history)
         index._take_transactions()
         index._take_covers()
@@ -104,7 +104,7 @@ class Index:
         return index
 
     def log(self, partition: Partition) -> Log:
-        """A partition's log, made when it is first asked for."""
+        """The log of a partition, created at the first request."""
         log = self.logs.get(partition)
         if log is None:
             log = self.logs[partition] = Log()
@@ -118,7 +118,7 @@ class Index:
         return newest is not None and (offset is None or newest > offset)
 
     def fate_of(self, send: Send) -> Fate:
-        """What became of the transaction of a send; without one it is committed."""
+        """The fate of a send's transaction. Without one it is committed."""
         if send.transaction is None:
             return Fate.COMMITTED
         transaction = self.transactions.get(send.transaction)
@@ -174,7 +174,7 @@ class Index:
             log = self.log(partition)
             at, offset_of = log.at, log.offset_of
             for offset, value in zip(offsets, values, strict=True):
-                # Most records are known by now, and a call of `witness` for each would cost.
+                # Most records are known already, and calling `witness` for each would be slow.
                 if at.get(offset) != value or offset_of.get(value) != offset:
                     log.witness(offset, value)
             if poll.read_committed:
@@ -185,7 +185,7 @@ class Index:
                 log.values_uncommitted.update(values)
 
     def _prove_commits(self) -> None:
-        """A transaction of which a reader of committed records had one was committed."""
+        """Mark transactions as committed if read_committed returned one of their records."""
         for log in self.logs.values():
             for send in log.sends:
                 name = send.transaction

@@ -1,4 +1,4 @@
-"""Checks of reads against transactions: what was aborted, and what was not committed yet."""
+"""Checks reads against transactions: records that were aborted, or not committed yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.checker.operations import Partition, Poll, Send
 
 
 def check_isolation(index: Index, options: Options) -> Iterator[Anomaly]:
-    """Every polled record whose send failed, or whose transaction had not been committed."""
+    """Every polled record whose send failed, or whose transaction was not committed by then."""
     reported: set[tuple[Kind, str, str]] = set()
     hidden = index.never_written | index.never_visible
     within = {value for value, send in index.writer.items() if send.transaction is not None}
@@ -30,7 +30,7 @@ def check_isolation(index: Index, options: Options) -> Iterator[Anomaly]:
 
 
 def _look(index: Index, options: Options, poll: Poll, value: str) -> tuple[Kind, str] | None:
-    """What is wrong with a poll that has a value, if anything."""
+    """What is wrong with a polled value, if anything."""
     if value in index.never_written:
         return Kind.ABORTED_READ, "whose send had failed"
     send = index.writer.get(value)

@@ -1,7 +1,7 @@
-"""Apache Kafka's Java clients beside confluent-kafka's, recorded in the same form.
+"""Apache Kafka's Java clients next to confluent-kafka's, recorded in the same format.
 
-They run in one process (`java/CheckedClients.java`), whose output is a history of its own: its
-clock is that of `time.monotonic_ns`, so that both can be merged.
+They run in one process (`java/CheckedClients.java`), whose output is a separate history. Its clock
+is that of `time.monotonic_ns`, so that both can be merged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class JavaClients:
     """A running process of Java clients."""
 
     def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
-        """`folder` gets the history; raises jars.MissingToolError where there is no Java."""
+        """`folder` gets the history. Raises jars.MissingToolError without Java."""
         self.path = folder / "history-java.jsonl"
         self._errors = folder / "java.log"
         command = jars.fetch(SOURCES).command(MAIN, *arguments, heap=_HEAP)
@@ -32,7 +32,7 @@ class JavaClients:
             )
 
     def finish(self, timeout_s: float) -> list[str]:
-        """Have the clients end; returns what went wrong with them."""
+        """Stop the clients. Returns their failures."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -45,5 +45,5 @@ class JavaClients:
         if code == 0:
             return []
         said = self._errors.read_text(errors="replace").splitlines()
-        told = [line for line in said if line.startswith("java-")]
-        return told or [f"Java clients ended with {code}: {said[-3:]}"]
+        output = [line for line in said if line.startswith("java-")]
+        return output or [f"Java clients ended with {code}: {said[-3:]}"]

@@ -1,7 +1,7 @@
-"""Journals of processes that may be killed at any moment, and what they tell.
+"""Journals of processes that may be killed at any moment.
 
-Each line is one JSON array, written by one call, so that SIGKILL costs at most the end of the last
-line. Times are `time.monotonic_ns()` of one machine. The file is named after the process.
+Each line is a JSON array written by a single call, so that SIGKILL costs the end of the last line
+at most. Times are `time.monotonic_ns()` of one machine. The file is named after the process.
 
 | line | meaning |
 |---|---|
@@ -9,8 +9,8 @@ line. Times are `time.monotonic_ns()` of one machine. The file is named after th
 | `["sent", t, partition, value]` | a record is about to be given to the producer |
 | `["acked", t, partition, value, offset]` | the broker acknowledged it |
 | `["failed", t, partition, value, why]` | the producer gave it up; it may have been written |
-| `["assigned", t, partitions]`, `revoked`, `lost` | what the rebalance listener was told |
-| `["seek", t, partition, offset]` | the consumer goes on elsewhere |
+| `["assigned", t, partitions]`, `revoked`, `lost` | a call of the rebalance listener |
+| `["seek", t, partition, offset]` | the consumer continues elsewhere |
 | `["polled", t, invoked, partition, offsets, values]` | what one poll returned of a partition |
 | `["done", t, partition, offsets, keys]` | these records were processed |
 """
@@ -46,18 +46,18 @@ class Journal:
         self.write("began")
 
     def write(self, kind: str, *row: object) -> None:
-        """Write a line with the present time; it survives the process."""
+        """Write a line with the current time. It survives the process."""
         line = json.dumps([kind, time.monotonic_ns(), *row], separators=(",", ":"))
         os.write(self._fd, line.encode() + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One record that a process has processed."""
+    """A record that a process has processed."""
 
     process: str
     began_ns: int
-    """When that process started."""
+    """The start time of that process."""
     at_ns: int
     partition: int
     offset: int
@@ -65,8 +65,8 @@ class Done:
 
 
 @dataclass(slots=True)
-class Told:
-    """What journals tell."""
+class Journals:
+    """The content of journals."""
 
     operations: list[Operation] = field(default_factory=list)
     """For `checker.check`."""
@@ -76,34 +76,34 @@ class Told:
     """In the order of time."""
 
 
-def read_journals(paths: Iterable[Path], topic: str) -> Told:
+def read_journals(paths: Iterable[Path], topic: str) -> Journals:
     """Read the journals of processes that worked on a topic."""
-    told = Told()
+    journals = Journals()
     for path in paths:
-        _Reader(path.name.removesuffix(SUFFIX), topic, told).read(path)
-    told.done.sort(key=lambda one: one.at_ns)
-    return told
+        _Reader(path.name.removesuffix(SUFFIX), topic, journals).read(path)
+    journals.done.sort(key=lambda one: one.at_ns)
+    return journals
 
 
 class _Reader:
-    """Reads one process's journal."""
+    """Reads the journal of one process."""
 
-    def __init__(self, process: str, topic: str, told: Told) -> None:
+    def __init__(self, process: str, topic: str, journals: Journals) -> None:
         self._process = process
         self._topic = topic
-        self._told = told
+        self._journals = journals
         self._began_ns = 0
         self._sends: dict[str, Send] = {}
 
     def read(self, path: Path) -> None:
         for line in path.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):  # else it was being written when its process was killed
+            if line.endswith("\n"):  # a killed process may leave a partial line
                 kind, at_ns, *row = json.loads(line)
                 if kind in ("sent", "acked", "failed"):
                     self._produced(kind, at_ns, *row)
                 else:
                     self._consumed(kind, at_ns, *row)
-        self._told.operations += self._sends.values()
+        self._journals.operations += self._sends.values()
 
     def _produced(self, kind: str, at_ns: int, partition: int, value: str, *more: Any) -> None:
         if kind == "sent":
@@ -118,19 +118,19 @@ class _Reader:
             send.outcome = Outcome.OK
             send.offset = more[0] if more[0] >= 0 else None
         else:
-            self._told.failed.add(value)
+            self._journals.failed.add(value)
 
     def _consumed(self, kind: str, at_ns: int, *row: Any) -> None:
         match kind, *row:
             case ["began"]:
                 self._began_ns = at_ns
             case ["done", partition, offsets, keys]:
-                self._told.done += [
+                self._journals.done += [
                     Done(self._process, self._began_ns, at_ns, partition, offset, key)
                     for offset, key in zip(offsets, keys, strict=True)
                 ]
             case _:
-                self._told.operations.append(self._operation(kind, at_ns, *row))
+                self._journals.operations.append(self._operation(kind, at_ns, *row))
 
     def _operation(self, kind: str, at_ns: int, *row: Any) -> Operation:
         match kind, *row:

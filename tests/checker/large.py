@@ -1,7 +1,8 @@
-"""Large clean histories, made in one pass, and `python -m tests.checker.large`: the check's speed.
+"""Large clean histories created in one pass, and the speed of the check on them.
 
-Producers, some transactional, write rounds of records to all partitions; readers follow. The model
-in `model.py` knows more, but its time grows with the square of the steps.
+Run `python -m tests.checker.large`. Producers, some of them transactional, write rounds of records
+to all partitions, and readers follow. The model in `model.py` covers more, but its time grows with
+the square of the steps.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ PARTITIONS = 12
 READERS = 3
 PRODUCERS = 10
 TRANSACTIONAL_EVERY = 5
-"""One producer in so many."""
+"""One producer in this many is transactional."""
 _ROUND = 5
-"""Records of a producer in a round."""
+"""Records per producer and round."""
 SECONDS_MAX = 120.0
-"""Of one core."""
+"""On one core."""
 BYTES_MAX = 3_000_000_000
 LOST_EVERY = 200_000
-"""Acknowledged records, of which one is hidden from all readers."""
+"""One acknowledged record in this many is hidden from all readers."""
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class _Large:
         return Assign(reader, self.tick(), starts)
 
     def produce(self, number: int) -> Iterator[Operation]:
-        """A producer's round: a few records, in a transaction or not."""
+        """One round of a producer: a few records, in a transaction or not."""
         process = f"producer-{number}"
         if number % TRANSACTIONAL_EVERY:
             yield from self._sends(process, None)
@@ -120,7 +121,7 @@ class _Large:
             yield Send(process, log.partition, value, begun_ns, ended, Outcome.OK, offset, within)
 
     def poll(self, number: int, *, all_of_it: bool = False) -> Iterator[Poll]:
-        """A reader's polls: of each partition what is new, mostly."""
+        """The polls of a reader: mostly everything new in each partition."""
         for log in self.logs:
             unread = log.unread[number]
             if not unread or not (all_of_it or self._random.random() < 0.5):
@@ -133,7 +134,7 @@ class _Large:
 def large_history(
     operations: int, seed: int, lost: list[str], every: int = 0
 ) -> Iterator[Operation]:
-    """About so many operations; `lost` gets the values that are hidden, one in `every`."""
+    """About this many operations. `lost` gets the values that are hidden, one in `every`."""
     large = _Large(seed, every)
     count = 0
     for number in range(READERS):
@@ -159,7 +160,7 @@ def main(
     operations: Annotated[int, typer.Option(min=1)] = 1_000_000,
     seed: Annotated[int, typer.Option()] = 1,
 ) -> None:
-    """Write a large history, read it, check it; fails if that is slow, large or wrong."""
+    """Write a large history, read it and check it. Fails if that is slow, large or wrong."""
     console = Console()
     lost: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -190,5 +191,5 @@ def main(
 
 
 if __name__ == "__main__":
-    gc.disable()  # nothing here is cyclic, and the collector would look at it all over and over
+    gc.disable()  # nothing is cyclic here, and the collector would traverse everything repeatedly
     typer.run(main)

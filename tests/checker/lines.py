@@ -1,6 +1,6 @@
-"""The form of a history on disk: one JSON array a line, the operation's kind first.
+"""The file format of histories: one JSON array per line, starting with the kind of operation.
 
-| kind | what follows |
+| kind | elements after it |
 |---|---|
 | send | process, topic, partition, value, invoked, completed, outcome, offset, transaction, key |
 | poll | process, invoked, completed, [[topic, partition, [offset…], [value…]]…], read committed, transaction |
@@ -13,7 +13,7 @@
 | final | process, invoked, completed, [[topic, partition, start, end]…] |
 | topic | name, compacted |
 
-Times are in ns; an outcome is "ok", "failed" or "unknown"; what is unknown or absent is null.
+Times are in ns. An outcome is "ok", "failed" or "unknown". Unknown or absent values are null.
 """  # noqa: E501 (a table)
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Malformed(ValueError):
 
 
 def encode(operation: Operation) -> str:
-    """An operation as a line, without the line's end."""
+    """Encode an operation as a line, without the newline."""
     return _dump(_row(operation))
 
 
@@ -118,7 +118,7 @@ def _count(found: object, what: str) -> int:
 
 
 def _counts(found: Row) -> list[int]:
-    """All of a batch's offsets at once: one call an offset is what reading would mostly cost."""
+    """Check all offsets of a batch at once. One call per offset would dominate the time to read."""
     offsets = cast("list[int]", found)
     if set(map(type, found)) <= {int} and min(offsets, default=0) >= 0:
         return offsets
@@ -126,7 +126,7 @@ def _counts(found: Row) -> list[int]:
 
 
 def _texts(found: Row) -> list[str]:
-    """All of a batch's values at once, each one object with its send's."""
+    """All values of a batch at once. Each is the same object as its send's."""
     if set(map(type, found)) <= {str}:
         return list(map(intern, cast("list[str]", found)))
     return [_text(one, "a value") for one in found]
@@ -167,13 +167,13 @@ def _parts(found: object, count: int, what: str) -> Row:
 
 
 class Decoder:
-    """Reads lines; what repeats from line to line (partitions, names) is one object."""
+    """Decodes lines. Repeated partitions and names are the same objects."""
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[object, object], Partition] = {}
 
     def operation(self, line: str | bytes) -> Operation:
-        """The operation that a line is; raises Malformed, naming what was expected."""
+        """Decode a line. Raises Malformed, which names what was expected."""
         try:
             row = json.loads(line if isinstance(line, str) else str(line, "utf-8"))
         except ValueError as error:
@@ -192,7 +192,7 @@ class Decoder:
     def _partition(self, topic: object, index: object) -> Partition:
         try:
             known = self._partitions.get((topic, index))
-        except TypeError:  # lists and objects have no hash
+        except TypeError:  # lists and objects are not hashable
             known = None
         if known is None:
             known = (_text(topic, "a topic"), _count(index, "a partition"))
@@ -328,4 +328,4 @@ _READERS: dict[str, tuple[int, Callable[[Decoder, Row], Operation]]] = {
     "final": (5, Decoder._final),
     "topic": (3, Decoder._topic),
 }
-"""Kind to elements of its array, the kind included, and how they are read."""
+"""By kind, the number of elements in its array including the kind, and the function to read it."""

@@ -1,4 +1,4 @@
-"""Checks of what should be there at the end: lost writes, and those that nobody looked for."""
+"""Checks what must be there at the end: lost writes, and writes that nobody looked for."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def check_losses(index: Index) -> Iterator[Anomaly]:
 
 
 def _must_be_there(index: Index, log: Log, send: Send) -> bool:
-    """Whether a record is certainly in the log, for all to see: acknowledged, or read already."""
+    """Whether a record is certainly visible in the log: acknowledged, or read before."""
     if send.outcome is not Outcome.OK and send.value not in log.values_committed:
         return False
     return index.fate_of(send) is Fate.COMMITTED and send.value not in index.never_written
 
 
 def _was_due(cover: Cover, send: Send, offset: int | None) -> bool:
-    """Whether the final read should have come across a record."""
+    """Whether the final read should have found a record."""
     in_time = send.outcome is Outcome.OK and send.completed_ns < cover.invoked_ns
     if offset is None:
         return in_time and cover.start == 0

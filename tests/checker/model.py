@@ -1,8 +1,8 @@
-"""Random clean histories: a small model of partitions, producers, transactions and consumers.
+"""Random clean histories from a small model of partitions, producers, transactions and consumers.
 
-The model keeps logs as Kafka does: control records take offsets, readers of committed records
-stop at the first open transaction, compaction and retention leave gaps. Nothing that it can
-produce may be called an anomaly.
+The model keeps logs like Kafka: control records take offsets, readers of committed records stop at
+the first open transaction, compaction and retention leave gaps. None of its histories may be
+reported as an anomaly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Size:
     steps: int = 300
     final_read_chance: float = 0.9
     isolated: bool = False
-    """Whether there is at most one open transaction, so that writes do not interleave."""
+    """Whether only one transaction may be open at a time, so that writes do not interleave."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Record:
     """One offset of a log."""
 
     value: str | None
-    """None: a control record."""
+    """None for a control record."""
     key: str | None = None
     transaction: _Transaction | None = None
 
@@ -62,12 +62,12 @@ class _Transaction:
     process: str
     partitions: set[Partition] = field(default_factory=set)
     committed: bool | None = None
-    """None: it is open."""
+    """None while it is open."""
 
 
 @dataclass(slots=True)
 class _Log:
-    """A partition; removed records are missing from `records`."""
+    """A partition. Removed records are missing in `records`."""
 
     partition: Partition
     compacted: bool
@@ -82,14 +82,14 @@ class _Log:
         return offset
 
     def stable_end(self) -> int:
-        """Exclusive end of what readers of committed records get."""
+        """The exclusive end for readers of committed records."""
         for offset, record in self.records.items():
             if record.transaction is not None and record.transaction.committed is None:
                 return offset
         return self.end
 
     def visible(self, start: int, count: int, *, read_committed: bool) -> tuple[Batch, int]:
-        """Records from an offset on, and the offset to go on from."""
+        """Records from an offset on, and the next position."""
         end = self.stable_end() if read_committed else self.end
         offsets: list[int] = []
         values: list[str] = []
@@ -106,7 +106,7 @@ class _Log:
         return (self.partition, offsets, values), max(start, end)
 
     def compact(self) -> None:
-        """Drop what is superseded or aborted below the first open transaction."""
+        """Drop superseded and aborted records below the first open transaction."""
         newest: dict[str, int] = {}
         below = [offset for offset in self.records if offset < self.stable_end()]
         for offset in below:
@@ -131,7 +131,7 @@ class _Producer:
     """Appended (or dropped) and not completed."""
     transaction: _Transaction | None = None
     reader: _Consumer | None = None
-    """Whose records it works on in its transactions."""
+    """The consumer whose records it processes in its transactions."""
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class _Consumer:
 
 
 class Model:
-    """One random cluster with its clients; `run` gives the history."""
+    """One random cluster with its clients. `run` returns the history."""
 
     def __init__(self, seed: int, size: Size) -> None:
         self._random = Random(seed)
@@ -158,7 +158,7 @@ class Model:
         self._consumers: list[_Consumer] = []
 
     def run(self) -> list[Operation]:
-        """All that happened, in the order in which it was completed."""
+        """All operations, in the order of their completion."""
         self._set_up()
         steps: list[tuple[Callable[[], None], int]] = [
             (self._send, 30),
@@ -197,7 +197,7 @@ class Model:
             for n in range(self._random.randint(1, 3))
         ]
         for n in range(self._random.randint(2, 4)):
-            # The first two overlap, so that what one leaves out the other one has.
+            # The first two overlap, so that each has what the other omits.
             consumer = _Consumer(f"assigned-{n}", read_committed=n < 2 or self._chance(0.5))
             self._consumers.append(consumer)
             self._assign(consumer, everything=n < 2)
@@ -286,7 +286,7 @@ class Model:
             self._end(self._random.choice(open_ones))
 
     def _end(self, producer: _Producer) -> None:
-        """Commit or abort; the outcome may stay unknown, and commits may be refused."""
+        """Commit or abort. The outcome may stay unknown, and commits may be refused."""
         self._drain(producer)
         transaction = producer.transaction
         assert transaction is not None
@@ -301,11 +301,11 @@ class Model:
             self._poll(self._random.choice(self._consumers))
         ended = (producer.process, invoked_ns, self._tick(), transaction.name, action, outcome)
         if outcome is not Outcome.UNKNOWN or self._chance(0.8):
-            self._operations.append(End(*ended))  # else its recorder died with it
+            self._operations.append(End(*ended))  # else its recorder died, too
         producer.transaction = None
 
     def _drain(self, producer: _Producer) -> None:
-        """Bring all that was sent to an end."""
+        """Complete everything that was sent."""
         for queue in producer.waiting.values():
             while queue:
                 self._append_next(producer, queue)
@@ -371,11 +371,11 @@ class Model:
 
     def _go_to(self, consumer: _Consumer, partition: Partition, offset: int) -> None:
         consumer.positions[partition] = offset
-        told = None if self._chance(0.2) else offset
-        self._operations.append(Seek(consumer.process, self._tick(), partition, told))
+        reported = None if self._chance(0.2) else offset
+        self._operations.append(Seek(consumer.process, self._tick(), partition, reported))
 
     def _rebalance(self) -> None:
-        """Share all partitions among the group; everybody goes on from what was committed."""
+        """Assign all partitions to the group. All members continue at the committed offsets."""
         members = [consumer for consumer in self._consumers if consumer.in_group]
         if not members:
             return
@@ -395,7 +395,7 @@ class Model:
         if partitions:
             self._operations.append(Rebalance(member.process, self._tick(), change, partitions))
 
-    # -- the broker's own doing ------------------------------------------------------------------
+    # ---- actions of the broker -----------------------------------------------------------------
 
     def _compact(self) -> None:
         log = self._random.choice(list(self._logs.values()))
@@ -419,7 +419,7 @@ class Model:
             self._drain(producer)
 
     def _read_finally(self) -> None:
-        """New readers share the partitions (or each reads all) up to the end."""
+        """New readers divide the partitions (or each reads all) and read to the end."""
         read_committed = self._chance(0.7)
         readers = [
             _Consumer(f"final-{n}", read_committed) for n in range(self._random.choice([1, 2]))
@@ -445,5 +445,5 @@ class Model:
 
 
 def clean_history(seed: int, size: Size | None = None) -> list[Operation]:
-    """A history without anomalies; the same seed gives the same."""
+    """A history without anomalies, determined by the seed."""
     return Model(seed, size or Size()).run()

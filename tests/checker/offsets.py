@@ -1,4 +1,4 @@
-"""Checks of where records are: one value an offset, one offset a value, in the order of sending."""
+"""Checks of offsets: one value per offset, one offset per value, in the order of sending."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.checker.operations import Outcome, Partition, Send
 
 
 def check_offsets(index: Index, options: Options) -> Iterator[Anomaly]:
-    """Everything about values and offsets of each partition."""
+    """All findings about values and offsets of each partition."""
     for partition, log in index.logs.items():
         yield from _inconsistent(partition, log)
         yield from _duplicates(partition, log)
@@ -21,7 +21,7 @@ def check_offsets(index: Index, options: Options) -> Iterator[Anomaly]:
 
 
 def name_of(partition: Partition) -> str:
-    """A partition for a person."""
+    """A partition's name in messages."""
     return f"{partition[0]}-{partition[1]}"
 
 
@@ -71,7 +71,7 @@ def _phantoms(partition: Partition, log: Log, index: Index, options: Options) ->
 
 
 def _sends_that_go_back(partition: Partition, log: Log) -> Iterator[Anomaly]:
-    """Acknowledged offsets of one producer rise in the order in which it sent."""
+    """Acknowledged offsets of a producer that do not increase in the order of its sends."""
     last: dict[str, Send] = {}
     for send in log.sends:
         if send.offset is None:
@@ -91,7 +91,7 @@ def _sends_that_go_back(partition: Partition, log: Log) -> Iterator[Anomaly]:
 
 
 def _appends_against_time(partition: Partition, log: Log) -> Iterator[Anomaly]:
-    """What is sent after an acknowledgement stands after the acknowledged record."""
+    """Records before another one that was acknowledged before they were sent."""
     placed: list[tuple[int, Send]] = []
     for send in log.sends:
         offset = send.offset if send.offset is not None else log.offset_of.get(send.value)

@@ -1,4 +1,4 @@
-"""What clients did, one object an operation. Times are `time.monotonic_ns()` of one machine."""
+"""The operations of clients, one class each. Times are `time.monotonic_ns()` of one machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 Partition = tuple[str, int]
 """Topic and index."""
 Batch = tuple[Partition, list[int], list[str]]
-"""Records of one partition in the order in which a poll returned them: offsets and values."""
+"""Records of one partition in the order of a poll: offsets and values."""
 
 
 class Outcome(StrEnum):
@@ -17,20 +17,20 @@ class Outcome(StrEnum):
 
     OK = "ok"
     FAILED = "failed"
-    """It has certainly no effect."""
+    """It certainly has no effect."""
     UNKNOWN = "unknown"
-    """It may have taken effect, or may yet."""
+    """It may have taken effect, or may still do."""
 
 
 class Action(StrEnum):
-    """How a transaction is to end."""
+    """How a transaction should end."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
 class Change(StrEnum):
-    """What a rebalance did to partitions."""
+    """What a rebalance did with partitions."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -38,7 +38,7 @@ class Change(StrEnum):
 
 
 class Span(NamedTuple):
-    """Offsets of one partition, `end` excluded."""
+    """Offsets of one partition; `end` is exclusive."""
 
     partition: Partition
     start: int
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where reading of a partition begins; None: where the client finds fit."""
+    """The start position in a partition; None if the client chooses it."""
 
     partition: Partition
     offset: int | None
@@ -54,7 +54,7 @@ class Start(NamedTuple):
 
 @dataclass(slots=True)
 class Send:
-    """One record written. No two sends of a history have the same value."""
+    """A send of one record. No two sends of a history have the same value."""
 
     process: str
     partition: Partition
@@ -63,15 +63,15 @@ class Send:
     completed_ns: int
     outcome: Outcome
     offset: int | None = None
-    """Where an acknowledged record is, if the broker told."""
+    """The offset of an acknowledged record, if the broker told it."""
     transaction: str | None = None
     key: str | None = None
-    """The record's key; matters in compacted topics only."""
+    """The record's key. It matters in compacted topics only."""
 
 
 @dataclass(slots=True)
 class Poll:
-    """Records that a consumer returned."""
+    """A poll of a consumer that returned records."""
 
     process: str
     invoked_ns: int
@@ -79,12 +79,12 @@ class Poll:
     batches: list[Batch]
     read_committed: bool = False
     transaction: str | None = None
-    """The transaction in which they are worked on."""
+    """The transaction in which they are processed."""
 
 
 @dataclass(slots=True)
 class Assign:
-    """A consumer was told which partitions to read; all its positions are new."""
+    """A consumer got an assignment. All its positions are new."""
 
     process: str
     at_ns: int
@@ -93,7 +93,7 @@ class Assign:
 
 @dataclass(slots=True)
 class Subscribe:
-    """A consumer joined a group's topics; its positions are unknown."""
+    """A consumer subscribed to topics in a group. Its positions are unknown."""
 
     process: str
     at_ns: int
@@ -102,7 +102,7 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Rebalance:
-    """A group gave or took partitions; their positions are unknown."""
+    """A group assigned or revoked partitions. Their positions are unknown."""
 
     process: str
     at_ns: int
@@ -112,7 +112,7 @@ class Rebalance:
 
 @dataclass(slots=True)
 class Seek:
-    """A consumer goes on elsewhere (None: it is not known where)."""
+    """A consumer continues elsewhere; None if the offset is unknown."""
 
     process: str
     at_ns: int
@@ -122,7 +122,7 @@ class Seek:
 
 @dataclass(slots=True)
 class Begin:
-    """A transaction began. Its name is its own, not the transactional id."""
+    """The begin of a transaction. Its name is unique, and not the transactional id."""
 
     process: str
     at_ns: int
@@ -143,10 +143,10 @@ class End:
 
 @dataclass(slots=True)
 class FinalRead:
-    """This process has polled all there is in these spans.
+    """This process has polled everything in these spans.
 
-    A span's end is a high watermark asked for after `invoked_ns`, its start the first offset that
-    retention left.
+    The end of a span is a high watermark fetched after `invoked_ns`, its start the first offset
+    that retention left.
     """
 
     process: str
@@ -157,7 +157,7 @@ class FinalRead:
 
 @dataclass(slots=True)
 class Topic:
-    """What must be known of a topic: whether compaction may remove superseded keys."""
+    """A topic, and whether compaction may remove superseded keys."""
 
     name: str
     compacted: bool

@@ -1,4 +1,4 @@
-"""Anomalies planted into clean histories, to see that each is found and named."""
+"""Plants anomalies into clean histories, to test that each is found and named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeVar
 
 from tests.checker.anomalies import Kind
-from tests.checker.bed import Bed
+from tests.checker.editable_history import EditableHistory
 from tests.checker.operations import (
     Action,
     End,
@@ -25,63 +25,63 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What a check must name."""
+    """What the check must find."""
 
     kind: Kind
     partition: Partition | None
     values: tuple[str, ...] = ()
-    """All of them."""
+    """All of these values."""
     transactions: tuple[str, ...] = ()
 
 
-Planter = Callable[[Bed], Planted | None]
-"""Changes a history; None where it has no room for the anomaly."""
+Planter = Callable[[EditableHistory], Planted | None]
+"""Changes a history. Returns None if the history has no room for the anomaly."""
 
 
 def plant(kind: Kind, operations: list[Operation], seed: int) -> Planted | None:
     """Plant an anomaly of a kind into a clean history, in place."""
-    bed = Bed(operations, Random(seed))
-    return PLANTERS[kind](bed)
+    history = EditableHistory(operations, Random(seed))
+    return PLANTERS[kind](history)
 
 
-def _choose(bed: Bed, candidates: Iterable[T]) -> T | None:
+def _choose(history: EditableHistory, candidates: Iterable[T]) -> T | None:
     found: Sequence[T] = list(candidates)
-    return bed.random.choice(found) if found else None
+    return history.random.choice(found) if found else None
 
 
 # -- the log -----------------------------------------------------------------------------------
 
 
-def _lost_write(bed: Bed) -> Planted | None:
+def _lost_write(history: EditableHistory) -> Planted | None:
     def is_covered(send: Send) -> bool:
-        cover = bed.index.covers.get(send.partition)
+        cover = history.index.covers.get(send.partition)
         offset = send.offset
         return (
             cover is not None and offset is not None and cover.start <= offset < cover.end
         ) and send.value in cover.values
 
-    send = _choose(bed, filter(is_covered, bed.certain()))
+    send = _choose(history, filter(is_covered, history.certain()))
     if send is None:
         return None
-    bed.erase(send.value)
-    if bed.index.covers[send.partition].start == 0 and bed.random.random() < 0.3:
+    history.erase(send.value)
+    if history.index.covers[send.partition].start == 0 and history.random.random() < 0.3:
         send.offset = None
     return Planted(Kind.LOST_WRITE, send.partition, (send.value,))
 
 
-def _truncated_tail(bed: Bed) -> Planted | None:
-    """The last acknowledged record is above the end that the final read found."""
-    covers = bed.index.covers
+def _truncated_tail(history: EditableHistory) -> Planted | None:
+    """Move the last acknowledged record above the end of the final read."""
+    covers = history.index.covers
     sends = [
         send
-        for send in bed.certain()
-        if send.partition in covers and send.offset == max(bed.index.logs[send.partition].at)
+        for send in history.certain()
+        if send.partition in covers and send.offset == max(history.index.logs[send.partition].at)
     ]
-    send = _choose(bed, sends)
+    send = _choose(history, sends)
     if send is None or send.offset is None:
         return None
-    bed.erase(send.value)
-    for operation in bed.operations:
+    history.erase(send.value)
+    for operation in history.operations:
         if isinstance(operation, FinalRead):
             operation.spans = [
                 span._replace(end=send.offset, start=min(span.start, send.offset))
@@ -92,58 +92,58 @@ def _truncated_tail(bed: Bed) -> Planted | None:
     return Planted(Kind.LOST_WRITE, send.partition, (send.value,))
 
 
-def _unseen(bed: Bed) -> Planted | None:
-    send = _choose(bed, bed.certain())
+def _unseen(history: EditableHistory) -> Planted | None:
+    send = _choose(history, history.certain())
     if send is None:
         return None
-    bed.erase(send.value)
-    kept = [operation for operation in bed.operations if not isinstance(operation, FinalRead)]
-    bed.operations[:] = kept
+    history.erase(send.value)
+    kept = [operation for operation in history.operations if not isinstance(operation, FinalRead)]
+    history.operations[:] = kept
     return Planted(Kind.UNSEEN, send.partition, (send.value,))
 
 
-def _duplicate(bed: Bed) -> Planted | None:
-    """A retry that was written twice: the second copy stands at the end."""
-    polled = [send for send in bed.index.history.sends if send.value in bed.places]
+def _duplicate(history: EditableHistory) -> Planted | None:
+    """Write a retry twice: the second copy is at the end."""
+    polled = [send for send in history.index.history.sends if send.value in history.places]
     unknown = [send for send in polled if send.outcome is Outcome.UNKNOWN]
-    send = _choose(bed, unknown if unknown and bed.random.random() < 0.5 else polled)
+    send = _choose(history, unknown if unknown and history.random.random() < 0.5 else polled)
     if send is None:
         return None
-    bed.add_poll("planted", send.partition, [(bed.end(send.partition), send.value)])
+    history.add_poll("planted", send.partition, [(history.end(send.partition), send.value)])
     return Planted(Kind.DUPLICATE, send.partition, (send.value,))
 
 
-def _inconsistent_offset(bed: Bed) -> Planted | None:
-    """Two readers disagree, or two sends are acknowledged at one offset."""
-    partition = bed.random.choice(bed.partitions())
-    at = bed.index.logs[partition].at
-    offset = _choose(bed, at)
+def _inconsistent_offset(history: EditableHistory) -> Planted | None:
+    """Let two readers disagree, or acknowledge two sends at one offset."""
+    partition = history.random.choice(history.partitions())
+    at = history.index.logs[partition].at
+    offset = _choose(history, at)
     if offset is None:
         return None
-    if bed.random.random() < 0.5:
-        bed.add_send("planted", partition, "planted", offset)
+    if history.random.random() < 0.5:
+        history.add_send("planted", partition, "planted", offset)
     else:
-        bed.add_send("planted", partition, "planted", None)
-        bed.add_poll("planted-reader", partition, [(offset, "planted")])
+        history.add_send("planted", partition, "planted", None)
+        history.add_poll("planted-reader", partition, [(offset, "planted")])
     return Planted(Kind.INCONSISTENT_OFFSET, partition, (at[offset], "planted"))
 
 
-def _phantom(bed: Bed) -> Planted | None:
-    """A value that nobody sent, or that was sent to another partition."""
-    partition, other = bed.random.sample(bed.partitions(), 2)
-    if bed.random.random() < 0.5:
-        bed.add_send("planted", other, "planted", None)
-    bed.add_poll("planted-reader", partition, [(bed.end(partition), "planted")])
+def _phantom(history: EditableHistory) -> Planted | None:
+    """Add a value that nobody sent, or that was sent to another partition."""
+    partition, other = history.random.sample(history.partitions(), 2)
+    if history.random.random() < 0.5:
+        history.add_send("planted", other, "planted", None)
+    history.add_poll("planted-reader", partition, [(history.end(partition), "planted")])
     return Planted(Kind.PHANTOM, partition, ("planted",))
 
 
 # -- the order of sends ------------------------------------------------------------------------
 
 
-def _pairs(bed: Bed) -> Iterable[tuple[Send, Send]]:
-    """Two acknowledged records of a partition and of one transaction (or none), in order."""
+def _pairs(history: EditableHistory) -> Iterable[tuple[Send, Send]]:
+    """Pairs of acknowledged records of one partition and transaction (or none), in order."""
     by_place: dict[tuple[Partition, str | None], list[Send]] = {}
-    for send in bed.certain():
+    for send in history.certain():
         by_place.setdefault((send.partition, send.transaction), []).append(send)
     for sends in by_place.values():
         for first, second in combinations(sends, 2):
@@ -151,40 +151,40 @@ def _pairs(bed: Bed) -> Iterable[tuple[Send, Send]]:
                 yield (first, second) if first.offset < second.offset else (second, first)
 
 
-def _nonmonotonic_send(bed: Bed) -> Planted | None:
-    """Of a producer, two neighbours among its acknowledged records change places."""
+def _nonmonotonic_send(history: EditableHistory) -> Planted | None:
+    """Exchange two neighbours among a producer's acknowledged records."""
     last: dict[tuple[Partition, str], Send] = {}
     pairs = []
-    for send in bed.index.history.sends:
+    for send in history.index.history.sends:
         if send.offset is None:
             continue
         before = last.get((send.partition, send.process))
         last[send.partition, send.process] = send
         if before is not None and before.transaction == send.transaction:
             pairs.append((before, send))
-    both = [pair for pair in pairs if all(map(bed.is_certain, pair))]
-    pair = _choose(bed, [pair for pair in both if bed.is_plain(pair[0].partition)])
+    both = [pair for pair in pairs if all(map(history.is_certain, pair))]
+    pair = _choose(history, [pair for pair in both if history.is_plain(pair[0].partition)])
     if pair is None:
         return None
-    bed.swap(*pair)
+    history.swap(*pair)
     return Planted(Kind.NONMONOTONIC_SEND, pair[0].partition, (pair[0].value, pair[1].value))
 
 
-def _append_against_time(bed: Bed) -> Planted | None:
-    pairs = [pair for pair in _pairs(bed) if pair[0].completed_ns < pair[1].invoked_ns]
-    pair = _choose(bed, [pair for pair in pairs if pair[0].process != pair[1].process])
+def _append_against_time(history: EditableHistory) -> Planted | None:
+    pairs = [pair for pair in _pairs(history) if pair[0].completed_ns < pair[1].invoked_ns]
+    pair = _choose(history, [pair for pair in pairs if pair[0].process != pair[1].process])
     if pair is None:
         return None
-    bed.swap(*pair)
+    history.swap(*pair)
     return Planted(Kind.APPEND_AGAINST_TIME, pair[0].partition, (pair[0].value,))
 
 
 # -- polls -------------------------------------------------------------------------------------
 
 
-def _nonmonotonic_poll(bed: Bed) -> Planted | None:
-    """A poll begins with the last record of the one before."""
-    pair = _choose(bed, bed.neighbours())
+def _nonmonotonic_poll(history: EditableHistory) -> Planted | None:
+    """Begin a poll with the last record of the previous one."""
+    pair = _choose(history, history.neighbours())
     if pair is None:
         return None
     partition, offsets, values = pair.before
@@ -193,27 +193,27 @@ def _nonmonotonic_poll(bed: Bed) -> Planted | None:
     return Planted(Kind.NONMONOTONIC_POLL, partition, (values[-1],))
 
 
-def _internal_nonmonotonic_poll(bed: Bed) -> Planted | None:
-    """Two neighbours within a poll change places."""
-    found = _choose(bed, [batch for _, batch in bed.undisturbed() if len(batch[1]) > 1])
+def _internal_nonmonotonic_poll(history: EditableHistory) -> Planted | None:
+    """Exchange two neighbours within a poll."""
+    found = _choose(history, [batch for _, batch in history.undisturbed() if len(batch[1]) > 1])
     if found is None:
         return None
     partition, offsets, values = found
-    at = bed.random.randrange(len(offsets) - 1)
+    at = history.random.randrange(len(offsets) - 1)
     offsets[at : at + 2] = offsets[at : at + 2][::-1]
     values[at : at + 2] = values[at : at + 2][::-1]
     return Planted(Kind.INTERNAL_NONMONOTONIC_POLL, partition, (values[at + 1],))
 
 
-def _skipped_poll(bed: Bed) -> Planted | None:
-    """A poll's first record is left out, which others have."""
+def _skipped_poll(history: EditableHistory) -> Planted | None:
+    """Omit the first record of a poll, which others have."""
     pairs = [
         pair
-        for pair in bed.neighbours()
+        for pair in history.neighbours()
         if len(pair.after[1]) > 1
-        and bed.is_missed(pair.poll, pair.after[0], pair.after[2][0], pair.after[1][0])
+        and history.is_missed(pair.poll, pair.after[0], pair.after[2][0], pair.after[1][0])
     ]
-    pair = _choose(bed, pairs)
+    pair = _choose(history, pairs)
     if pair is None:
         return None
     partition, offsets, values = pair.after
@@ -221,15 +221,15 @@ def _skipped_poll(bed: Bed) -> Planted | None:
     return Planted(Kind.SKIPPED_POLL, partition, (values.pop(0),))
 
 
-def _internal_skipped_poll(bed: Bed) -> Planted | None:
-    """A record in the middle of a poll is left out, which others have."""
+def _internal_skipped_poll(history: EditableHistory) -> Planted | None:
+    """Omit a record in the middle of a poll, which others have."""
     inner = [
         (batch, at)
-        for poll, batch in bed.undisturbed()
+        for poll, batch in history.undisturbed()
         for at in range(1, len(batch[1]) - 1)
-        if bed.is_missed(poll, batch[0], batch[2][at], batch[1][at])
+        if history.is_missed(poll, batch[0], batch[2][at], batch[1][at])
     ]
-    found = _choose(bed, inner)
+    found = _choose(history, inner)
     if found is None:
         return None
     (partition, offsets, values), at = found
@@ -240,75 +240,83 @@ def _internal_skipped_poll(bed: Bed) -> Planted | None:
 # -- transactions ------------------------------------------------------------------------------
 
 
-def _aborted_read(bed: Bed) -> Planted | None:
-    """A transaction whose records were read turns out aborted, or a send that failed is read."""
-    if bed.random.random() < 0.4:
-        return _failed_read(bed)
-    read = [send for send in bed.certain() if send.transaction and bed.committed_places(send.value)]
-    mixed = {one.transaction for one in bed.index.history.sends if not bed.is_plain(one.partition)}
-    send = _choose(bed, [send for send in read if send.transaction not in mixed])
+def _aborted_read(history: EditableHistory) -> Planted | None:
+    """Abort a transaction whose records were read, or read a send that failed."""
+    if history.random.random() < 0.4:
+        return _failed_read(history)
+    read = [
+        send
+        for send in history.certain()
+        if send.transaction and history.committed_places(send.value)
+    ]
+    mixed = {
+        one.transaction
+        for one in history.index.history.sends
+        if not history.is_plain(one.partition)
+    }
+    send = _choose(history, [send for send in read if send.transaction not in mixed])
     if send is None:
         return None
-    for operation in bed.operations:
+    for operation in history.operations:
         if isinstance(operation, End) and operation.transaction == send.transaction:
             operation.action = Action.ABORT
     return Planted(Kind.ABORTED_READ, send.partition, (send.value,))
 
 
-def _failed_read(bed: Bed) -> Planted | None:
-    send = _choose(bed, [send for send in bed.certain() if send.value in bed.places])
+def _failed_read(history: EditableHistory) -> Planted | None:
+    send = _choose(history, [send for send in history.certain() if send.value in history.places])
     if send is None:
         return None
     send.outcome, send.offset = Outcome.FAILED, None
     return Planted(Kind.ABORTED_READ, send.partition, (send.value,))
 
 
-def _precommitted_read(bed: Bed) -> Planted | None:
-    """A transaction, or somebody else, reads its record before it is committed."""
+def _precommitted_read(history: EditableHistory) -> Planted | None:
+    """Let a transaction, or another reader, read its record before its commit."""
     commits = {
         end.transaction: end.invoked_ns
-        for end in bed.index.history.ends
+        for end in history.index.history.ends
         if end.action is Action.COMMIT and end.outcome is Outcome.OK
     }
-    send = _choose(bed, [send for send in bed.certain() if send.transaction in commits])
+    send = _choose(history, [send for send in history.certain() if send.transaction in commits])
     if send is None or send.transaction is None or send.offset is None:
         return None
-    bed.add_poll(
+    history.add_poll(
         "planted",
         send.partition,
         [(send.offset, send.value)],
         read_committed=True,
-        transaction=send.transaction if bed.random.random() < 0.5 else None,
+        transaction=send.transaction if history.random.random() < 0.5 else None,
         at_ns=commits[send.transaction] - 1,
     )
     return Planted(Kind.PRECOMMITTED_READ, send.partition, (send.value,))
 
 
-def _write_cycle(bed: Bed) -> Planted | None:
-    """Two transactions write to two partitions, in either first."""
-    first, second = bed.random.sample(bed.partitions(), 2)
+def _write_cycle(history: EditableHistory) -> Planted | None:
+    """Let two transactions write to two partitions, each first in one of them."""
+    first, second = history.random.sample(history.partitions(), 2)
     names = ("one", "two")
     for name in names:
-        bed.add_begin(f"planted-{name}", name)
+        history.add_begin(f"planted-{name}", name)
     for partition, order in ((first, names), (second, names[::-1])):
-        end = bed.end(partition)
+        end = history.end(partition)
         for place, name in enumerate(order):
-            bed.add_send(f"planted-{name}", partition, f"{partition}{name}", end + place, name)
+            history.add_send(f"planted-{name}", partition, f"{partition}{name}", end + place, name)
     for name in names:
-        bed.add_commit(f"planted-{name}", name)
+        history.add_commit(f"planted-{name}", name)
     return Planted(Kind.G0, None, transactions=names)
 
 
-def _read_cycle(bed: Bed) -> Planted | None:
-    """Each of two transactions reads what the other wrote."""
-    partitions = bed.random.sample(bed.partitions(), 2)
+def _read_cycle(history: EditableHistory) -> Planted | None:
+    """Let each of two transactions read what the other wrote."""
+    partitions = history.random.sample(history.partitions(), 2)
     names = ("one", "two")
-    ends = [bed.end(partition) for partition in partitions]
+    ends = [history.end(partition) for partition in partitions]
     for name, partition, end in zip(names, partitions, ends, strict=True):
-        bed.add_begin(f"planted-{name}", name)
-        bed.add_send(f"planted-{name}", partition, f"of-{name}", end, name)
+        history.add_begin(f"planted-{name}", name)
+        history.add_send(f"planted-{name}", partition, f"of-{name}", end, name)
     for reader, writer in ((0, 1), (1, 0)):
-        bed.add_poll(
+        history.add_poll(
             f"reader-{names[reader]}",
             partitions[writer],
             [(ends[writer], f"of-{names[writer]}")],
@@ -316,27 +324,27 @@ def _read_cycle(bed: Bed) -> Planted | None:
             transaction=names[reader],
         )
     for name in names:
-        bed.add_commit(f"planted-{name}", name)
+        history.add_commit(f"planted-{name}", name)
     return Planted(Kind.G1C, None, transactions=names)
 
 
-def _read_and_write_cycle(bed: Bed) -> Planted | None:
-    """One transaction writes before another, and reads what that wrote elsewhere."""
-    first, second = bed.random.sample(bed.partitions(), 2)
-    end, other_end = bed.end(first), bed.end(second)
+def _read_and_write_cycle(history: EditableHistory) -> Planted | None:
+    """Let one transaction write before another, and read what that wrote elsewhere."""
+    first, second = history.random.sample(history.partitions(), 2)
+    end, other_end = history.end(first), history.end(second)
     for name, partition, offset in (("one", first, end), ("two", first, end + 1)):
-        bed.add_begin(f"planted-{name}", name)
-        bed.add_send(f"planted-{name}", partition, f"of-{name}", offset, name)
-    bed.add_send("planted-two", second, "also-of-two", other_end, "two")
-    bed.add_commit("planted-two", "two")
+        history.add_begin(f"planted-{name}", name)
+        history.add_send(f"planted-{name}", partition, f"of-{name}", offset, name)
+    history.add_send("planted-two", second, "also-of-two", other_end, "two")
+    history.add_commit("planted-two", "two")
     records = [(other_end, "also-of-two")]
-    bed.add_poll("reader", second, records, read_committed=True, transaction="one")
-    bed.add_commit("planted-one", "one")
+    history.add_poll("reader", second, records, read_committed=True, transaction="one")
+    history.add_commit("planted-one", "one")
     return Planted(Kind.G1C_WITH_WRITES, None, transactions=("one", "two"))
 
 
-def _lost_or_truncated(bed: Bed) -> Planted | None:
-    return _lost_write(bed) if bed.random.random() < 0.7 else _truncated_tail(bed)
+def _lost_or_truncated(history: EditableHistory) -> Planted | None:
+    return _lost_write(history) if history.random.random() < 0.7 else _truncated_tail(history)
 
 
 PLANTERS: dict[Kind, Planter] = {
@@ -360,16 +368,16 @@ PLANTERS: dict[Kind, Planter] = {
 """One for each kind."""
 
 CONSEQUENCES: dict[Kind, frozenset[Kind]] = {
-    # A reader that leaves a record out at the end of its own final read has lost it, too.
+    # A reader that omits a record at the end of its own final read has lost it, too.
     Kind.SKIPPED_POLL: frozenset({Kind.LOST_WRITE}),
     Kind.INTERNAL_SKIPPED_POLL: frozenset({Kind.LOST_WRITE}),
-    # What comes too late was left out where it belonged.
+    # A record that comes too late was omitted at its place.
     Kind.INTERNAL_NONMONOTONIC_POLL: frozenset({Kind.INTERNAL_SKIPPED_POLL, Kind.SKIPPED_POLL}),
-    # An acknowledged record whose place another one has cannot be read.
+    # An acknowledged record whose offset another one has cannot be read.
     Kind.INCONSISTENT_OFFSET: frozenset({Kind.LOST_WRITE, Kind.APPEND_AGAINST_TIME}),
     Kind.NONMONOTONIC_SEND: frozenset({Kind.APPEND_AGAINST_TIME}),
     Kind.APPEND_AGAINST_TIME: frozenset({Kind.NONMONOTONIC_SEND}),
-    # A copy of a record of an open transaction was there before its commit.
+    # A copy of a record of an open transaction existed before its commit.
     Kind.G1C: frozenset({Kind.PRECOMMITTED_READ}),
 }
-"""Anomalies that come with a planted one, being true of the history as well."""
+"""Anomalies that accompany a planted one and are true as well."""

@@ -1,9 +1,8 @@
-"""Checks of what each process read: forwards, and without leaving anything out.
+"""Checks what each process read: forwards, and without omissions.
 
-A process's position in a partition is the offset behind the last record it got, or the offset
-where it was told to begin. A reset makes positions unknown; one that came while a poll was going
-on may stand before, behind or between the records of that poll, so that its partitions are not
-checked in it.
+The position of a process in a partition is the offset after the last record that it got, or its
+start offset. A reset makes positions unknown. A reset during a poll may come before, after or
+between the records of that poll, so its partitions are not checked in that poll.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _NEVER = -1
 
 
 def check_polls(index: Index) -> Iterator[Anomaly]:
-    """Order and completeness of every process's polls."""
+    """Check order and completeness of every process's polls."""
     visible = _Visible(index)
     for process, operations in index.history.reads.items():
         reader = _Reader(process, visible)
@@ -43,7 +42,7 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
 
 
 class _Visible:
-    """Offsets at which somebody saw a record, and which therefore nobody may leave out."""
+    """Offsets at which somebody saw a record, which nobody may skip."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -52,7 +51,7 @@ class _Visible:
     def between(
         self, partition: Partition, start: int, end: int, *, read_committed: bool
     ) -> list[int]:
-        """Visible offsets from `start` up to but not including `end`."""
+        """Visible offsets from `start` to before `end`."""
         key = partition, read_committed
         offsets = self._sorted.get(key)
         if offsets is None:
@@ -73,7 +72,7 @@ class _Visible:
         log = self._index.logs[partition]
         if not read_committed:
             return sorted(log.polled_committed | log.polled_uncommitted)
-        # Records that must not be visible were seen by a reader which is reported for that.
+        # Records that must not be visible are reported for the reader that saw them.
         never = self._index.never_visible
         return sorted(offset for offset in log.polled_committed if log.at[offset] not in never)
 
@@ -87,7 +86,7 @@ class _Visible:
         send = self._index.writer.get(self._index.logs[partition].at[offset])
         if send is None:
             return False
-        # The cleaner drops what was aborted, which readers of uncommitted records had seen.
+        # The cleaner drops aborted records, which readers of uncommitted records had seen.
         aborted = self._index.fate_of(send) is not Fate.COMMITTED
         return aborted or self._index.is_superseded(send, offset)
 
@@ -103,7 +102,7 @@ class _Reader:
     all_reset_ns: int = _NEVER
 
     def reset(self, event: Reset) -> None:
-        """Forget positions, or take new ones."""
+        """Forget positions, or set new ones."""
         match event:
             case Assign(_, at_ns, starts):
                 self.all_reset_ns = at_ns
@@ -124,7 +123,7 @@ class _Reader:
                     self.positions[partition] = offset
 
     def poll(self, poll: Poll) -> Iterator[Anomaly]:
-        """Check a poll and move on."""
+        """Check a poll and update the positions."""
         for batch in poll.batches:
             partition, offsets, _ = batch
             if not offsets:

@@ -1,20 +1,20 @@
-"""What groups promise about each record of a topic, judged from what their members did.
+"""Checks the delivery guarantees of groups for each record, from what their members did.
 
-| promise | kind of anomaly | what was seen |
+| guarantee | kind of anomaly | what was seen |
 |---|---|---|
 | at least once | missing | a record that no member has processed |
-| | out of order | of a partition, or of a key, a later record was processed first of all |
-| | repeated after a commit | a process that started after a commit, or note, was seen processed what it covers |
+| | out of order | a later record of a partition, or of a key, was first processed before an earlier one |
+| | repeated after a commit | a process that started after a commit, or its metadata, was seen processed what it covers |
 | at most once | doubled | a record that was processed twice |
 | exactly once | missing, doubled | a record whose effect is not in the output, or is there twice |
-| | out of order | the effect of a later record of the partition, or key, stands first |
-| | not its own | an effect in the output that is none of the record that it names |
-| all | commit went back | a committed offset that was lower than one seen before |
+| | out of order | the effect of a later record of the partition, or key, comes first |
+| | not its own | an effect in the output that does not match the record that it names |
+| all | commit went back | a committed offset that was lower than an earlier one |
 
-The topic has records only, at offsets from 0 to its end, each written once; `checker.check` judges
-that. Of producers' sessions it is judged here that they are without gaps: with idempotence a record
-is in the log only if everything the session sent to the partition before is there as well, but for
-what the producer gave up.
+The topic has only records, at offsets from 0 to its end, each written once; `checker.check` verifies
+that. This module also checks that producers' sessions have no gaps: with idempotence a record is in
+the log only if everything that the session sent to the partition before is there as well, except
+for what the producer gave up.
 """  # noqa: E501 (a table)
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.checker.journal import Done
 from tests.checker.operations import Send
 
 SHOWN_MAX = 5
-"""Anomalies of one kind and group that are kept; the others are counted."""
+"""The most anomalies of a kind and group to keep. The others are counted."""
 
 
 class Promise(StrEnum):
-    """What a group promises."""
+    """The guarantee of a group."""
 
     AT_LEAST_ONCE = "at least once"
     AT_MOST_ONCE = "at most once"
@@ -41,7 +41,7 @@ class Promise(StrEnum):
 
 
 class Order(StrEnum):
-    """Whose records must be processed in their order."""
+    """The records that must be processed in order."""
 
     PARTITION = "partition"
     KEY = "key"
@@ -50,13 +50,13 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A group's committed offset as somebody saw it, with what the note beside it covers."""
+    """A committed offset of a group, with the ranges in its metadata."""
 
     at_ns: int
     partition: int
     offset: int
     noted: Sequence[tuple[int, int]] = ()
-    """Ranges of offsets beyond, ends excluded."""
+    """Further processed ranges of offsets; ends are exclusive."""
 
     def covers(self, offset: int) -> bool:
         """Whether a record counts as processed."""
@@ -65,7 +65,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A record of the output: of which record of the topic it is the effect."""
+    """A record of the output, with the record of the topic that it belongs to."""
 
     partition: int
     offset: int
@@ -84,16 +84,16 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)
     shown: list[str] = field(default_factory=list)
     records: int = 0
-    """Of the topic."""
+    """Records of the topic."""
     processed: int = 0
-    """Times that a record was."""
+    """How many times records were processed."""
     repeated: int = 0
-    """More than once; allowed where the promise is at least once."""
+    """Records processed more than once. Allowed with at least once."""
     missing: int = 0
-    """Never; allowed where the promise is at most once."""
+    """Records never processed. Allowed with at most once."""
 
     def note(self, kind: str, text: str) -> None:
-        """An anomaly."""
+        """Add an anomaly."""
         self.counts[kind] += 1
         if self.counts[kind] <= SHOWN_MAX:
             self.shown.append(f"{kind}: {text}")
@@ -136,9 +136,9 @@ def judge_effects(
     seen: Iterable[Seen] = (),
     order: Order = Order.PARTITION,
 ) -> Findings:
-    """Judge a group by its output: every record's effect must be there exactly once.
+    """Judge a group by its output, in which every record's effect must be exactly once.
 
-    `records` are the topic's values by partition, `effects` stand in the output's order.
+    `records` are the topic's values by partition. `effects` are in the output's order.
     """
     ends = {partition: len(values) for partition, values in records.items()}
     found = Findings(records=sum(ends.values()), processed=len(effects))
@@ -164,9 +164,9 @@ def judge_effects(
 def judge_sessions(
     sends: Iterable[Send], log: Mapping[str, int], failed: Collection[str]
 ) -> Findings:
-    """Judge producers, each of which is one session: whether what they wrote has gaps.
+    """Judge producers, each with one session: whether their records have gaps.
 
-    `sends` stand in the order of sending, `log` has the offset of each value that was read.
+    `sends` are in the order of sending. `log` has the offset of each value that was read.
     """
     found = Findings()
     absent: dict[tuple[str, int], Send] = {}
@@ -222,7 +222,7 @@ def _judge_commits(found: Findings, seen: Sequence[Seen]) -> None:
 
 
 def _judge_restarts(found: Findings, seen: Sequence[Seen], done: Sequence[Done]) -> None:
-    """Whether processes began behind what was committed when they started."""
+    """Check that processes did not start below the offset committed at their start."""
     commits: defaultdict[int, list[Seen]] = defaultdict(list)
     for one in seen:
         commits[one.partition].append(one)
@@ -248,7 +248,7 @@ def _by_process(done: Sequence[Done]) -> Mapping[str, list[Done]]:
 
 
 def _firsts(ones: Iterable[One]) -> list[One]:
-    """Each record's first processing, in the order given."""
+    """The first processing of each record, in the given order."""
     found: dict[tuple[int, int], One] = {}
     for one in ones:
         found.setdefault(_place(one), one)

@@ -1,4 +1,4 @@
-"""Raylog's own blocking client, with everything it does recorded."""
+"""Raylog's blocking client with all operations recorded."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _NEVER_WRITTEN = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""Refusals that every attempt would have met; others are unknown."""
+"""Errors that every attempt would get. All others mean unknown."""
 _RECORD_OVERHEAD_BYTES = 100
 _POLL_MS = 200.0
 
 
 class RecordingProducer:
-    """A producer whose records are told apart.
+    """A producer that knows the outcome of each record.
 
-    A delivery says how a batch ended, not which records were in it, and batches of a partition
-    may end in another order than they were sent. So each partition has one batch on its way:
-    before it is full, all is flushed.
+    A delivery report is about a batch, not about its records, and the batches of a partition may
+    complete in another order than they were sent. So each partition has one batch in flight:
+    everything is flushed before it is full.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RecordingProducer:
         self._bytes: dict[Partition, int] = {}
 
     def send(self, partition: Partition, value: str, key: str | None = None) -> None:
-        """Send a record; it leaves with the next flush, which may be this one's."""
+        """Send a record. It leaves with the next flush, which may be in this call."""
         payload = payload_of(value, self._record_bytes)
         encoded_key = None if key is None else key.encode()
         size = len(payload) + len(encoded_key or b"") + _RECORD_OVERHEAD_BYTES
@@ -84,7 +84,7 @@ class RecordingProducer:
         self._producer.send(topic, payload, encoded_key, partition=index)
 
     def flush(self) -> None:
-        """Wait until every record has ended, well or not."""
+        """Wait until every record is completed."""
         try:
             self._producer.flush()
         except DeliveryFailed:
@@ -92,7 +92,7 @@ class RecordingProducer:
         self._bytes.clear()
 
     def close(self) -> None:
-        """End at once; what was not flushed has an unknown outcome."""
+        """Close at once. Records that were not flushed have an unknown outcome."""
         self._producer.close(0)
         for sends in self._unanswered.values():
             for send in sends:
@@ -145,12 +145,12 @@ class RecordingConsumer:
         self._consumer.assign({TopicPartition(*key): offset for key, offset in starts.items()})
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from an offset."""
+        """Continue at an offset."""
         self._recorder.add(Seek(self.process, self._recorder.now_ns(), partition, offset))
         self._consumer.seek(TopicPartition(*partition), offset)
 
     def poll(self, timeout_ms: float = _POLL_MS) -> int:
-        """Take records; returns how many came."""
+        """Poll records. Returns their number."""
         invoked_ns = self._recorder.now_ns()
         batches = [
             (
@@ -166,7 +166,7 @@ class RecordingConsumer:
         return sum(len(offsets) for _, offsets, _ in batches)
 
     def read_to_the_end(self, partitions: Iterable[Partition], timeout_s: float) -> None:
-        """The final read; raises TimeoutError where the end is not reached in time."""
+        """Do the final read. Raises TimeoutError."""
         deadline = monotonic() + timeout_s
         invoked_ns = self._recorder.now_ns()
         keys = [TopicPartition(*partition) for partition in partitions]
@@ -185,7 +185,7 @@ class RecordingConsumer:
         self._recorder.add(FinalRead(self.process, invoked_ns, self._recorder.now_ns(), spans))
 
     def close(self) -> None:
-        """End."""
+        """Close the client."""
         self._consumer.close()
 
     def _position(self, partition: Partition) -> int:

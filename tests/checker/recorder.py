@@ -1,4 +1,4 @@
-"""Histories on their way to a file. Any thread may add operations."""
+"""Writes histories to files. Any thread may add operations."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _FLUSH_NS = 1_000_000_000
 
 
 class Recorder(Closing):
-    """One file of one process; several such files make one history.
+    """One file of one process. Several such files make one history.
 
-    Whole lines are written, at the latest with the first operation after a second: what a killed
-    process did just before its end is missing.
+    Whole lines are written, at the latest with the first operation after a second, so the last
+    operations of a killed process are missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.errors: Counter[int] = Counter()
-        """Codes of all that clients were told went wrong, librdkafka's own below 0."""
+        """Counts of the error codes that clients got; librdkafka's own are negative."""
         self._file = path.open("w", encoding="utf-8")
         self._lock = Lock()
         self._lines: list[str] = []
         self._flushed_ns = self._last_ns = time.monotonic_ns()
 
     def now_ns(self) -> int:
-        """The time; later than all times given before, so that the order of calls is kept."""
+        """The time, later than all previous ones, so that the order of calls is kept."""
         with self._lock:
             self._last_ns = max(self._last_ns + 1, time.monotonic_ns())
             return self._last_ns
 
     def add(self, operation: Operation) -> None:
-        """Record an operation that has ended."""
+        """Record a completed operation."""
         line = encode(operation) + "\n"
         with self._lock:
             self._lines.append(line)
@@ -47,18 +47,18 @@ class Recorder(Closing):
                 self._write()
                 self._flushed_ns = now_ns
 
-    def told(self, code: int) -> None:
-        """Count an error that a client was told of."""
+    def error_reported(self, code: int) -> None:
+        """Count an error that a client got."""
         with self._lock:
             self.errors[code] += 1
 
     def flush(self) -> None:
-        """Bring all that was added to the file."""
+        """Write everything to the file."""
         with self._lock:
             self._write()
 
     def close(self) -> None:
-        """Flush, and record no more."""
+        """Flush, and record nothing more."""
         self.flush()
         self._file.close()
 
@@ -69,7 +69,7 @@ class Recorder(Closing):
 
 
 def payload_of(value: str, record_bytes: int) -> bytes:
-    """A record's bytes: the value, filled up with spaces."""
+    """The bytes of a record: the value, padded with spaces."""
     return value.encode().ljust(record_bytes)
 
 

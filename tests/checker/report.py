@@ -1,4 +1,4 @@
-"""A verdict for people and for programs."""
+"""Reports a verdict to people and programs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.checker.evidence import FULL_MAX
 
 
 def to_json(verdict: Verdict) -> str:
-    """The whole verdict; every anomaly, evidence for the first of each kind."""
+    """The whole verdict as JSON: every anomaly, with evidence for the first of each kind."""
     return json.dumps({"valid": verdict.valid, **asdict(verdict)})
 
 
 def show(verdict: Verdict, console: Console) -> None:
-    """Print a table of what was checked and found, then each kind's first anomalies."""
+    """Print a table of what was checked and found, then the first anomalies of each kind."""
     console.print(_sizes(verdict))
     console.print(_kinds(verdict))
     for kind, found in groupby(_by_kind(verdict.anomalies), key=lambda one: one.kind):

@@ -1,7 +1,7 @@
-"""Real clients that write and read while something is done to the cluster, and the verdict on it.
+"""Real clients that write and read during faults, and the verdict on their history.
 
-`python -m tests.checker.workload HOST:PORT --seconds 60` works on any cluster; tests use
-`Workload` and hurt the cluster within its `with` block:
+`python -m tests.checker.workload HOST:PORT --seconds 60` works on any cluster. Tests use `Workload`
+and inject faults within its `with` block:
 
     with Workload(bootstrap, folder, Plan()) as workload:
         ...
@@ -35,62 +35,54 @@ from tests.checker.java_clients import JavaClients
 from tests.checker.operations import Outcome, Partition
 from tests.checker.recorder import Recorder
 from tests.checker.report import show, to_json
+from tests.support.librdkafka import QUICK
 
-QUICK = {
-    "reconnect.backoff.ms": "50",
-    "reconnect.backoff.max.ms": "250",
-    "retry.backoff.ms": "50",
-    "retry.backoff.max.ms": "250",
-    "topic.metadata.refresh.fast.interval.ms": "50",
-    "log_level": "0",
-}
-"""Clients that look for their broker more often than is usual."""
 PROBE_TIMEOUT_S = 5.0
-"""How long the probe waits for an answer; librdkafka waits for a minute."""
+"""How long the probe waits for a response. librdkafka's default is a minute."""
 IN_FLIGHT_MAX = 500
-"""Records of one producer."""
+"""The most records in flight per producer."""
 TRANSACTION_RECORDS_MAX = 10
 SEEK_CHANCE = 0.01
-"""Of an assigned consumer, a poll."""
+"""Probability that an assigned consumer seeks in a poll."""
 WRITTEN_S = 5.0
-"""For the records of a transaction that is to be aborted."""
+"""The time to write records of a transaction that will be aborted."""
 END_S = 120.0
-"""For a client to end, and for the final read."""
+"""The time for a client to end, and for the final read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many clients do how much."""
+    """The number and rate of clients."""
 
     producers: int = 3
     transactional: int = 0
     """Producers that write in transactions."""
     consumers: int = 2
-    """Assigned all partitions each."""
+    """Consumers with all partitions assigned."""
     members: int = 3
-    """Of one group."""
+    """Members of one group."""
     partitions: int = 6
     replicas: int = 1
     min_insync: int = 1
     records_per_s: float = 500.0
-    """Of each producer, about."""
+    """The approximate rate of each producer."""
     record_bytes: int = 100
     seed: int = 1
     java_producers: int = 0
-    """Java clients beside the others, each kind as above."""
+    """Java clients in addition, this many of each kind above."""
     java_consumers: int = 0
     java_members: int = 0
     probe_s: float = 0.0
-    """With a producer more, which writes to every partition each so many seconds; 0: without it."""
+    """If above 0, an additional producer writes to every partition in this interval."""
     patience_s: float = END_S / 2
-    """What a record is given until its acknowledgement."""
+    """How long a record may take until its acknowledgement."""
 
 
 USUAL = Plan()
 
 
 class Workload:
-    """Clients at work until the `with` block ends; then the final read and the check."""
+    """Clients that work until the `with` block ends, followed by the final read and the check."""
 
     def __init__(
         self, bootstrap: str, folder: Path, plan: Plan, options: Options = DEFAULT
@@ -99,9 +91,9 @@ class Workload:
         self.topic = f"checked-{uuid4().hex[:8]}"
         self.path = folder / "history.jsonl"
         self.failures: list[str] = []
-        """Of clients, other than what they mend by themselves."""
+        """Errors from which clients do not recover."""
         self.producers_ended = 0
-        """Transactional ones that gave themselves up, and were replaced."""
+        """Transactional producers that failed fatally and were replaced."""
         self._bootstrap = bootstrap
         self._plan = plan
         self._options = options
@@ -113,13 +105,13 @@ class Workload:
 
     @property
     def verdict(self) -> Verdict:
-        """What was found; after the `with` block."""
+        """The findings, available after the `with` block."""
         assert self._verdict is not None, "the workload has ended"
         return self._verdict
 
     @property
     def partitions(self) -> list[Partition]:
-        """All partitions written to."""
+        """All partitions that are written."""
         return [(self.topic, index) for index in range(self._plan.partitions)]
 
     def __enter__(self) -> Self:
@@ -221,7 +213,7 @@ class Workload:
                 pace.rest(producer.poll)
 
     def _probe(self, name: str, random: Random) -> None:
-        """Write to every partition at a pace that no other partition's delay changes.
+        """Write to every partition at a rate that no other partition's delay changes.
 
         A request to a machine without power waits for the client's timeout, whoever leads by then.
         """
@@ -236,7 +228,7 @@ class Workload:
                 pace.rest(producer.poll)
 
     def _produce_in_transactions(self, name: str, random: Random) -> None:
-        """Write in transactions; a client that has given itself up is followed by another."""
+        """Write in transactions. A client that failed fatally is replaced."""
         numbers = count()
         settings = {
             "transactional.id": f"{self.topic}-{name}",
@@ -257,7 +249,7 @@ class Workload:
 
     @property
     def _patient_s(self) -> float:
-        """For the beginning and the end of a transaction."""
+        """The timeout to begin and to end a transaction."""
         return max(END_S, self._plan.patience_s)
 
     def _write_transactions(
@@ -272,9 +264,9 @@ class Workload:
             self._end_transaction(producer, commit=random.random() < 0.8)
 
     def _end_transaction(self, producer: RecordingProducer, *, commit: bool) -> None:
-        """Commit or abort, however often that must be tried; a commit that failed is aborted.
+        """Commit or abort, with retries. A commit that failed is aborted.
 
-        What is to be aborted is written before, if that goes: librdkafka gives itself up where the
+        Before an abort everything is written, if possible, because librdkafka fails fatally if the
         coordinator does not know the transaction yet (its issue 4849).
         """
         deadline = monotonic() + self._patient_s
@@ -301,7 +293,7 @@ class Workload:
             self.failures += [f"{name}: {failure}" for failure in consumer.failures]
 
     def _consume(self, name: str, random: Random) -> None:
-        """Read all partitions, sometimes again from their beginning."""
+        """Read all partitions, sometimes from the beginning again."""
         with self._consumer(name) as consumer:
             consumer.assign(dict.fromkeys(self.partitions, 0))
             while not self._ending.is_set():
@@ -310,7 +302,7 @@ class Workload:
                     consumer.assign(dict.fromkeys(self.partitions, 0))
 
     def _consume_as_member(self, name: str, random: Random) -> None:
-        """Read as a member of the group; leave and come back now and then."""
+        """Read as a member of the group. Leave and rejoin now and then."""
         settings = {"group.id": self.topic, "auto.offset.reset": "earliest"}
         for life in count():
             with self._consumer(f"{name}.{life}", **settings) as consumer:
@@ -328,14 +320,14 @@ class Workload:
 
 
 class Pace:
-    """So many steps a second, made up for after a delay, but not for long ones."""
+    """A rate of steps. Short delays are caught up, long ones are not."""
 
     def __init__(self, per_second: float) -> None:
         self._step_s = 1 / per_second
         self._next = monotonic()
 
     def rest(self, poll: Callable[[float], object]) -> None:
-        """Rest until the next step; `poll` works for so many seconds, or ends sooner."""
+        """Rest until the next step. `poll` works for the given seconds, or returns earlier."""
         self._next = max(self._next + self._step_s, monotonic() - 1.0)
         poll(max(0.0, self._next - monotonic()))
         while (left_s := self._next - monotonic()) > 0:
@@ -360,7 +352,7 @@ def main(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
-    """Run clients against a cluster for a while: 0 if nothing was wrong, 1 if something was."""
+    """Run clients against a cluster for a while. Exit codes: 0 clean, 1 anomalies."""
     plan = Plan(
         producers,
         transactional,

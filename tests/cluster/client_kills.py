@@ -1,18 +1,19 @@
-"""Our own client's promises under kills: every way to consume, every record judged.
+"""Our own client's guarantees under kills: every way to consume, every record judged.
 
 `make client-kills SECONDS=600 SEED=1`: three brokers on Ray; two idempotent producers, and groups
 that process then commit, commit then process, or copy in transactions, by hand, by `eos.process`
 and by a ParallelConsumer, in both group protocols (`client_kills_teams` has the list). Each client
-is a process. All the time
+is a process. Until the time is over,
 
-- clients, drawn at random, are killed with SIGKILL and start again; are stopped with SIGSTOP past
-  their session; are stopped and replaced by another of the same ids, and then go on beside it;
-  leave in order and come back; or a member more comes and goes;
+- random clients are killed with SIGKILL and restarted; are stopped with SIGSTOP for longer than
+  their session; are stopped, replaced by another client with the same ids, and then continued
+  beside it; leave in order and come back; or an extra member comes and goes;
 - processes of brokers are killed: the leader of a partition, the coordinator of a group or of a
   transactional id, a Broker actor, a broker with all its children, the controller.
 
-Then all faults end, producers too, and groups drain. The history checker judges the topic, and
-`tests.checker.promises` each group; the table tells. 0 if nothing was wrong; else the logs stay.
+Then faults and producers stop, and the groups drain. The history checker judges the topic, and
+`tests.checker.promises` each group. Prints a table. Exits with 0 if nothing was wrong; otherwise
+the logs are kept.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ from tests.cluster.client_kills_watch import (
     read_with_librdkafka,
     read_with_our_client,
 )
-from tests.cluster.copying import WHOLE, kill_coordinator, kill_whole_broker
 from tests.cluster.faults import deck
 from tests.cluster.faults_kinds import WHO, Scene
-from tests.cluster.faults_site import BROKERS, Site, send
+from tests.cluster.three_node_cluster import BROKERS, ThreeNodeCluster, send
+from tests.copying.clients import WHOLE, kill_coordinator, kill_whole_broker
 from tests.support.ray_clusters import DEADLINE_S, RayCluster, wait_until
 
 TOPIC, PARTITIONS = "records", 6
@@ -83,7 +84,7 @@ DRAIN_S = 240.0
 
 
 @contextmanager
-def brokers(folder: Path) -> Iterator[Site]:
+def brokers(folder: Path) -> Iterator[ThreeNodeCluster]:
     """Three brokers on one Ray node; all of it is gone afterwards."""
     run = folder / "ray"
     run.mkdir(mode=0o700)
@@ -100,15 +101,17 @@ def brokers(folder: Path) -> Iterator[Site]:
         cluster = RayCluster(runtime, folder / "data", brokers=BROKERS, settings=SETTINGS)
         stack.callback(cluster.end)
         cluster.start()
-        yield Site(cluster, folder, node, None)
+        yield ThreeNodeCluster(cluster, folder, node, None)
 
 
 class Campaign:
     """One run."""
 
-    def __init__(self, here: Site, folder: Path, console: Console, seed: int, rate: float) -> None:
-        self._site = here
-        self._bootstrap = here.cluster.bootstrap
+    def __init__(
+        self, here: ThreeNodeCluster, folder: Path, console: Console, seed: int, rate: float
+    ) -> None:
+        self._cluster = here
+        self._bootstrap = here.ray_cluster.bootstrap
         self._folder = folder
         self._console = console
         self._random = Random(seed)
@@ -140,7 +143,7 @@ class Campaign:
         names = [TOPIC, *(team.sink for team in GROUPS if team.sink)]
         config = {"min.insync.replicas": "2"}
         new = [NewTopic(name, PARTITIONS, BROKERS, config=config) for name in names]
-        admin = self._site.admin()
+        admin = self._cluster.admin()
         for made in admin.create_topics(new).values():
             made.result(DEADLINE_S)
 
@@ -159,8 +162,8 @@ class Campaign:
         ]
         while time.monotonic() < ends_at and not self._fleet.failures:
             for step in steps:
-                if told := step.look():
-                    self.say(told)
+                if outcome := step.look():
+                    self.say(outcome)
             self._fleet.look()
             time.sleep(STEP_S)
 
@@ -196,7 +199,7 @@ class Campaign:
         self._fleet.calm()
         self.say("no more faults: producers end, groups drain")
         self._fleet.end(lambda slot: not slot.team.is_group)
-        self._site.until_all_in_sync()
+        self._cluster.until_all_in_sync()
         rounds = self._watch.rounds + 2  # what is known by then was asked for after the last record
 
         def drained() -> bool:
@@ -216,11 +219,13 @@ class Campaign:
 
     def _judge(self) -> bool:
         log = self._read(TOPIC)
-        told = read_journals((path for team in TEAMS for path in self._fleet.journals(team)), TOPIC)
-        verdict = check(History.of([*told.operations, *_final(log)]))
-        history = History.of(told.operations)
+        journals = read_journals(
+            (path for team in TEAMS for path in self._fleet.journals(team)), TOPIC
+        )
+        verdict = check(History.of([*journals.operations, *_final(log)]))
+        history = History.of(journals.operations)
         offsets = {value: offset for _, offset, value in log}
-        found = {"producers": judge_sessions(history.sends, offsets, told.failed)}
+        found = {"producers": judge_sessions(history.sends, offsets, journals.failed)}
         for team in GROUPS:
             found[team.name] = self._judge_group(team, log)
         self._show(verdict, found)
@@ -283,7 +288,7 @@ class Campaign:
 
 
 class _Every:
-    """Something that is done every so many seconds."""
+    """An action repeated at an interval."""
 
     def __init__(self, every_s: float, kinds: Iterator[str], action: Callable[[str], str]) -> None:
         self._every_s = every_s
@@ -295,9 +300,9 @@ class _Every:
         """Do it if it is time; what there is to be told."""
         if time.monotonic() < self._next_at:
             return ""
-        told = self._action(next(self._kinds))
+        outcome = self._action(next(self._kinds))
         self._next_at = time.monotonic() + self._every_s
-        return told
+        return outcome
 
 
 def _final(log: Records) -> list[Operation]:

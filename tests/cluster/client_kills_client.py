@@ -1,8 +1,8 @@
-"""One client of `client_kills`, a process of its own that may be killed or stopped at any moment.
+"""One client of `client_kills`, a process that may be killed or stopped at any moment.
 
-`python -m tests.cluster.client_kills_client LIFE`, LIFE being the JSON of `Life`. It journals what
-it does (`tests.checker.journal`) and ends when its input does: with 0, and with 3 where another
-client has its transactional id or its group instance id.
+`python -m tests.cluster.client_kills_client LIFE`, where LIFE is the JSON of `Life`. It journals
+what it does (`tests.checker.journal`) and ends with its input: with code 0, or with code 3 if
+another client has its transactional id or its group instance id.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from raylog.client import (
     RebalanceListener,
     TopicPartition,
 )
-from raylog.client.core import is_retriable
 from raylog.client.interceptors import RecordMetadata
 from raylog.client.parallel.consumer import ParallelConsumer
+from raylog.client.retries import is_retriable
 from raylog.wire.errors import FencedInstanceId, KafkaError, RebalanceInProgress
 from tests.checker.journal import Journal
 
@@ -81,7 +81,7 @@ class Commit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What a client is told."""
+    """A client's arguments."""
 
     role: Role
     process: str
@@ -110,7 +110,7 @@ class Life:
 
 
 class _Client:
-    """What all clients have."""
+    """The common part of all clients."""
 
     def __init__(self, life: Life) -> None:
         self.life = life
@@ -146,7 +146,7 @@ class _Client:
 
 
 class _Listener(RebalanceListener):
-    """Journals rebalances, and commits before partitions go."""
+    """Journals rebalances, and commits before partitions are revoked."""
 
     def __init__(self, journal: Journal, give_up: Callable[[], None]) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""The client processes of `client_kills`: started, killed, stopped, followed by others, ended."""
+"""The client processes of `client_kills`: started, killed, stopped, replaced, ended."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Running:
     name: str
     process: subprocess.Popen[bytes]
     errors: Path
-    told_at: float | None = None
+    asked_to_end_at: float | None = None
     """When it was told to end."""
     is_stopped: bool = False
 
     def tell(self) -> None:
         """Have it end."""
-        if self.told_at is None:
-            self.told_at = time.monotonic()
+        if self.asked_to_end_at is None:
+            self.asked_to_end_at = time.monotonic()
             assert self.process.stdin is not None
             with suppress(BrokenPipeError):
                 self.process.stdin.close()
@@ -82,7 +82,7 @@ class Running:
 
 @dataclass(slots=True)
 class Slot:
-    """One member of a team, through all its lives."""
+    """One member of a team, over all its restarts."""
 
     team: Team
     number: int
@@ -104,7 +104,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where clients work."""
+    """The environment that clients work in."""
 
     bootstrap: str
     folder: Path
@@ -255,7 +255,10 @@ class Fleet:
             if running.process.poll() is not None:
                 self._leaving.remove(running)
                 self._ended(running)
-            elif running.told_at is not None and time.monotonic() - running.told_at > END_S:
+            elif (
+                running.asked_to_end_at is not None
+                and time.monotonic() - running.asked_to_end_at > END_S
+            ):
                 self._leaving.remove(running)
                 running.kill()
                 text = f"{running.name} did not end within {END_S:g} s: {running.last_words()}"
@@ -339,7 +342,7 @@ class Fleet:
         self._journal.write("ended", running.name, code)
         if code == FENCED_EXIT:
             self.fenced += 1
-        elif code or running.told_at is None:
+        elif code or running.asked_to_end_at is None:
             self.failures.append(f"{running.name} ended with {code}: {running.last_words()}")
 
 

@@ -1,4 +1,4 @@
-"""Who takes part in `client_kills`: producers, and a group for each way to consume."""
+"""The clients of `client_kills`: producers, and a group for each way to consume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at what groups have committed while `client_kills` runs, and reads topics at its end."""
+"""Polls the groups' committed offsets while `client_kills` runs, and reads topics at its end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from raylog.wire.errors import KafkaError
 from tests.checker.promises import Seen
 from tests.cluster.client_kills_client import POLL_MS, Role
 from tests.cluster.client_kills_teams import Team
-from tests.cluster.copying_ends import SinkReader, Working
+from tests.copying.ends import SinkReader
 from tests.support.ray_clusters import wait_until
+from tests.support.working import Working
 
 EVERY_S = 0.5
 ASKS_MS = 5_000
@@ -32,7 +33,7 @@ Records = list[tuple[int, int, str]]
 
 
 class Watch(Working):
-    """Asks for the committed offsets of all groups, and the ends of the topic, again and again."""
+    """Polls the committed offsets of all groups, and the end offsets of the topic."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, groups: Sequence[Team]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Actors on a local Ray, which is started once for all tests of this folder."""
+"""Actors on a local Ray, which is started once for all tests in this folder."""
 
 from __future__ import annotations
 

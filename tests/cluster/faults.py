@@ -1,11 +1,11 @@
-"""Three brokers on three machines under random faults, with the history checker on.
+"""Three brokers on three machines under random faults, checked by the history checker.
 
 `make faults SECONDS=600 SEED=1 KINDS=kill,pause TIMES=40`: processes are killed and stopped, whole
-nodes are lost, and networks cut where namespaces are permitted (`faults_kinds` has the list). Each
-kind comes once before any comes again. After each fault it waits until every partition can be
-written and all replicas are in sync. Clients of two makes write and read meanwhile; one history
-judges all. Ends with a table of the times until the next acknowledged write and the checker's
-verdict: 0 if nothing was wrong.
+nodes are lost, and networks are cut if namespaces are permitted (`faults_kinds` has the list).
+Each kind comes once before any is repeated. After each fault it waits until every partition can be
+written and all replicas are in sync. Two kinds of clients write and read meanwhile, in one history.
+Ends with a table of the times until the next acknowledged write and the checker's verdict: 0 if
+nothing was wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.cluster import faults_network
 from tests.cluster.faults_figures import Figures, Probe
 from tests.cluster.faults_kinds import KINDS, Scene, chosen
 from tests.cluster.faults_network import Network, NoNamespacesError
-from tests.cluster.faults_site import BROKERS, Site, site
+from tests.cluster.three_node_cluster import BROKERS, ThreeNodeCluster, three_node_cluster
 from tests.support.load import Reader, assert_nothing_lost
 from tests.support.ray_clusters import DEADLINE_S
 
@@ -84,15 +84,15 @@ def hurt(kind: str, scene: Scene, probe: Probe, figures: Figures) -> str:
     if fault.relieve is not None:
         fault.relieve()
     silence_s = probe.silence_s(mark, fault.partitions, fault.seconds)
-    scene.site.mend()
-    scene.site.until_all_in_sync()
+    scene.cluster.mend()
+    scene.cluster.until_all_in_sync()
     level_s = time.monotonic() - mark.at_s
     figures.note(kind, silence_s, level_s)
     return f"{fault.text}: not written for {silence_s:.2f} s, all level after {level_s:.1f} s"
 
 
 class Campaign:
-    """One run: a cluster, its clients, faults until the time is over or all have come."""
+    """One run: a cluster, its clients, and faults until the time is over or all have come."""
 
     def __init__(self, folder: Path, console: Console, seed: int) -> None:
         self.figures = Figures()
@@ -112,16 +112,16 @@ class Campaign:
             self.say(f"{kind}: {hurt(kind, scene, probe, self.figures)}")
         except AssertionError:
             self.say(f"{kind}: not served again; {probe.standing()}")
-            for line in scene.site.describe():
+            for line in scene.cluster.describe():
                 self._console.print(line, markup=False)
             raise
 
-    def run(self, here: Site, kinds: list[str], seconds: float, times: int) -> bool:
+    def run(self, here: ThreeNodeCluster, kinds: list[str], seconds: float, times: int) -> bool:
         """Faults for a while; whether the clients saw nothing wrong."""
         topic = NewTopic(TOPIC, PARTITIONS, BROKERS, config={"min.insync.replicas": "2"})
         admin = here.admin()
         admin.create_topics([topic])[TOPIC].result(DEADLINE_S)
-        bootstrap = here.cluster.bootstrap
+        bootstrap = here.ray_cluster.bootstrap
         clients = plan(java=has_java(self._console))
         scene = Scene(here, self._random, TOPIC)
         with (
@@ -174,7 +174,7 @@ def main(
         home.mkdir(exist_ok=True)
         campaign = Campaign(home, console, seed)
         try:
-            with network or nullcontext(), site(home, network, settings) as here:
+            with network or nullcontext(), three_node_cluster(home, network, settings) as here:
                 which = chosen(kinds, cuts=network is not None)
                 clean = campaign.run(here, which, seconds, times)
         finally:

@@ -1,4 +1,4 @@
-"""How long partitions could not be written: measured by a producer, gathered by kind of fault."""
+"""How long partitions could not be written: measured by a producer, collected by kind of fault."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from confluent_kafka import KafkaError, Message
 from rich.table import Table
 
-from bench.quantiles import quantile, told
+from bench.quantiles import quantile, quantile_text
 from tests.support.load import Writer
 from tests.support.ray_clusters import wait_until
 
@@ -27,7 +27,7 @@ class Mark:
 
 
 class Probe(Writer):
-    """A writer that notes when each record was acknowledged."""
+    """A writer that records when each record was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float) -> None:
         super().__init__(bootstrap, topic, partitions, pause_s)
@@ -99,7 +99,7 @@ class Figures:
             table.add_row(
                 kind,
                 str(len(times)),
-                *(told(one, 2) for one in row),
-                *(told(one, 1) for one in others),
+                *(quantile_text(one, 2) for one in row),
+                *(quantile_text(one, 1) for one in others),
             )
         return table

@@ -1,14 +1,14 @@
-"""The kinds of faults: who is hit, and what is done to him.
+"""The kinds of faults: what is hit, and how.
 
 | fault | what is done |
 |---|---|
 | kill-WHO | SIGKILL |
 | pause-WHO | SIGSTOP for 1 to 20 s |
-| cut-one-way | what one broker's machine sends to another's is lost for 1 to 12 s, as all below |
+| cut-one-way | packets from one machine to another are lost for 1 to 12 s, as in all cuts |
 | cut-pair | both directions between two machines |
 | cut-brokers | both directions between one machine and the two others; clients and Ray reach it |
-| cut-clients | what clients send to one broker |
-| cut-all | both directions between one machine and all else |
+| cut-clients | packets from clients to one broker |
+| cut-all | both directions between one machine and everything else |
 | kill-two | two processes of different brokers at once |
 """
 
@@ -22,7 +22,7 @@ from random import Random
 
 from raylog.actors.names import BROKER, GATEWAY, REPLICA
 from tests.cluster.faults_network import HUB, Network, pairs
-from tests.cluster.faults_site import BROKERS, Site, send
+from tests.cluster.three_node_cluster import BROKERS, ThreeNodeCluster, send
 
 PAUSE_S = (1.0, 20.0)
 CUT_S = (1.0, 12.0)
@@ -30,7 +30,7 @@ CUT_S = (1.0, 12.0)
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Who is hit."""
+    """The processes or machines that a fault hits."""
 
     text: str
     pids: list[int]
@@ -40,7 +40,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault that is about to happen."""
+    """One planned fault."""
 
     text: str
     partitions: Collection[int]
@@ -52,9 +52,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a fault is chosen from."""
+    """What faults are chosen from."""
 
-    site: Site
+    cluster: ThreeNodeCluster
     random: Random
     topic: str
 
@@ -64,7 +64,7 @@ class Scene:
 
     def led_by(self, broker_id: int) -> list[int]:
         """The partitions that a broker leads; all where it leads none."""
-        leaders = self.site.leaders(self.topic)
+        leaders = self.cluster.leaders(self.topic)
         return [one for one, leader in leaders.items() if leader == broker_id] or list(leaders)
 
 
@@ -73,20 +73,20 @@ class Scene:
 
 def leader(scene: Scene) -> Victim:
     """The replica process that leads some partition."""
-    leaders = scene.site.leaders(scene.topic)
+    leaders = scene.cluster.leaders(scene.topic)
     partition = scene.random.choice(sorted(leaders))
     broker_id = leaders[partition]
-    pid, held = scene.site.replica_of(broker_id, scene.topic, partition)
+    pid, held = scene.cluster.replica_of(broker_id, scene.topic, partition)
     led = [one for one in held if leaders[one] == broker_id]
     return Victim(f"leader replica of broker {broker_id}", [pid], led)
 
 
 def follower(scene: Scene) -> Victim:
     """A replica process that follows some partition; what it leads is not looked at."""
-    leaders = scene.site.leaders(scene.topic)
+    leaders = scene.cluster.leaders(scene.topic)
     partition = scene.random.choice(sorted(leaders))
     broker_id = scene.random.choice([one for one in range(BROKERS) if one != leaders[partition]])
-    pid, held = scene.site.replica_of(broker_id, scene.topic, partition)
+    pid, held = scene.cluster.replica_of(broker_id, scene.topic, partition)
     followed = [one for one in held if leaders[one] != broker_id]
     return Victim(f"follower replica of broker {broker_id}", [pid], followed)
 
@@ -94,38 +94,38 @@ def follower(scene: Scene) -> Victim:
 def gateway(scene: Scene) -> Victim:
     """A gateway."""
     broker_id = scene.some_broker()
-    pid = scene.site.pid_of(GATEWAY, broker_id)
+    pid = scene.cluster.pid_of(GATEWAY, broker_id)
     return Victim(f"gateway of broker {broker_id}", [pid], scene.led_by(broker_id))
 
 
 def broker(scene: Scene) -> Victim:
     """A Broker actor; its children outlive it."""
     broker_id = scene.some_broker()
-    pid = scene.site.pid_of(BROKER, broker_id)
+    pid = scene.cluster.pid_of(BROKER, broker_id)
     return Victim(f"broker {broker_id}", [pid], scene.led_by(broker_id))
 
 
 def controller(scene: Scene) -> Victim:
     """The controller, and whoever takes himself for it."""
-    pids = list(scene.site.controllers())
-    return Victim("controller", pids, scene.site.leaders(scene.topic))
+    pids = list(scene.cluster.controllers())
+    return Victim("controller", pids, scene.cluster.leaders(scene.topic))
 
 
 def node(scene: Scene) -> Victim:
     """All processes of a machine, Ray's too."""
     broker_id = scene.some_broker()
-    pids = scene.site.processes_of(broker_id)
-    return Victim(f"node of broker {broker_id}", pids, scene.site.leaders(scene.topic))
+    pids = scene.cluster.processes_of(broker_id)
+    return Victim(f"node of broker {broker_id}", pids, scene.cluster.leaders(scene.topic))
 
 
 def controller_node(scene: Scene) -> Victim:
     """The machine with the controller and some leader."""
-    scene.site.settle_controller()
-    hosts = set(scene.site.controllers().values())
-    broker_id = next(one for one, at in scene.site.nodes.items() if at.node_id in hosts)
-    pids = scene.site.processes_of(broker_id)
+    scene.cluster.settle_controller()
+    hosts = set(scene.cluster.controllers().values())
+    broker_id = next(one for one, at in scene.cluster.nodes.items() if at.node_id in hosts)
+    pids = scene.cluster.processes_of(broker_id)
     text = f"controller's node, broker {broker_id}"
-    return Victim(text, pids, scene.site.leaders(scene.topic))
+    return Victim(text, pids, scene.cluster.leaders(scene.topic))
 
 
 WHO: dict[str, Callable[[Scene], Victim]] = {
@@ -164,10 +164,10 @@ def kill_two(scene: Scene) -> Fault:
     """Two processes at once."""
     first, second = scene.random.sample(range(BROKERS), 2)
     roles = [scene.random.choice((REPLICA, GATEWAY, BROKER)) for _ in range(2)]
-    pids = [scene.site.pid_of(*one) for one in zip(roles, (first, second), strict=True)]
+    pids = [scene.cluster.pid_of(*one) for one in zip(roles, (first, second), strict=True)]
     text = f"{roles[0]} of broker {first} and {roles[1]} of broker {second} killed"
     strike = partial(send, signal.SIGKILL, pids)
-    return Fault(text, scene.site.leaders(scene.topic), strike)
+    return Fault(text, scene.cluster.leaders(scene.topic), strike)
 
 
 def cut(ways: Callable[[int, list[int]], tuple[str, list[tuple[int, int]]]], scene: Scene) -> Fault:
@@ -183,7 +183,7 @@ def cut(ways: Callable[[int, list[int]], tuple[str, list[tuple[int, int]]]], sce
 
     return Fault(
         f"{text} for {seconds:.1f} s",
-        scene.site.leaders(scene.topic),
+        scene.cluster.leaders(scene.topic),
         strike,
         seconds,
         network.heal,
@@ -191,8 +191,8 @@ def cut(ways: Callable[[int, list[int]], tuple[str, list[tuple[int, int]]]], sce
 
 
 def _network(scene: Scene) -> Network:
-    assert scene.site.network is not None, "cuts are chosen only where there is a network"
-    return scene.site.network
+    assert scene.cluster.network is not None, "cuts are chosen only where there is a network"
+    return scene.cluster.network
 
 
 def _one_way(broker_id: int, others: list[int]) -> tuple[str, list[tuple[int, int]]]:

@@ -1,9 +1,8 @@
 """Machines on one machine: network namespaces joined by a bridge, and cuts between them.
 
-All of it lies in namespaces without names, which end with the last process in them: nothing is
-left behind, whatever happens to us. The campaign runs in one of its own (the *hub*, with the
-clients and Ray's head), in which the bridge is; each node has another. Packets are dropped where
-they come in, so that one direction can be cut.
+All namespaces are unnamed, so they end with the last process in them: nothing is left behind,
+whatever happens. The campaign runs in one of them (the *hub*, with the bridge, the clients and
+Ray's head); each node has another. Packets are dropped on arrival, so one direction can be cut.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ table ip cuts {
 
 
 class NoNamespacesError(Exception):
-    """Networks of our own cannot be had here; the text says why."""
+    """Network namespaces are not available; the message says why."""
 
 
 def address_of(node: int) -> str:

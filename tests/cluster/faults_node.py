@@ -1,4 +1,4 @@
-"""Starts one Ray node in the network namespace in which it is run, and prints its id."""
+"""Starts one Ray node in the current network namespace, and prints its id."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Requests as raw bytes, written by hand so that no code under test builds them.
 
-Sound ones first, then every way of spoiling them. Lengths, counts and offsets follow Kafka's
-protocol; flexible versions (KIP-482) write counts plus one as varints and end with tagged fields.
+First valid ones, then every way to break them. Lengths, counts and offsets follow Kafka's protocol;
+flexible versions (KIP-482) write counts plus one as varints and end with tagged fields.
 """
 
 import gzip
@@ -349,7 +349,7 @@ def frames(seed: int, topics: list[str], kinds: Collection[str] = ()) -> "FrameS
 
 
 class FrameSource:
-    """Gives frames one by one, aimed at any of the topics."""
+    """Generates frames aimed at any of the topics."""
 
     def __init__(self, rng: random.Random, topics: list[str], kinds: Collection[str]) -> None:
         self._rng = rng

@@ -50,7 +50,7 @@ AIMS: tuple[dict[str, str], ...] = (
 
 @dataclass(slots=True)
 class GoodClient:
-    """Writes and reads back in a group, round after round, until it is told to stop."""
+    """Writes and reads back in a group, round after round, until told to stop."""
 
     address: str
     topic: str

@@ -1,4 +1,4 @@
-"""Writers of a run that meet a fault once: imported by Ray's workers, as the sink's own are."""
+"""Runs and readers that fail once, in a module that Ray's workers can import."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from raylog.ray_data.tasks import RayRun
-from raylog.raydp_jobs.commit import TaskReport
+from raylog.sink.commit import TaskReport
 
 
 def is_first(folder: str) -> bool:
-    """Whether nobody has met the fault of this folder yet."""
+    """Whether this is the first call for this folder, by any process."""
     try:
         (Path(folder) / "met").touch(exist_ok=False)
     except FileExistsError:
@@ -23,12 +23,12 @@ def is_first(folder: str) -> bool:
 
 @dataclass(frozen=True)
 class DyingRun(RayRun):
-    """The worker of the first partition that is written dies then."""
+    """The first worker that writes a partition dies before it reports."""
 
     folder: str = ""
 
     def write(self, target: int, parts: Iterable[Any]) -> TaskReport:
-        """Write, then die if nobody has."""
+        """Write, then exit if this is the first call."""
         report = RayRun.write(self, target, parts)
         if is_first(self.folder):
             os._exit(1)
@@ -37,12 +37,12 @@ class DyingRun(RayRun):
 
 @dataclass(frozen=True)
 class RepeatedRun(RayRun):
-    """One task is executed twice under its identity, as if Ray had repeated it."""
+    """One task runs twice under its identity, as if Ray had retried it."""
 
     folder: str = ""
 
     def write(self, target: int, parts: Iterable[Any]) -> TaskReport:
-        """Write, and again if nobody has."""
+        """Write; write again if this is the first call."""
         parts = list(parts)
         report = RayRun.write(self, target, parts)
         return RayRun.write(self, target, parts) if is_first(self.folder) else report
@@ -50,14 +50,14 @@ class RepeatedRun(RayRun):
 
 @dataclass(frozen=True)
 class DyingReader:
-    """For `map_batches`: a reading task's worker dies once, with rows of it handed on."""
+    """For `map_batches`: a reading task's worker exits once, after it has returned some rows."""
 
     folder: str
     value: bytes
-    """Of a row in the middle of its range."""
+    """Value of a row in the middle of the task's range."""
 
     def __call__(self, rows: Any) -> Any:
-        """Pass rows on."""
+        """Return the rows unchanged."""
         if self.value in rows["value"].to_pylist() and is_first(self.folder):
             os._exit(1)
         return rows

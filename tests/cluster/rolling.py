@@ -1,10 +1,10 @@
-"""Three brokers are restarted in turn, and partitions move, while the checker's clients work.
+"""Three brokers restart in turn, and partitions move, while the checker's clients work.
 
 `make rolling`: `raylog up --brokers 3`, `raylog brokers restart`, `raylog topics reassign --wait`,
-each as a person would type it. One topic has three replicas of which two must be in sync; the other
-has two of three, so that its reassignment copies records. Beside the checked clients a producer
-that repeats nothing shows the errors that others mend by themselves. Ends with 0 if there was no
-anomaly and every error was one after which the same request may succeed.
+each as a user would type it. One topic has three replicas of which two must be in sync; the other
+has two of three, so its reassignment copies records. Beside the checked clients, a producer that
+never retries shows the errors that others hide by retrying. Ends with 0 if there was no anomaly and
+every error was retriable.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 from confluent_kafka import KafkaError, Message, Producer
@@ -32,7 +30,9 @@ from raylog.wire.errors import ErrorCode
 from tests.checker.history import load
 from tests.checker.operations import Outcome
 from tests.checker.report import show
-from tests.checker.workload import QUICK, Plan, Workload
+from tests.checker.workload import Plan, Workload
+from tests.support.librdkafka import QUICK
+from tests.support.working import Working
 
 BROKERS = 3
 COMMAND_S = 600.0
@@ -69,7 +69,7 @@ Say = Callable[[str], object]
 
 
 class Checked(Workload):
-    """A workload whose clients also say what went wrong for them."""
+    """A workload whose clients also report their errors."""
 
     @property
     def errors(self) -> Counter[int]:
@@ -77,10 +77,11 @@ class Checked(Workload):
         return self._recorder.errors
 
 
-class BareProducer:
-    """A producer that repeats nothing: each error of a broker is the error of a record."""
+class BareProducer(Working):
+    """A producer that never retries: each error of a broker fails a record."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__()
         self.errors: Counter[int] = Counter()
         self.acknowledged = 0
         self._settings = {
@@ -91,31 +92,17 @@ class BareProducer:
             "linger.ms": "0",
         }
         self._topic, self._partitions = topic, partitions
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="bare", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ending.set()
-        self._thread.join(COMMAND_S)
-
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Until `ending`."""
         producer = Producer(self._settings | QUICK)
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             for partition in range(self._partitions):
                 producer.produce(
                     self._topic, b"bare", partition=partition, on_delivery=self._delivered
                 )
             producer.poll(0.05)
-            while len(producer) > 10 * self._partitions and not self._ending.is_set():
+            while len(producer) > 10 * self._partitions and not self.ending.is_set():
                 producer.poll(0.05)
         producer.flush(COMMAND_S)
 
@@ -128,7 +115,7 @@ class BareProducer:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The command line, on one data directory."""
+    """The command line, with one data directory."""
 
     data: Path
 
@@ -163,7 +150,7 @@ class Report:
     """Name to begin and end, in ns of the monotonic clock."""
     longest_s: dict[str, float] = field(default_factory=dict)
     """Step to the longest wait of a record for its acknowledgement."""
-    told: Counter[int] = field(default_factory=Counter)
+    errors: Counter[int] = field(default_factory=Counter)
     """Errors that checked clients were told of."""
     bare: Counter[int] = field(default_factory=Counter)
     """Errors of the producer that repeats nothing."""
@@ -180,7 +167,7 @@ class Report:
 
     def judge(self, workload: Checked) -> None:
         """Take in what a workload's clients saw, once it has ended."""
-        self.told += workload.errors
+        self.errors += workload.errors
         self.failures += workload.failures
         self.failures += [str(one.message) for one in workload.verdict.anomalies]
         for send in load([workload.path]).sends:
@@ -198,12 +185,12 @@ class Report:
                 f"{name:24} {(ended_ns - began_ns) / 1e9:6.1f} s, a record waited "
                 f"{self.longest_s.get(name, 0.0):.2f} s at most for its acknowledgement"
             )
-        yield f"errors told by clients: {_named(self.told)}"
+        yield f"errors told by clients: {_named(self.errors)}"
         yield f"errors without repeats: {_named(self.bare)}"
 
     def end(self) -> None:
         """Note errors after which nothing could be repeated."""
-        for codes, allowed in ((self.told, OF_REBALANCES), (self.bare, set())):
+        for codes, allowed in ((self.errors, OF_REBALANCES), (self.bare, set())):
             self.failures += [
                 f"an error for good: {_name(code)}"
                 for code in codes

@@ -1,4 +1,4 @@
-"""Admin requests over real sockets to an embedded cluster: what is answered is so at once."""
+"""Admin requests over real sockets to an embedded cluster: answered changes take effect at once."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def metadata(client: WireClient, *names: str, **more: Any) -> dict[str, Any]:
 
 def leaders(client: WireClient, topic: str) -> list[int]:
     """The leader of each partition."""
-    told = metadata(client, topic, allow_auto_topic_creation=False)[topic]
-    return [part.leader_id for part in told.partitions]
+    described = metadata(client, topic, allow_auto_topic_creation=False)[topic]
+    return [part.leader_id for part in described.partitions]
 
 
 def write(client: WireClient, topic: str, partition: int, *values: bytes) -> tuple[ErrorCode, int]:
@@ -164,13 +164,13 @@ def await_metadata(client: WireClient, topic: str) -> None:
 
 
 def test_every_broker_tells_the_addresses_of_all(cluster: EmbeddedBroker) -> None:
-    told = []
+    addresses = []
     for broker in range(3):
         with connect(cluster, broker) as client:
             answer = client.ask(DescribeClusterRequest(), 1)
             assert answer.controller_id == broker
-            told.append([f"{one.host}:{one.port}" for one in answer.brokers])
-    assert told == [cluster.bootstrap_servers] * 3
+            addresses.append([f"{one.host}:{one.port}" for one in answer.brokers])
+    assert addresses == [cluster.bootstrap_servers] * 3
 
 
 def asked_until_made(client: WireClient, name: str) -> Any:
@@ -187,10 +187,10 @@ def test_a_topic_that_metadata_makes_can_be_written_soon(client: WireClient) -> 
     deadline_s = time.monotonic() + 20
     for part in topic.partitions:
         if part.leader_id == 0:
-            while (told := write(client, "by-itself", part.partition_index, b"x"))[0]:
-                assert told == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), "it is being opened"
+            while (answer := write(client, "by-itself", part.partition_index, b"x"))[0]:
+                assert answer == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), "it is being opened"
                 assert time.monotonic() < deadline_s
-            assert told == (ErrorCode.NONE, 0)
+            assert answer == (ErrorCode.NONE, 0)
 
 
 def test_a_topic_created_by_several_at_once_is_created_once(cluster: EmbeddedBroker) -> None:

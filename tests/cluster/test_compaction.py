@@ -1,4 +1,4 @@
-"""Readers of a compacted topic get the latest record of every key, whatever is gone before it."""
+"""Readers of a compacted topic get the latest record of every key, whatever was removed."""
 
 import asyncio
 from collections.abc import Iterator
@@ -81,7 +81,7 @@ def aio(bootstrap: str) -> Found:
     return asyncio.run(read())
 
 
-@pytest.mark.parametrize("read", [confluent, aio])
+@pytest.mark.parametrize("read", [confluent, pytest.param(aio, marks=pytest.mark.long)])
 def test_every_client_reads_past_what_is_gone(
     compacted: tuple[str, dict[bytes, tuple[int, bytes | None]]], read: object
 ) -> None:

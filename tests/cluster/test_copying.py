@@ -1,4 +1,4 @@
-"""A copy job under kills, a short run of `make copying`, and what its judge finds."""
+"""A copy job under kills (a short run of `make copying`), and what its judge finds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.names import TRANSACTION
-from tests.cluster.copying import COPIER, Plan, Work, coordinator_of
-from tests.cluster.copying_fleet import CONFLUENT
-from tests.cluster.copying_judge import Ends, Judge
+from tests.copying.clients import COPIER, Plan, Work, coordinator_of
+from tests.copying.fleet import CONFLUENT
+from tests.copying.judge import Ends, TransactionJudge
 from tests.support.ray_clusters import NewCluster, Note, RayCluster
 
 SETTINGS = {
@@ -32,7 +32,7 @@ PLAN = Plan(
 
 
 class _Kills:
-    """A copier is killed when some records are through, the coordinator after some more."""
+    """Kills a copier after some records, and the coordinator after some more."""
 
     def __init__(self, cluster: RayCluster, work: Work) -> None:
         self.done: list[str] = []
@@ -49,6 +49,7 @@ class _Kills:
             self.done.append("coordinator")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_each_record_is_copied_once_whoever_is_killed(
     new_cluster: NewCluster, tmp_path: Path, note: Note
@@ -71,7 +72,7 @@ def test_each_record_is_copied_once_whoever_is_killed(
 
 def judged(values: list[str], ends: Ends | None = None, sent: int = 4) -> list[str]:
     """What is wrong with a sink of one partition."""
-    judge = Judge(1)
+    judge = TransactionJudge(1)
     for offset, value in enumerate(values):
         judge.take(0, offset, value.encode())
     judge.finish({0: sent}, ends or Ends())
@@ -95,7 +96,7 @@ def test_nothing_is_wrong_with_a_clean_copy() -> None:
         ([*CLEAN[:3], "3 c 1"], ["torn transaction"]),
     ],
 )
-def test_what_is_wrong_is_told(values: list[str], wrong: list[str]) -> None:
+def test_copy_errors_are_reported(values: list[str], wrong: list[str]) -> None:
     assert judged(values) == wrong
 
 
@@ -104,8 +105,8 @@ def test_ends_that_copiers_know_must_be_those_that_readers_saw() -> None:
     assert judged(CLEAN, Ends(committed={"c": 2})) == ["committed transaction not read"]
 
 
-def test_an_offset_that_comes_again_is_told() -> None:
-    judge = Judge(1)
+def test_an_offset_that_comes_again_is_reported() -> None:
+    judge = TransactionJudge(1)
     judge.take(0, 5, b"0 a 2")
     judge.take(0, 5, b"1 a 2")
     judge.finish({0: 2}, Ends())

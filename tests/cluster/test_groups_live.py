@@ -1,6 +1,6 @@
-"""Consumer groups as people run them: real clients in processes that come, go, die and sleep.
+"""Consumer groups as used in practice: real clients in processes that come, go, die and sleep.
 
-RAYLOG_CONFORMANCE_BOOTSTRAP names another cluster to be tested, such as an Apache Kafka.
+RAYLOG_CONFORMANCE_BOOTSTRAP names another cluster to test, such as an Apache Kafka.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.conformance.tools import java_tools
-from tests.support.group_members import (
+from tests.support.load import Writer
+from tests.support.member_processes import (
     CommitWatcher,
     Member,
     overlaps,
@@ -21,7 +22,6 @@ from tests.support.group_members import (
     unread,
     until_all_owned,
 )
-from tests.support.load import Writer
 from tests.support.ray_clusters import NewCluster, Note, create, slowness, wait_until
 
 EXTERNAL = os.environ.get("RAYLOG_CONFORMANCE_BOOTSTRAP", "")
@@ -58,7 +58,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 class Group:
-    """One group on one topic that is written to all the time."""
+    """A group on a topic that is written to all the time."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

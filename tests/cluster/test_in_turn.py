@@ -1,4 +1,4 @@
-"""`raylog brokers stop`, `start`, `restart`, SIGTERM: on three Ray nodes, while clients write."""
+"""`raylog brokers stop`, `start`, `restart`, and SIGTERM, on three Ray nodes under writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INTERRUPTED_S = 2.0
 
 
 class Cluster:
-    """Three brokers on three Ray nodes, each on the one with its label."""
+    """Three brokers on three Ray nodes, each on the node with its label."""
 
     def __init__(self, data: Path, nodes: list[LocalRay]) -> None:
         self.nodes = nodes
@@ -149,7 +149,7 @@ def test_a_stopped_broker_stays_so_until_it_is_started(cluster: Cluster) -> None
 
 def test_the_brokers_of_this_machine_are_stopped(cluster: Cluster) -> None:
     stop(here=True, address=cluster.address)
-    (held,) = [one for one in cluster.troubles() if "its machine goes down" in one]
+    (held,) = [one for one in cluster.troubles() if "its machine is going down" in one]
     assert held.startswith("broker 0: ")
     start(here=True, address=cluster.address)
     assert len(cluster.actors(BROKER)) == BROKERS

@@ -1,19 +1,13 @@
-"""What actors decide is told from the files of all brokers and by themselves; crashes are kept."""
+"""Brokers and their files report the decisions of all actors; crashes are kept."""
 
 from __future__ import annotations
 
 import asyncio
 
-from raylog.actors.journal import (
-    BROKER,
-    CONTROLLER,
-    ELECTION,
-    FENCING,
-    PROCESS,
-    JournalAsked,
-    Noted,
-    merged,
-)
+import pytest
+
+from raylog.actors.decisions import BROKER, CONTROLLER, ELECTION, FENCING, PROCESS
+from raylog.actors.journal import JournalAsked, Noted, merged
 from raylog.actors.names import REPLICA, broker_name
 from raylog.actors.runtime.evidence import read_journal
 from tests.support.load import Writer
@@ -32,7 +26,10 @@ def kept(cluster: RayCluster) -> list[Noted]:
     )
 
 
-def test_decisions_and_crashes_are_told_and_outlive_the_cluster(new_cluster: NewCluster) -> None:
+@pytest.mark.long
+def test_decisions_and_crashes_are_reported_and_outlive_the_cluster(
+    new_cluster: NewCluster,
+) -> None:
     cluster = new_cluster(brokers=3, settings={"default.replication.factor": "3"})
     cluster.start()
     create(cluster.bootstrap, TOPIC, PARTITIONS)
@@ -43,9 +40,9 @@ def test_decisions_and_crashes_are_told_and_outlive_the_cluster(new_cluster: New
         writer.until_acknowledged(10)
         writer.finish()
     wait_until(lambda: {ELECTION, FENCING} <= {one.kind for one in kept(cluster)}, "the journal")
-    told = asyncio.run(_asked(cluster))
-    assert {CONTROLLER, BROKER, ELECTION, FENCING, PROCESS} <= {one.kind for one in told}
-    elections = [one for one in told if one.kind == ELECTION]
+    decisions = asyncio.run(_asked(cluster))
+    assert {CONTROLLER, BROKER, ELECTION, FENCING, PROCESS} <= {one.kind for one in decisions}
+    elections = [one for one in decisions if one.kind == ELECTION]
     assert any(one.subject.startswith(f"{TOPIC}-") for one in elections)
     assert len({(one.subject, one.text) for one in elections}) == len(elections), "each once"
     assert cluster.stop() == {}
@@ -55,14 +52,14 @@ def test_decisions_and_crashes_are_told_and_outlive_the_cluster(new_cluster: New
         for crash in read_journal(cluster.data / f"broker-{one}", ALL).crashes
     }
     assert [pid for _, pid in crashes] == [killed], crashes
-    assert set(told) <= set(kept(cluster)), "the files outlive the cluster"
+    assert set(decisions) <= set(kept(cluster)), "the files outlive the cluster"
 
 
 async def _asked(cluster: RayCluster) -> list[Noted]:
     """What the brokers say themselves."""
     runtime = cluster.runtime
-    told = [
+    journals = [
         await runtime.journal(broker_name(cluster.cluster_id, one), ALL, 10_000)
         for one in cluster.broker_ids
     ]
-    return merged(one.noted for one in told)
+    return merged(one.noted for one in journals)

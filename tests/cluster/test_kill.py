@@ -1,4 +1,4 @@
-"""One process of a cluster is killed, or stopped for a while, under load: it goes on by itself."""
+"""One process of a cluster is killed, or stopped for a while, under load: the cluster recovers."""
 
 import os
 import signal
@@ -18,7 +18,10 @@ PAUSE_S = 8.0
 """Longer than the session of a broker."""
 
 
-@pytest.fixture(params=["true", "false"], ids=["gateway-in-replica", "gateway-apart"])
+@pytest.fixture(
+    params=[pytest.param("true", marks=pytest.mark.long), "false"],
+    ids=["gateway-in-replica", "gateway-apart"],
+)
 def cluster(new_cluster: NewCluster, request: pytest.FixtureRequest) -> RayCluster:
     """A broker in each of the arrangements of its processes."""
     made = new_cluster(settings={"gateway.in.replica.process": request.param})
@@ -28,7 +31,14 @@ def cluster(new_cluster: NewCluster, request: pytest.FixtureRequest) -> RayClust
     return made
 
 
-@pytest.mark.parametrize("role", [GATEWAY, REPLICA, BROKER, CONTROLLER])
+@pytest.mark.parametrize(
+    "role",
+    [
+        REPLICA,
+        CONTROLLER,
+        *(pytest.param(one, marks=pytest.mark.long) for one in (GATEWAY, BROKER)),
+    ],
+)
 def test_a_killed_process(cluster: RayCluster, role: str, note: Note) -> None:
     create(cluster.bootstrap, TOPIC, PARTITIONS)
     slow = slowness()
@@ -52,6 +62,7 @@ def test_a_killed_process(cluster: RayCluster, role: str, note: Note) -> None:
     assert max(written_s, served_s) < SERVES_AGAIN_S * slow
 
 
+@pytest.mark.long
 def test_a_replica_that_stands_still_for_a_while(cluster: RayCluster) -> None:
     create(cluster.bootstrap, TOPIC, PARTITIONS)
     with (

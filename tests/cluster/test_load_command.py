@@ -1,4 +1,4 @@
-"""`raylog loadtest` on a cluster of this machine: faults that are marked, workers on Ray nodes."""
+"""`raylog loadtest` on a cluster of this machine: faults are marked, workers run on Ray nodes."""
 
 from __future__ import annotations
 
@@ -70,30 +70,34 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("fault", "told"),
-    [
-        ("{kind = 'kill-leader', at_s = 3}", "killed"),
-        ("{kind = 'kill-coordinator', at_s = 6}", "coordinator of billing-"),
-        ("{kind = 'kill-controller', at_s = 3}", "controller killed"),
-        ("{kind = 'pause-broker', at_s = 3, lasts_s = 1}", "stopped for 1 s"),
-    ],
-)
-def test_faults_are_done_and_marked(data: Path, mine: Path, fault: str, told: str) -> None:
-    found = Result.model_validate_json(
-        raylog("loadtest", mine, "--data", data, "--set", f"faults=[{fault}]", "--json")
-    )
-    (mark,) = [one for one in found.marks if one.kind == "fault"]
-    assert told in mark.text
-    assert mark.at_s == pytest.approx(found.scenario.faults[0].at_s, abs=2.5)
+FAULTS = [
+    ("{kind = 'pause-broker', at_s = 3, lasts_s = 1}", "stopped for 1 s"),
+    ("{kind = 'kill-controller', at_s = 8}", "controller killed"),
+    ("{kind = 'kill-leader', at_s = 14}", "killed"),
+    ("{kind = 'kill-coordinator', at_s = 20}", "coordinator of billing-"),
+]
+
+
+@pytest.mark.long
+def test_faults_are_done_and_marked(data: Path, mine: Path) -> None:
+    """The group is there by second 20; a busy machine takes seconds to kill what leads it."""
+    faults = ", ".join(fault for fault, _ in FAULTS)
+    sets = ["--set", f"faults=[{faults}]", "--set", "duration_s=32"]
+    found = Result.model_validate_json(raylog("loadtest", mine, "--data", data, *sets, "--json"))
+    marks = [one for one in found.marks if one.kind == "fault"]
+    planned = found.scenario.faults
+    for mark, fault, (_, text) in zip(marks, planned, FAULTS, strict=True):
+        assert text in mark.text
+        assert mark.at_s == pytest.approx(fault.at_s, abs=2.5)
     assert found.failure is None
     assert not found.audit.findings
     watched = {one.labels["broker"] for one in found.gauges if one.name == "memory"}
     assert watched == {"0", "1", "2"}
 
 
+@pytest.mark.long
 def test_the_brokers_restart_in_turn_under_load(data: Path, mine: Path) -> None:
-    arguments = ["--set", "faults=[{kind = 'roll', at_s = 1}]", "--set", "duration_s=60"]
+    arguments = ["--set", "faults=[{kind = 'roll', at_s = 1}]", "--set", "duration_s=120"]
     found = Result.model_validate_json(
         raylog("loadtest", mine, "--data", data, *arguments, "--json")
     )
@@ -103,6 +107,7 @@ def test_the_brokers_restart_in_turn_under_load(data: Path, mine: Path) -> None:
     assert found.passed
 
 
+@pytest.mark.long
 def test_a_paused_broker_goes_on_when_the_run_is_interrupted(
     data: Path, mine: Path, tmp_path: Path
 ) -> None:
@@ -138,6 +143,7 @@ def stopped_processes(data: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_workers_on_ray_are_spread_over_its_nodes(data: Path, mine: Path) -> None:
     found = Result.model_validate_json(
         raylog("loadtest", mine, "--data", data, "--on-ray", 2, "--json")

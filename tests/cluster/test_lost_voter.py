@@ -1,4 +1,4 @@
-"""A broker whose directory is destroyed comes back empty, votes again, and another one may go."""
+"""A broker whose directory is destroyed comes back empty and votes again; then another may fail."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Malformed frames at a live gateway harm nobody."""
+"""Malformed frames sent to a live gateway do no harm."""
 
 import os
 import random
@@ -11,6 +11,7 @@ from tests.cluster.malformed import SHIELDED, actor_processes, run
 FRAMES = int(os.environ.get("RAYLOG_MALFORMED_FRAMES", "800"))
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.timeout(120 + FRAMES // 20)
 def test_processes_live_memory_stays_good_clients_go_on() -> None:

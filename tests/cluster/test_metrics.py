@@ -1,4 +1,4 @@
-"""Metrics of brokers on Ray: every process is told, and one that hangs holds up nobody."""
+"""Metrics of brokers on Ray cover every process; a process that hangs delays none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ RECORDS = 300
 SETTINGS = {"health.listener": "127.0.0.1:0"}
 
 
-def test_the_processes_of_three_brokers_are_told(new_cluster: NewCluster) -> None:
+@pytest.mark.long
+def test_the_processes_of_three_brokers_are_reported(new_cluster: NewCluster) -> None:
     cluster = new_cluster(brokers=BROKERS, settings=SETTINGS)
     cluster.start()
     urls = [f"http://{cluster.status(one).http}/metrics" for one in cluster.broker_ids]
@@ -43,13 +44,14 @@ def test_the_processes_of_three_brokers_are_told(new_cluster: NewCluster) -> Non
     assert found.total("raylog_under_replicated_partitions") == 0
 
     pids = {cluster.pid(role, one) for role in (GATEWAY, REPLICA) for one in cluster.broker_ids}
-    told = {
+    processes = {
         (one.labels["broker"], one.labels["process"])
         for one in found.matching("raylog_process_resident_memory_bytes")
     }
-    assert len(told) >= len(pids) + BROKERS, "those and the brokers themselves"
+    assert len(processes) >= len(pids) + BROKERS, "those and the brokers themselves"
 
 
+@pytest.mark.long
 def test_a_process_that_hangs_is_left_out_until_it_goes_on(new_cluster: NewCluster) -> None:
     cluster = new_cluster(settings=SETTINGS)
     cluster.start()

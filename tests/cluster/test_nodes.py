@@ -1,4 +1,4 @@
-"""Brokers on several Ray nodes: one node ends, the others go on, it comes back with its data."""
+"""Brokers on several Ray nodes: one node ends and comes back with its data; the others go on."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from raylog.actors.runtime import ray_node
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.runtime.ray_node import actors_named
 from raylog.actors.supervisor.actor import ensure_supervisor
-from raylog.actors.supervisor.desired import DesiredCluster, share_name
+from raylog.actors.supervisor.rules.desired import DesiredCluster, share_name
 from raylog.wire.errors import KafkaError
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.load import Reader, Writer, assert_nothing_lost

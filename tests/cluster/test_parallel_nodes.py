@@ -47,9 +47,20 @@ def client(bootstrap: str) -> Iterator[BlockingClient]:
 
 @pytest.fixture
 def nodes(local_ray: Path, new_node: NewNode) -> list[LocalRay]:
-    """The head and two more."""
+    """The head and two more, once Ray spreads work over all of them."""
+    import ray  # Ray reads its environment when it is imported
+
     (head,) = ray_node.running_nodes(local_ray.parent)
-    return [head, new_node(1), new_node(2)]
+    found = [head, new_node(1), new_node(2)]
+    place = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(
+        lambda: ray.get_runtime_context().get_node_id()
+    )
+    wait_until(
+        lambda: len(set(ray.get([place.remote() for _ in range(6)]))) == len(found),
+        "work on all nodes",
+        DEADLINE_S,
+    )
+    return found
 
 
 def fill(client: BlockingClient, topic: str, value: bytes = b"") -> None:

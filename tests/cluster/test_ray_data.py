@@ -164,6 +164,7 @@ def test_transactions_are_seen_as_their_readers_may(bootstrap: str, name: str) -
     assert values(bootstrap, name, settings=small) == committed
 
 
+@pytest.mark.long
 def test_a_reader_that_dies_in_the_middle_hands_on_each_row_once(
     bootstrap: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_dataset_is_written_once(bootstrap: str, source: str, topic: str) -> N
     assert len(values(bootstrap, topic)) == ROWS + 2
 
 
+@pytest.mark.long
 def test_rows_keep_their_order_if_ray_data_is_told_to_keep_it(
     bootstrap: str, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +222,7 @@ def test_rows_keep_their_order_if_ray_data_is_told_to_keep_it(
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "reason"),
     [("DyingRun", "WorkerCrashed"), ("RepeatedRun", "PermitRefused")],
@@ -241,7 +244,7 @@ def test_a_writer_that_dies_or_is_repeated_costs_a_run(
 
     faulty = partial(getattr(faults, run), folder=str(tmp_path))
     monkeypatch.setattr(sinks, "RayRun", faulty)
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
+    caplog.set_level(logging.INFO, "raylog.sink")
     assert ray_data.write(contents(bootstrap, source), bootstrap, topic, topic, job_id="1")
     assert values(bootstrap, topic) == NUMBERS
     assert len(values(bootstrap, topic, isolation="read_uncommitted")) > ROWS

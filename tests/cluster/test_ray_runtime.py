@@ -1,4 +1,4 @@
-"""The Ray runtime keeps the promises of `Runtime`: names, calls, refusals, links, deaths."""
+"""The Ray runtime keeps the contract of `Runtime`: names, calls, refusals, links, deaths."""
 
 from __future__ import annotations
 
@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raylog.actors.endpoints import Endpoint
-from raylog.actors.names import lodger_name
-from raylog.actors.runtime.base import (
-    NODE_ID_LABEL,
-    ActorGone,
-    ActorRef,
-    ActorSpec,
-    PeerLost,
-    PeerTimeout,
-    Place,
-    Share,
-)
+from raylog.actors.names import colocated_name
+from raylog.actors.places import NODE_ID_LABEL, Place, Share
+from raylog.actors.runtime.base import ActorGone, ActorRef, ActorSpec, PeerLost, PeerTimeout
 from raylog.actors.runtime.processes import ProcessRecord, is_running
 from raylog.actors.runtime.ray_node import actors_named
 from raylog.wire.errors import UnknownTopicOrPartition, UnsupportedVersion
+from tests.worlds.decorators import in_loop
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -53,50 +46,46 @@ async def until_gone(runtime: RayRuntime, name: str) -> None:
                 return
 
 
-def test_an_actor_is_found_called_linked_and_killed(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        spec = replica(cluster_id)
-        ref = await runtime.spawn(spec)
-        assert await runtime.find(spec.name) == ref
-        assert ref.pid != os.getpid()
-        status = await runtime.call(ref, "ping", timeout_ms=5000)
-        assert (status["name"], status["pid"]) == (spec.name, ref.pid)
-        link = await runtime.connect(ref)
-        with pytest.raises(UnknownTopicOrPartition, match="not open here"):
-            await link.ask("offset_for", [b"t" * 16, 0, -1, -1, 0])
-        lost: asyncio.Future[ActorRef] = asyncio.get_running_loop().create_future()
-        runtime.watch(ref, lost.set_result)
-        held = link.ask("fetch", [1, False, False, 0, 100, 1, True, [], []])
-        await runtime.kill(ref)
-        with pytest.raises(PeerLost):
-            await held
-        assert await asyncio.wait_for(lost, 10) == ref
-        with pytest.raises(PeerLost):
-            await runtime.call(ref, "ping", timeout_ms=5000)
-        await until_gone(runtime, spec.name)
-
-    asyncio.run(main())
+@in_loop
+async def test_an_actor_is_found_called_linked_and_killed(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    spec = replica(cluster_id)
+    ref = await runtime.spawn(spec)
+    assert await runtime.find(spec.name) == ref
+    assert ref.pid != os.getpid()
+    status = await runtime.call(ref, "ping", timeout_ms=5000)
+    assert (status["name"], status["pid"]) == (spec.name, ref.pid)
+    link = await runtime.connect(ref)
+    with pytest.raises(UnknownTopicOrPartition, match="not open here"):
+        await link.ask("offset_for", [b"t" * 16, 0, -1, -1, 0])
+    lost: asyncio.Future[ActorRef] = asyncio.get_running_loop().create_future()
+    runtime.watch(ref, lost.set_result)
+    held = link.ask("fetch", [1, False, False, 0, 100, 1, True, [], []])
+    await runtime.kill(ref)
+    with pytest.raises(PeerLost):
+        await held
+    assert await asyncio.wait_for(lost, 10) == ref
+    with pytest.raises(PeerLost):
+        await runtime.call(ref, "ping", timeout_ms=5000)
+    await until_gone(runtime, spec.name)
 
 
-def test_an_actor_that_restarts_is_another_instance(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        spec = replica(cluster_id, restarts=True)
-        first = await runtime.spawn(spec)
-        os.kill(first.pid, signal.SIGKILL)
-        second = first
-        async with asyncio.timeout(30):
-            while second.instance == first.instance:
-                try:
-                    second = await runtime.find(spec.name)
-                except ActorGone:
-                    continue
-        assert second.pid != first.pid
-        await runtime.end_for_good(spec.name)
-        await until_gone(runtime, spec.name)
-
-    asyncio.run(main())
+@in_loop
+async def test_an_actor_that_restarts_is_another_instance(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    spec = replica(cluster_id, restarts=True)
+    first = await runtime.spawn(spec)
+    os.kill(first.pid, signal.SIGKILL)
+    second = first
+    async with asyncio.timeout(30):
+        while second.instance == first.instance:
+            try:
+                second = await runtime.find(spec.name)
+            except ActorGone:
+                continue
+    assert second.pid != first.pid
+    await runtime.end_for_good(spec.name)
+    await until_gone(runtime, spec.name)
 
 
 def test_a_share_is_kept_free_until_it_is_released(
@@ -140,29 +129,25 @@ def test_a_share_is_kept_free_until_it_is_released(
     asyncio.run(main())
 
 
-def test_nobody_by_that_name_is_gone(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        with pytest.raises(ActorGone):
-            await runtime.find(f"{cluster_id}/replica/0/99")
-
-    asyncio.run(main())
+@in_loop
+async def test_finding_an_unknown_name_raises_actor_gone(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    with pytest.raises(ActorGone):
+        await runtime.find(f"{cluster_id}/replica/0/99")
 
 
-def test_a_call_past_its_deadline_is_a_timeout(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id))
-        os.kill(ref.pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(PeerTimeout):
-                await runtime.call(ref, "ping", timeout_ms=200)
-        finally:
-            os.kill(ref.pid, signal.SIGCONT)
-        assert (await runtime.call(ref, "ping", timeout_ms=10_000))["pid"] == ref.pid
-        await runtime.kill(ref)
-
-    asyncio.run(main())
+@in_loop
+async def test_a_call_past_its_deadline_is_a_timeout(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id))
+    os.kill(ref.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(PeerTimeout):
+            await runtime.call(ref, "ping", timeout_ms=200)
+    finally:
+        os.kill(ref.pid, signal.SIGCONT)
+    assert (await runtime.call(ref, "ping", timeout_ms=10_000))["pid"] == ref.pid
+    await runtime.kill(ref)
 
 
 def process_of(ref: ActorRef) -> ProcessRecord:
@@ -176,43 +161,41 @@ async def until_nobody(cluster_id: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_a_mistake_in_a_call_ends_the_callee_and_not_the_caller(
+@in_loop
+async def test_a_mistake_in_a_call_ends_the_callee_and_not_the_caller(
     driver: Driver, cluster_id: str
 ) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id))
-        with pytest.raises(PeerLost):
-            await runtime.call(ref, "configure", 5, timeout_ms=10_000)
-        await until_gone(runtime, ref.name)
-        assert not is_running(process_of(ref))
-
-    asyncio.run(main())
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id))
+    with pytest.raises(PeerLost):
+        await runtime.call(ref, "configure", 5, timeout_ms=10_000)
+    await until_gone(runtime, ref.name)
+    assert not is_running(process_of(ref))
 
 
-def test_what_another_build_asks_is_refused(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id))
-        for asked in (("sing",), ("ping", 1), ("_refusal", "k", None)):
-            with pytest.raises(UnsupportedVersion):
-                await runtime.call(ref, *asked, timeout_ms=5_000)
-        assert (await runtime.call(ref, "ping", timeout_ms=5_000))["pid"] == ref.pid
-        await runtime.kill(ref)
-
-    asyncio.run(main())
+@in_loop
+async def test_unknown_method_or_signature_is_unsupported_version(
+    driver: Driver, cluster_id: str
+) -> None:
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id))
+    for asked in (("sing",), ("ping", 1), ("_refusal", "k", None)):
+        with pytest.raises(UnsupportedVersion):
+            await runtime.call(ref, *asked, timeout_ms=5_000)
+    assert (await runtime.call(ref, "ping", timeout_ms=5_000))["pid"] == ref.pid
+    await runtime.kill(ref)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_start_that_fails_leaves_nobody(driver: Driver, cluster_id: str, restarts: bool) -> None:
-    async def main() -> None:
-        runtime = driver()
-        spec = replica(cluster_id, restarts=restarts)
-        with pytest.raises(PeerLost, match="replica/0/0: TypeError: "):
-            await runtime.spawn(replace(spec, args={}))
-        await until_nobody(cluster_id)
-
-    asyncio.run(main())
+@in_loop
+async def test_a_start_that_fails_leaves_nobody(
+    driver: Driver, cluster_id: str, restarts: bool
+) -> None:
+    runtime = driver()
+    spec = replica(cluster_id, restarts=restarts)
+    with pytest.raises(PeerLost, match="replica/0/0: TypeError: "):
+        await runtime.spawn(replace(spec, args={}))
+    await until_nobody(cluster_id)
 
 
 def test_a_start_that_took_too_long_is_ended_for_good(
@@ -233,29 +216,25 @@ def test_a_start_that_took_too_long_is_ended_for_good(
     asyncio.run(main())
 
 
-def test_a_stranger_who_has_inherited_the_pid_is_left_alone(
+@in_loop
+async def test_a_stranger_who_has_inherited_the_pid_is_left_alone(
     driver: Driver, cluster_id: str
 ) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id))
-        boot, _, _ = ref.started.rpartition(":")
-        await runtime.kill(replace(ref, started=f"{boot}:1"))
-        assert is_running(process_of(ref))
-        await runtime.kill(ref)
-        assert not is_running(process_of(ref))
-
-    asyncio.run(main())
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id))
+    boot, _, _ = ref.started.rpartition(":")
+    await runtime.kill(replace(ref, started=f"{boot}:1"))
+    assert is_running(process_of(ref))
+    await runtime.kill(ref)
+    assert not is_running(process_of(ref))
 
 
-def test_an_actor_on_another_machine_is_ended_by_ray(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id))
-        await runtime.kill(replace(ref, started="another boot:1", pid=os.getpid()))
-        await until_nobody(cluster_id)
-
-    asyncio.run(main())
+@in_loop
+async def test_an_actor_on_another_machine_is_ended_by_ray(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id))
+    await runtime.kill(replace(ref, started="another boot:1", pid=os.getpid()))
+    await until_nobody(cluster_id)
 
 
 def test_deadlines_hold_while_ray_does_not_answer(
@@ -288,38 +267,37 @@ def test_deadlines_hold_while_ray_does_not_answer(
     asyncio.run(main())
 
 
-def test_a_process_that_keeps_ending_is_restarted_ever_more_slowly(
+@pytest.mark.long
+@in_loop
+async def test_a_process_that_keeps_ending_is_restarted_ever_more_slowly(
     driver: Driver, cluster_id: str, local_ray: Path
 ) -> None:
-    async def main() -> None:
-        runtime = driver()
-        ref = await runtime.spawn(replica(cluster_id, restarts=True))
-        (noted,) = (local_ray.parent / "starts").glob(f"{cluster_id}*.json")
-        known = json.loads(noted.read_text())
-        assert known["losses"] == 0
-        noted.write_text(json.dumps(known | {"losses": 1_000}))
-        with pytest.raises(PeerLost):
-            await runtime.call(ref, "configure", 5, timeout_ms=10_000)
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    await runtime.find(ref.name)
-                except ActorGone as gone:
-                    if "starts again within 10000 ms: TypeError: " in str(gone):
-                        break
-        await runtime.end_for_good(ref.name)
-        await until_nobody(cluster_id)
-
-    asyncio.run(main())
+    runtime = driver()
+    ref = await runtime.spawn(replica(cluster_id, restarts=True))
+    (noted,) = (local_ray.parent / "starts").glob(f"{cluster_id}*.json")
+    known = json.loads(noted.read_text())
+    assert known["losses"] == 0
+    noted.write_text(json.dumps(known | {"losses": 1_000}))
+    with pytest.raises(PeerLost):
+        await runtime.call(ref, "configure", 5, timeout_ms=10_000)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await runtime.find(ref.name)
+            except ActorGone as gone:
+                if "starts again within 10000 ms: TypeError: " in str(gone):
+                    break
+    await runtime.end_for_good(ref.name)
+    await until_nobody(cluster_id)
 
 
-# ---- lodgers -----------------------------------------------------------------------------------
+# ---- co-located actors -------------------------------------------------------------------------
 
 
-def lodger(host: str, number: int = 1) -> ActorSpec:
+def colocated(host: str, number: int = 1) -> ActorSpec:
     """A second replica that lives in the process of the first."""
     own, _, _ = host.rpartition("/")
-    name = lodger_name(f"{own}/{number}", host)
+    name = colocated_name(f"{own}/{number}", host)
     args = {"name": name, "cluster_id": host.partition("/")[0], "broker_id": 0}
     return ActorSpec(name, "replica", args)
 
@@ -331,73 +309,69 @@ async def names_of(runtime: RayRuntime, *refs: ActorRef) -> list[str]:
     return [one["name"] for one in found]
 
 
-def test_a_lodger_lives_in_its_hosts_process_and_leaves_it(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        host = await runtime.spawn(replica(cluster_id))
-        guest = await runtime.spawn(lodger(host.name))
-        assert (guest.pid, guest.node_id) == (host.pid, host.node_id)
-        assert guest.address != host.address
-        assert guest.instance != host.instance
-        assert await names_of(runtime, host, guest) == [host.name, guest.name]
-        other = driver()
-        assert await other.find(guest.name) == guest
-        lost: asyncio.Future[ActorRef] = asyncio.get_running_loop().create_future()
-        runtime.watch(guest, lost.set_result)
-        link = await runtime.connect(guest)
-        held = link.ask("fetch", [1, False, False, 0, 100, 1, True, [], []])
-        await runtime.call(guest, "stop", timeout_ms=5000)
-        await runtime.dismiss(guest)
+@in_loop
+async def test_a_lodger_lives_in_its_hosts_process_and_leaves_it(
+    driver: Driver, cluster_id: str
+) -> None:
+    runtime = driver()
+    host = await runtime.spawn(replica(cluster_id))
+    guest = await runtime.spawn(colocated(host.name))
+    assert (guest.pid, guest.node_id) == (host.pid, host.node_id)
+    assert guest.address != host.address
+    assert guest.instance != host.instance
+    assert await names_of(runtime, host, guest) == [host.name, guest.name]
+    other = driver()
+    assert await other.find(guest.name) == guest
+    lost: asyncio.Future[ActorRef] = asyncio.get_running_loop().create_future()
+    runtime.watch(guest, lost.set_result)
+    link = await runtime.connect(guest)
+    held = link.ask("fetch", [1, False, False, 0, 100, 1, True, [], []])
+    await runtime.call(guest, "stop", timeout_ms=5000)
+    await runtime.dismiss(guest)
+    with pytest.raises(PeerLost):
+        await held
+    assert await asyncio.wait_for(lost, 10) == guest
+    with pytest.raises(PeerLost, match="does not live here"):
+        await runtime.call(guest, "ping", timeout_ms=5000)
+    with pytest.raises(ActorGone):
+        await runtime.find(guest.name)
+    with pytest.raises(PeerLost):
+        await runtime.connect(guest)
+    assert await names_of(runtime, host) == [host.name]
+    await runtime.kill(host)
+
+
+@in_loop
+async def test_lodger_and_host_end_together(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    host = await runtime.spawn(replica(cluster_id))
+    guest = await runtime.spawn(colocated(host.name))
+    lost: asyncio.Queue[str] = asyncio.Queue()
+    for ref in (host, guest):
+        runtime.watch(ref, lambda peer: lost.put_nowait(peer.name))
+    await runtime.kill(guest)
+    async with asyncio.timeout(10):
+        assert {await lost.get(), await lost.get()} == {host.name, guest.name}
+    for ref in (host, guest):
         with pytest.raises(PeerLost):
-            await held
-        assert await asyncio.wait_for(lost, 10) == guest
-        with pytest.raises(PeerLost, match="does not live here"):
-            await runtime.call(guest, "ping", timeout_ms=5000)
+            await runtime.call(ref, "ping", timeout_ms=5000)
+    with pytest.raises(PeerLost):
+        await runtime.spawn(colocated(host.name, 2))
+
+
+@in_loop
+async def test_a_lodger_is_ended_for_good_without_its_host(driver: Driver, cluster_id: str) -> None:
+    runtime = driver()
+    host = await runtime.spawn(replica(cluster_id))
+    guest = await runtime.spawn(colocated(host.name))
+    for _ in range(2):
+        await runtime.end_for_good(guest.name)
         with pytest.raises(ActorGone):
             await runtime.find(guest.name)
-        with pytest.raises(PeerLost):
-            await runtime.connect(guest)
-        assert await names_of(runtime, host) == [host.name]
-        await runtime.kill(host)
-
-    asyncio.run(main())
-
-
-def test_lodger_and_host_end_together(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        host = await runtime.spawn(replica(cluster_id))
-        guest = await runtime.spawn(lodger(host.name))
-        lost: asyncio.Queue[str] = asyncio.Queue()
-        for ref in (host, guest):
-            runtime.watch(ref, lambda peer: lost.put_nowait(peer.name))
-        await runtime.kill(guest)
-        async with asyncio.timeout(10):
-            assert {await lost.get(), await lost.get()} == {host.name, guest.name}
-        for ref in (host, guest):
-            with pytest.raises(PeerLost):
-                await runtime.call(ref, "ping", timeout_ms=5000)
-        with pytest.raises(PeerLost):
-            await runtime.spawn(lodger(host.name, 2))
-
-    asyncio.run(main())
-
-
-def test_a_lodger_is_ended_for_good_without_its_host(driver: Driver, cluster_id: str) -> None:
-    async def main() -> None:
-        runtime = driver()
-        host = await runtime.spawn(replica(cluster_id))
-        guest = await runtime.spawn(lodger(host.name))
-        for _ in range(2):
-            await runtime.end_for_good(guest.name)
-            with pytest.raises(ActorGone):
-                await runtime.find(guest.name)
-        assert await names_of(runtime, host) == [host.name]
-        await runtime.end_for_good(host.name)
-        await until_gone(runtime, host.name)
-        await runtime.end_for_good(guest.name)
-
-    asyncio.run(main())
+    assert await names_of(runtime, host) == [host.name]
+    await runtime.end_for_good(host.name)
+    await until_gone(runtime, host.name)
+    await runtime.end_for_good(guest.name)
 
 
 def test_a_host_that_does_not_let_its_lodger_go_ends(
@@ -411,7 +385,7 @@ def test_a_host_that_does_not_let_its_lodger_go_ends(
         runtime = driver()
         for end in (runtime.dismiss, lambda ref: runtime.end_for_good(ref.name)):
             host = await runtime.spawn(replica(cluster_id))
-            guest = await runtime.spawn(lodger(host.name))
+            guest = await runtime.spawn(colocated(host.name))
             os.kill(host.pid, signal.SIGSTOP)
             await end(guest)
             await until_gone(runtime, host.name)
@@ -419,21 +393,19 @@ def test_a_host_that_does_not_let_its_lodger_go_ends(
     asyncio.run(main())
 
 
-def test_what_a_lodger_refuses_at_its_start_is_raised_and_it_may_come_again(
+@in_loop
+async def test_failed_start_of_a_colocated_actor_is_raised_and_can_be_retried(
     driver: Driver, cluster_id: str
 ) -> None:
-    async def main() -> None:
-        runtime = driver()
-        host = await runtime.spawn(replica(cluster_id))
-        taken = socket.create_server(("127.0.0.1", 0))
-        name = lodger_name(f"{cluster_id}/gateway/0/1", host.name)
-        address = {"listening": (Endpoint("PLAINTEXT", *taken.getsockname()),)}
-        args = {"name": name, "cluster_id": cluster_id, "broker_id": 0, "settings": {}, **address}
-        with pytest.raises(PeerLost, match=r": OSError: .*in use"):
-            await runtime.spawn(ActorSpec(name, "gateway", args))
-        taken.close()
-        guest = await runtime.spawn(ActorSpec(name, "gateway", args))
-        assert guest.pid == host.pid
-        await runtime.kill(host)
-
-    asyncio.run(main())
+    runtime = driver()
+    host = await runtime.spawn(replica(cluster_id))
+    taken = socket.create_server(("127.0.0.1", 0))
+    name = colocated_name(f"{cluster_id}/gateway/0/1", host.name)
+    address = {"listening": (Endpoint("PLAINTEXT", *taken.getsockname()),)}
+    args = {"name": name, "cluster_id": cluster_id, "broker_id": 0, "settings": {}, **address}
+    with pytest.raises(PeerLost, match=r": OSError: .*in use"):
+        await runtime.spawn(ActorSpec(name, "gateway", args))
+    taken.close()
+    guest = await runtime.spawn(ActorSpec(name, "gateway", args))
+    assert guest.pid == host.pid
+    await runtime.kill(host)

@@ -1,7 +1,7 @@
-"""Three brokers that replicate: one process at a time ends or stands still, nothing is lost.
+"""Three brokers that replicate: one process at a time ends or is stopped, and nothing is lost.
 
-Topics have three replicas of which two must be in sync. The history checker judges everything that
-its clients saw; a writer beside them tells how long each partition could not be written.
+Topics have three replicas of which two must be in sync. The history checker judges what its clients
+saw; another writer measures how long each partition could not be written.
 """
 
 import os
@@ -93,6 +93,7 @@ def test_processes_of_replicas_are_killed(cluster: RayCluster, tmp_path: Path, n
     assert longest_s < FAILOVER_S * slow
 
 
+@pytest.mark.long
 def test_brokers_and_the_controller_are_killed(
     cluster: RayCluster, tmp_path: Path, note: Note
 ) -> None:
@@ -105,6 +106,7 @@ def test_brokers_and_the_controller_are_killed(
         until_all_in_sync(cluster)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("role", [REPLICA, BROKER])
 def test_a_process_stands_still_for_a_while(cluster: RayCluster, tmp_path: Path, role: str) -> None:
     with checked(cluster, tmp_path) as writer:

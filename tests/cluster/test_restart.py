@@ -1,4 +1,4 @@
-"""A cluster that was stopped, or that lost all its processes at once, has everything it had."""
+"""A cluster that was stopped, or lost all its processes at once, still has all its data."""
 
 import contextlib
 import os
@@ -75,6 +75,7 @@ def settings_of(admin: AdminClient, topic: str) -> dict[str, str | None]:
     return {name: entry.value for name, entry in entries.items()}
 
 
+@pytest.mark.long
 def test_a_clean_stop_and_start(new_cluster: NewCluster) -> None:
     cluster = new_cluster(settings={"broker.rack": "r1"})
     cluster.start()
@@ -153,7 +154,9 @@ def kill_everything(run: Path) -> None:
 
 
 @pytest.mark.ray
-def test_everything_is_killed_at_once(raylog: Callable[..., str], tmp_path: Path) -> None:
+def test_acknowledged_records_survive_killing_everything_at_once(
+    raylog: Callable[..., str], tmp_path: Path
+) -> None:
     """Clients that live through it find all that was acknowledged, once and in order."""
     bootstrap = raylog("up", "--detach", "--port", "0").split()[0]
     create(bootstrap, "t", 2)

@@ -24,6 +24,7 @@ MOVED = Plan(
 )
 
 
+@pytest.mark.long
 def test_a_broker_restarts_and_partitions_move(tmp_path: Path, note: Note) -> None:
     report, _ = rolling(tmp_path, 1, 4, lambda _: None, kept=KEPT, moved=MOVED)
     for name, longest_s in report.longest_s.items():

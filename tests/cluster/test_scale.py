@@ -1,6 +1,6 @@
-"""Many partitions on one broker: what they cost, and what happens when descriptors run out.
+"""Many partitions on one broker: their costs, and what happens when descriptors run out.
 
-`make scale` does it with 1,000 partitions; the figures stand at the end of the report.
+`make scale` uses 1,000 partitions; the figures are at the end of the report.
 """
 
 import os
@@ -32,7 +32,7 @@ REPLICAS = 2
 
 
 class Held(NamedTuple):
-    """What processes held before partitions were made."""
+    """What the processes held before the partitions were created."""
 
     pids: list[int]
     holdings: Holdings
@@ -119,6 +119,7 @@ def assert_affordable(held: Held, partitions: int, note: Note) -> None:
     assert each_descriptors <= DESCRIPTORS_MAX
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_topics(new_cluster: NewCluster, note: Note) -> None:
     cluster, held = started(new_cluster)
@@ -141,6 +142,7 @@ def test_many_topics(new_cluster: NewCluster, note: Note) -> None:
     write_and_read(cluster, [(f"single-{at}", 0) for at in range(SINGLE_REQUESTS)])
 
 
+@pytest.mark.long
 def test_many_partitions(new_cluster: NewCluster, note: Note) -> None:
     cluster, held = started(new_cluster)
     note("created_s", create_all(cluster, [NewTopic("topic", PARTITIONS)]))
@@ -162,6 +164,7 @@ def no_more_descriptors(pid: int) -> Iterator[None]:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.long
 def test_out_of_descriptors(new_cluster: NewCluster) -> None:
     """A partition that needs one is refused and says why; the others go on, it comes back."""
     apart = {"gateway.in.replica.process": "false"}  # or the gateway would have none either

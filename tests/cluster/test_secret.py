@@ -1,4 +1,4 @@
-"""The secret of links is replaced under load: every link that opens meanwhile is trusted."""
+"""The secret of links is replaced under load: all links opened meanwhile are trusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW = b"n" * 32
 
 
 class Store:
-    """The secret's file; a step may fail there, as when the command is killed."""
+    """The secret's file; a step on it may fail, as if the command was killed."""
 
     def __init__(self, source: Path, fails_at: int = 9) -> None:
         self.source = str(source)
@@ -61,6 +61,7 @@ def opens(cluster: RayCluster, secrets: LinkSecrets) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_the_secret_is_replaced_under_load(new_cluster: NewCluster, local_ray: Path) -> None:
     cluster = new_cluster(brokers=3, settings={"default.replication.factor": "3"})
     cluster.start()

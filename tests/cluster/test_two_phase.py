@@ -1,6 +1,6 @@
-"""Two-phase commit (KIP-939) on Ray: what is prepared outlives timeouts, its producer and crashes.
+"""Two-phase commit (KIP-939) on Ray: prepared transactions survive timeouts and crashes.
 
-No client library has it yet: the requests are written here.
+They also survive their producer. No client library supports it yet, so the test sends the requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from raylog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raylog.wire.records import Record, encode_batch
-from tests.cluster.copying import coordinator_of
+from tests.copying.clients import coordinator_of
 from tests.support.ray_clusters import NewCluster, RayCluster, create, wait_until
 from tests.support.transactions_read import read_committed
 from tests.support.wire_client import WireClient
@@ -112,8 +112,9 @@ def state(cluster: RayCluster, name: str) -> str:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
-def test_what_is_prepared_waits_for_its_commit(new_cluster: NewCluster) -> None:
+def test_prepared_transaction_waits_for_its_commit(new_cluster: NewCluster) -> None:
     cluster = new_cluster(settings=SETTINGS)
     cluster.start()
     create(cluster.bootstrap, TOPIC)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from raylog.actors.broker.metadata_log import MetadataLog
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
-from raylog.actors.metadata.log import MetadataLog
 from raylog.actors.metadata.records import decode_record
 from raylog.storage.dry_run import DryRunDisk
 from raylog.testing import EmbeddedBroker
@@ -35,8 +35,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[
 
 
 def _unpack(archive: Path, directory: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(directory, filter="data")
+    shutil.unpack_archive(archive, directory)
 
 
 @pytest.mark.parametrize("path", WITH_ONE_LISTENER, ids=lambda path: path.name.split(".")[0])
@@ -48,8 +47,10 @@ def test_brokers_of_an_earlier_commit_had_the_listener_plaintext(
     for directory in sorted(tmp_path.glob("broker-*/metadata")):
         log = MetadataLog(directory, DryRunDisk())
         image = MetadataImage()
-        image.apply_update(-1, log.snapshot.offset, map(decode_record, log.snapshot.records))
-        for entry in log.entries:
+        image.apply_update(
+            -1, log.copy.snapshot.offset, map(decode_record, log.copy.snapshot.records)
+        )
+        for entry in log.copy.entries:
             image.apply_all(map(decode_record, entry.records))
         log.close()
         found |= image.brokers
@@ -61,7 +62,9 @@ def test_brokers_of_an_earlier_commit_had_the_listener_plaintext(
         assert endpoint.port > 0
 
 
-def test_what_an_earlier_commit_wrote_is_served(archive: tuple[Path, dict[str, object]]) -> None:
+def test_data_written_by_an_earlier_commit_is_served(
+    archive: tuple[Path, dict[str, object]],
+) -> None:
     data, expected = archive
     with EmbeddedBroker(data=data, settings=KEPT) as cluster:
         assert read_contents(cluster.bootstrap) == expected
@@ -71,7 +74,8 @@ def test_what_an_earlier_commit_wrote_is_served(archive: tuple[Path, dict[str, o
         assert producer.flush(60) == 0
 
 
-def test_it_is_served_again_after_this_build_has_written_to_it(
+@pytest.mark.long
+def test_data_is_served_again_after_this_build_wrote_to_it(
     archive: tuple[Path, dict[str, object]],
 ) -> None:
     data, expected = archive

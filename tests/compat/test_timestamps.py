@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tarfile
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +26,7 @@ RIGHT = [TIME_MS + number * HOUR_MS + RECORDS - 1 for number in range(len(CLAIMS
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.parent.name)
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with tarfile.open(request.param) as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(request.param, tmp_path)
     return tmp_path
 
 
@@ -53,12 +52,12 @@ def times(data: Path) -> dict[str, list[int]]:
     found = {}
     for directory in data.glob("broker-*/topics/claimed*"):
         log = Log.open(directory, LogConfig(retention_ms=-1), OsDisk(), now_ms=0)
-        assert log.claims is None
+        assert log.state.claims is None
         assert log.log_start_offset == 0
         headers = []
         offset = 0
         while (piece := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
-            headers += [header for header, _ in iter_batches(log.load(piece))]
+            headers += [header for header, _ in iter_batches(log.reader.load(piece))]
             offset = piece.next_offset
         found[directory.name.split("-0.")[0]] = [header.max_timestamp for header in headers]
         log.close()

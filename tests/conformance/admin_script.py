@@ -1,7 +1,7 @@
-"""One conversation of an administrator with a broker, to be held with two and compared.
+"""A conversation of an administrator with a broker, held with two brokers and compared.
 
 Every request is sent in every version that can carry it. Steps build on one another: topics `a`
-and `b` are made first, and each version that changes something has a topic of its own.
+and `b` are created first, and each version that changes something has a topic of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey
 from raylog.wire.messages import alter_configs, incremental_alter_configs
 from raylog.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -66,7 +66,7 @@ Request = Callable[[Ids], Any]
 class Step:
     """A request and the versions it is sent in.
 
-    The answer is asked for again until `until` holds: brokers take changes in after a moment.
+    It is repeated until `until` holds for the response: changes take a moment to reach brokers.
     """
 
     label: str
@@ -77,8 +77,7 @@ class Step:
 
 def versions(api_key: ApiKey, first: int = 0) -> range:
     """The versions of an API, from `first` on."""
-    known = VERSIONS[api_key]
-    return range(max(first, known.first), known.last + (0 if known.unstable else 1))
+    return range(max(first, api_key.versions.start), api_key.versions.stop)
 
 
 def script() -> Iterator[Step]:

@@ -16,6 +16,10 @@ EXTERNAL = os.environ.get("RAYLOG_CONFORMANCE_BOOTSTRAP", "")
 LARGEST = "external" if EXTERNAL else "raylog-3"
 """The one cluster for tests whose clients take seconds to start."""
 
+RAYLOG = [pytest.param("raylog-1", marks=pytest.mark.long), "raylog-3"]
+OF_KAFKA = [pytest.mark.java, pytest.mark.long]
+"""Marks of the tests that ask an Apache Kafka the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -76,16 +80,14 @@ def own_clusters() -> Iterator[Callable[[str], str]]:
         yield get
 
 
-@pytest.fixture(params=["external"] if EXTERNAL else ["raylog-1", "raylog-3"])
+@pytest.fixture(params=["external"] if EXTERNAL else RAYLOG)
 def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
     """The cluster under test: an external one, or Raylog with one broker and with three."""
     return targets(request.param)
 
 
 @pytest.fixture(
-    params=["external"]
-    if EXTERNAL
-    else ["raylog-1", "raylog-3", pytest.param("kafka", marks=pytest.mark.java)]
+    params=["external"] if EXTERNAL else [*RAYLOG, pytest.param("kafka", marks=OF_KAFKA)]
 )
 def either(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
     """As `target`, and Apache Kafka too: for tests of our own client."""

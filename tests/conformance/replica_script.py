@@ -1,6 +1,6 @@
-"""What an administrator asks of replicas and brokers, of a cluster with one broker, whose id is 1.
+"""An administrator's requests about replicas and brokers, to a cluster of one broker with id 1.
 
-Steps of `admin_script`; topics `a` (2 partitions) and `b` are there.
+They are steps of `admin_script`; the topics `a` (2 partitions) and `b` exist.
 """
 
 from __future__ import annotations

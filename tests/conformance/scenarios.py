@@ -1,4 +1,4 @@
-"""Records that every client must carry unchanged, and the digest that says whether it did."""
+"""Records that every client must carry unchanged, and a digest to verify them."""
 
 import hashlib
 import random
@@ -47,8 +47,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a client is to produce. Sizes in bytes; requests above `request_bytes_max` are its own
-    refusal, anything below is left to the broker."""
+    """How a client is to produce.
+
+    Sizes are in bytes. The client itself refuses requests above `request_bytes_max`; anything
+    smaller is left to the broker.
+    """
 
     codec: str = "none"
     idempotent: bool = True
@@ -59,7 +62,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """What a client reports of a topic: its partitions and their leaders (broker ids)."""
+    """A topic as a client reports it: partitions and their leaders (broker ids)."""
 
     leaders: Mapping[int, int] = field(default_factory=dict)
 
@@ -70,7 +73,7 @@ class TopicShape:
 
 
 class RefusedError(Exception):
-    """A broker's refusal, with Kafka's numeric error code, whatever the client calls it."""
+    """A refusal by a broker, with Kafka's numeric error code, whatever the client calls it."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"error {code}: {text}")

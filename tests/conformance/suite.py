@@ -1,4 +1,4 @@
-"""The scenarios every client library must pass, one test class per library derives from this."""
+"""The scenarios that every client library must pass; each library has a test class for them."""
 
 from typing import ClassVar
 

@@ -1,7 +1,7 @@
-"""Apache Kafka and Raylog, asked the same by an administrator, answer the same, field by field.
+"""Apache Kafka and Raylog give an administrator the same answers, field by field.
 
-What may differ is taken out of both answers first, by `_plain`: texts for people, ids, addresses,
-the order of items, settings that only one of them has, and sizes of disks.
+`_plain` first removes what may differ: texts for people, ids, addresses, the order of items,
+settings that only one of them has, and sizes of disks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from raylog.wire.messages.fetch import PartitionData
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.produce import PartitionProduceResponse
 from tests.conformance.admin_script import Step, script
+from tests.conformance.conftest import OF_KAFKA
 from tests.conformance.tools import java_tools
 from tests.support.wire_client import WireClient
 
-pytestmark = pytest.mark.java
+pytestmark = OF_KAFKA
 PATIENCE_S = 20.0
 SETTINGS = {"num.partitions": "4", "log.segment.delete.delay.ms": "1000"}
 Transcript = dict[tuple[str, int], Any]

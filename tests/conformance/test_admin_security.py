@@ -1,7 +1,7 @@
 """ACLs, quotas, users, tokens and features: a live Apache Kafka with an authorizer, and Raylog.
 
-Raylog has none of these yet; it answers as an Apache Kafka without an authorizer does, or says what
-it does not have.
+Raylog has none of these yet. It answers like an Apache Kafka without an authorizer, or says what it
+lacks.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from raylog.wire.errors import (
     UnknownMemberId,
     UnsupportedVersion,
 )
+from tests.conformance.conftest import OF_KAFKA
 from tests.conformance.tools import java_tools
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
@@ -65,7 +66,7 @@ DEADLINE_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """An Apache Kafka with an authorizer. Who does not log in is a super user."""
+    """An Apache Kafka with an authorizer. Clients that do not log in are super users."""
 
     open: str
     """The address without security."""
@@ -128,6 +129,7 @@ def with_password(admin: Admin, user: str, mechanism: ScramMechanism = SHA_256) 
     until(lambda: expected in admin.describe_user_scram_credentials().get(user, []), expected=True)
 
 
+@pytest.mark.long
 class TestApacheKafka:
     def test_acls_are_created_described_and_deleted(self, admin: Admin) -> None:
         prefixed = ResourcePattern(AclResourceType.TOPIC, "orders-", PatternType.PREFIXED)
@@ -279,14 +281,14 @@ class TestApacheKafka:
         assert not Path("/nowhere").exists()
 
 
-@pytest.fixture(params=["kafka", "raylog"])
+@pytest.fixture(params=[pytest.param("kafka", marks=OF_KAFKA), "raylog"])
 def cluster(request: pytest.FixtureRequest, own_clusters: Callable[[str], str]) -> str:
     """Apache Kafka without an authorizer, and Raylog."""
     return own_clusters(request.param)
 
 
 class TestWithoutAnAuthorizer:
-    """Where both answer alike."""
+    """Requests that both answer alike."""
 
     def test_there_are_no_acls(self, cluster: str) -> None:
         acl = AclBinding(ResourcePattern(AclResourceType.TOPIC, "t"), "User:ann", AclOperation.READ)
@@ -310,7 +312,7 @@ class TestWithoutAnAuthorizer:
                 with pytest.raises(DelegationTokenRequestNotAllowed):
                     call()
 
-    def test_nobody_has_a_password_or_a_quota(self, cluster: str) -> None:
+    def test_new_cluster_has_no_passwords_or_quotas(self, cluster: str) -> None:
         with Admin(cluster) as admin:
             assert admin.describe_user_scram_credentials() == {}
             assert admin.describe_client_quotas() == {}
@@ -382,7 +384,7 @@ class TestWithoutAnAuthorizer:
             admin.remove_group_members(group)
 
 
-def test_what_raylog_does_not_have(own_clusters: Callable[[str], str]) -> None:
+def test_scram_credentials_and_quotas_are_unsupported(own_clusters: Callable[[str], str]) -> None:
     with Admin(own_clusters("raylog")) as admin:
         with pytest.raises(UnsupportedVersion, match="user 'ann': Raylog has no SCRAM credentials"):
             admin.alter_user_scram_credentials([ScramUpsertion("ann", SHA_256, PASSWORD)])

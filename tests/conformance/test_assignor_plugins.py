@@ -1,4 +1,4 @@
-"""A stranger's assignors: installed into a fresh environment, used there by a real group."""
+"""Third-party assignors, installed into a fresh environment and used there by a real group."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Our assignors and Apache Kafka's own classes, asked the same.
+"""Our assignors compared with Apache Kafka's own classes.
 
-What must be equal: range and round-robin always, with racks and static members, in a client and in
-the coordinator; the sticky ones and uniform where all subscribe to the same, and nothing is owned
-(sticky) or whatever is (uniform). Elsewhere several divisions are equally good. Ours is then never
-worse: Kafka's search for different subscriptions gives up earlier, and its sticky ones may give
-members partitions of topics that they do not subscribe to.
+Range and round-robin must always be equal, with racks and static members, in a client and in the
+coordinator. The sticky ones and uniform must be equal if all members subscribe to the same topics;
+sticky only if nothing is owned. In other cases several assignments are equally good, and ours is
+never worse: Kafka's search for different subscriptions gives up earlier, and its sticky assignors
+may give members partitions of topics that they do not subscribe to.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ def test_sticky_user_data_is_read_by_kafkas_as_ours(kafka: AssignorOracle) -> No
         topics = topics_of(chance, racks=False)
         members = members_of(chance, topics, racks=False, alike=True)
         before = StickyAssignor().assign(members, topics)
-        left = [told(member, before[member.member_id]) for member in members[1:]] or members
+        left = [informed(member, before[member.member_id]) for member in members[1:]] or members
         ours = plain(StickyAssignor().assign(left, topics))
         theirs = kafka.assign("sticky", left, topics)
         assert kept(before, ours) == kept(before, theirs), f"seed {seed}"
 
 
-def told(member: Member, assignment: MemberAssignment) -> Member:
+def informed(member: Member, assignment: MemberAssignment) -> Member:
     """The member as it joins again, by its own assignor's user data."""
     assignor = StickyAssignor()
     assignor.on_assignment(assignment, 3)

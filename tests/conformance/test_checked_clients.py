@@ -1,4 +1,4 @@
-"""Java clients whose operations are recorded: their history and confluent-kafka's are one."""
+"""Java clients whose operations are recorded; the history includes confluent-kafka's."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,8 @@ def rows(history: Path) -> list[list[Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def test_one_history_judges_both(target: Target, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_one_history_covers_both_clients(target: Target, tmp_path: Path) -> None:
     java_tools()  # skips the test where there is no Java
     if not has_groups(target.bootstrap):
         pytest.skip("this broker serves no groups")

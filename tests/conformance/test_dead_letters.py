@@ -1,4 +1,4 @@
-"""Poison records end as dead letters, and come back with `raylog dlq`; the same on Apache Kafka."""
+"""Poison records become dead letters, and return with `raylog dlq`; the same on Apache Kafka."""
 
 from __future__ import annotations
 

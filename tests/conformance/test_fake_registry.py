@@ -1,4 +1,4 @@
-"""The registry of this process answers as franz-go's srfake does, in status, code and content."""
+"""The registry in this process answers like franz-go's srfake, in status, code and content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support import fake_registry, srfake_peer
+from tests.support import srfake_peer
+from tests.worlds.servers import registry as fake_registry
 
 INT = {"schema": '{"type":"int"}'}
 SPACED = {"schema": '{ "type" : "int" }', "schemaType": "AVRO", "references": []}
@@ -26,7 +27,7 @@ def referring(subject: str, version: int) -> dict[str, object]:
 
 
 class Said(NamedTuple):
-    """An answer without what each registry makes up: GUIDs and sentences."""
+    """An answer without what each registry makes up: GUIDs and messages."""
 
     status: int
     content: object
@@ -108,7 +109,7 @@ def plain(answer: object) -> object:
     }
 
 
-def test_one_session_on_both(urls: tuple[str, str]) -> None:
+def test_fake_and_real_registry_give_the_same_answers(urls: tuple[str, str]) -> None:
     """In order: what is asked later rests on what was registered before."""
     for asked in ASKED:
         assert ask(urls[0], *asked) == ask(urls[1], *asked), asked

@@ -1,7 +1,7 @@
-"""Producers that are replaced, sleep past their transaction's timeout, or die inside of one.
+"""Producers that are replaced, sleep past their transaction's timeout, or die during one.
 
-Each is a process of its own, of confluent-kafka and of Apache Kafka's Java client; what they are
-told is what Apache Kafka tells them (RAYLOG_CONFORMANCE_BOOTSTRAP names one to compare with).
+Each is a process with confluent-kafka or Apache Kafka's Java client. They must get the same errors
+as from Apache Kafka (RAYLOG_CONFORMANCE_BOOTSTRAP names one to compare with).
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def made(bootstrap: str, topic: str) -> str:
     return topic
 
 
-@pytest.fixture(params=[CONFLUENT, pytest.param("java", marks=pytest.mark.java)])
+@pytest.fixture(
+    params=[CONFLUENT, pytest.param("java", marks=[pytest.mark.java, pytest.mark.long])]
+)
 def kind(request: pytest.FixtureRequest) -> str:
     """Whose producer it is."""
     name: str = request.param

@@ -76,7 +76,7 @@ def test_the_java_consumer_reads_from_its_rack(cluster: EmbeddedBroker) -> None:
     assert said.splitlines() == [f"value {number}" for number in range(RECORDS)]
 
 
-def test_what_leader_and_follower_answer(cluster: EmbeddedBroker) -> None:
+def test_fetch_answers_of_leader_and_follower(cluster: EmbeddedBroker) -> None:
     def fetched(broker: int, rack: str, version: int) -> FetchResponse:
         host, _, port = cluster.bootstrap_servers[broker].rpartition(":")
         part = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=1_000_000)

@@ -1,4 +1,4 @@
-"""`raylog groups` beside a live consumer, in both protocols; the same on Apache Kafka."""
+"""`raylog groups` while a consumer runs, in both protocols; the same on Apache Kafka."""
 
 import json
 import time
@@ -17,7 +17,7 @@ PARTITIONS = 4
 
 
 class Shell:
-    """Runs commands against one cluster."""
+    """Runs commands on one cluster."""
 
     def __init__(self, bootstrap: str) -> None:
         self._environment = {"RAYLOG_BOOTSTRAP": bootstrap, "COLUMNS": "200", "NO_COLOR": "1"}

@@ -1,4 +1,4 @@
-"""Interceptors under unmodified clients: idempotent producers over dropped records, all codecs."""
+"""Interceptors with unmodified clients: idempotent producers whose records are dropped, codecs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from confluent_kafka.admin import (  # noqa: E402 - behind the skips
     NewTopic,
 )
 
+from raylog.actors.interceptors.api import ENTRY_POINT_GROUP  # noqa: E402 - behind the skips
 from raylog.testing import EmbeddedBroker  # noqa: E402 - behind the skips
-from tests.support.interceptor_packages import installed  # noqa: E402 - behind the skips
+from tests.support.plugins import installed  # noqa: E402 - behind the skips
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "masking-interceptor"
 CODE = """
@@ -71,9 +72,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("plugins")
     mask = {"mask": "Mask"}
     with (
-        installed(directory / "own", CODE, ENTRIES),
+        installed(directory / "own", ENTRY_POINT_GROUP, CODE, ENTRIES),
         installed(
             directory / "mask",
+            ENTRY_POINT_GROUP,
             (EXAMPLE / "raylog_masking.py").read_text(),
             mask,
             package="raylog_masking",
@@ -205,7 +207,7 @@ def test_readers_get_past_batches_without_records(
 
 
 @pytest.mark.parametrize(("reader", "codec"), READS)
-def test_what_readers_get_may_be_less_than_what_is_stored(
+def test_fetch_interceptor_may_hide_stored_records(
     broker: str, topic: str, codec: str, reader: str
 ) -> None:
     make(broker, topic, {"raylog.interceptors": "hide-odd"})

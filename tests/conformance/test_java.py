@@ -82,6 +82,7 @@ def test_performance_tools_carry_every_record(target: Target, topic: str) -> Non
     assert (answer["records"], answer["bytes"]) == (20_000, 4_000_000)
 
 
+@pytest.mark.long
 def test_end_to_end_tool(target: Target, topic: str) -> None:
     writer.create_topic(target.bootstrap, topic, 1)
     said = java(
@@ -93,6 +94,7 @@ def test_end_to_end_tool(target: Target, topic: str) -> None:
     assert "Avg latency" in said
 
 
+@pytest.mark.long
 def test_topic_and_config_tools(target: Target, topic: str) -> None:
     at = ("--bootstrap-server", target.bootstrap)
     java(

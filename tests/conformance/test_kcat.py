@@ -1,4 +1,4 @@
-"""kcat (librdkafka of another version) against a broker, where it is installed."""
+"""kcat (another version of librdkafka) against a broker, if it is installed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real client works over each of several listeners, and is told of no other."""
+"""A real client works over each of several listeners, and learns of no other."""
 
 import socket
 import time

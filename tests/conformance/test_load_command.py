@@ -1,4 +1,4 @@
-"""`raylog loadtest` against a broker: every shipped scenario, briefly; and what may go wrong."""
+"""`raylog loadtest` against a broker: each shipped scenario, briefly, and possible mistakes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from raylog.loadtest.shipped import found, names
 from raylog.loadtest.targets import TopicsRefused, checked_target
 from tests.conformance.conftest import EXTERNAL, Target
 
+QUICK = {"steady", "hot-keys"}
+"""The shipped scenarios that `make test` runs."""
 COMMAND = [sys.executable, "-m", "raylog.cli", "loadtest"]
 LOCUSTFILE = Path(__file__).parents[2] / "loadtest" / "locustfile.py"
 LOCUST = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE)]
@@ -85,22 +87,30 @@ def groups_left(target: Target, found: Result) -> list[str]:
         return [one.group_id for one in admin.list_groups() if one.group_id.endswith(found.run)]
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in names()],
+)
 def test_shipped_scenarios(target: Target, name: str) -> None:
     """Thresholds are left out: nothing is said about the speed of a machine that tests share."""
+    lasts_s, times = 3, ["--duration", "3"]
+    if name == "capacity":  # a step takes four seconds at least
+        lasts_s = 6
+        times = ["--set", "duration_s=6", "--set", "warmup_s=1", "--set", "shape.hold_s=4"]
     found = result(
-        *(name, "--bootstrap", target.bootstrap, "--duration", 3, "--scale", 0.3),
+        *(name, "--bootstrap", target.bootstrap, *times, "--scale", 0.3),
         *("--set", "faults=[]", "--set", "thresholds=[]"),
     )
     assert found.passed
     assert found.failure is None
     assert found.audit.acknowledged > 0
     assert found.audit.found >= found.audit.acknowledged
-    assert found.duration_s == pytest.approx(3, abs=0.2)
+    assert found.duration_s == pytest.approx(lasts_s, abs=0.2)
     assert not topics_left(target, found)
     assert not groups_left(target, found)
 
 
+@pytest.mark.long
 def test_a_run_over_several_processes(target: Target, mine: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = result(mine, "--bootstrap", target.bootstrap, "--processes", 2, "--out", out)
@@ -148,6 +158,7 @@ def test_a_run_that_is_interrupted_has_a_result(target: Target, mine: Path, tmp_
     assert not topics_left(target, found)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_fails_the_run(target: Target, mine: Path, tmp_path: Path) -> None:
     endless = [*COMMAND, str(mine), "-b", target.bootstrap, "--duration", "60"]
     process = subprocess.Popen(
@@ -164,7 +175,7 @@ def test_a_worker_that_dies_fails_the_run(target: Target, mine: Path, tmp_path: 
     assert process.wait(60) == 1
     process.stderr.close()
     found = read_json(tmp_path / "result.json")
-    assert found.failure == f"process {victim}, which made load, was ended by signal 9"
+    assert found.failure == f"process {victim} of the load was ended by signal 9"
     assert not found.audit.findings, "what the lost process had sent is not known"
     assert not topics_left(target, found)
 
@@ -177,6 +188,7 @@ def workers_of(pid: int) -> list[int]:
     return children
 
 
+@pytest.mark.long
 def test_two_runs_at_once_do_not_disturb_each_other(target: Target, mine: Path) -> None:
     command = [*COMMAND, str(mine), "-b", target.bootstrap, "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -186,15 +198,16 @@ def test_two_runs_at_once_do_not_disturb_each_other(target: Target, mine: Path) 
     assert all(one.audit.found == one.audit.acknowledged > 0 for one in found)
 
 
+@pytest.mark.long
 def test_clusters_are_compared_in_turn(target: Target, mine: Path, tmp_path: Path) -> None:
     other = target.bootstrap.replace("127.0.0.1", "localhost")
     if other == target.bootstrap:
         pytest.skip("a second name for the brokers is needed, such as localhost for 127.0.0.1")
-    told = load(
+    output = load(
         *(mine, "--bootstrap", target.bootstrap, "--compare", other, "--rounds", 2),
         *("--duration", 2, "--json", "--out", tmp_path),
     )
-    targets = [one["target"]["bootstrap"] for one in json.loads(told)]
+    targets = [one["target"]["bootstrap"] for one in json.loads(output)]
     assert targets == [target.bootstrap, other] * 2
     found = [read_json(tmp_path / f"result-{number}.json") for number in (1, 2, 3, 4)]
     assert all(one.passed for one in found)
@@ -215,17 +228,18 @@ def test_topics_that_brokers_refuse_are_mistakes_of_the_scenario(
         checked_target({}, Local(scenario, os.urandom(4).hex(), target.bootstrap))
 
 
-def test_a_cluster_that_would_take_a_scenario_is_told_by_its_name(
+def test_a_cluster_that_would_take_a_scenario_is_reported_by_its_name(
     target: Target, mine: Path
 ) -> None:
     local = Local(found(str(mine)), os.urandom(4).hex(), target.bootstrap)
-    told = checked_target({}, local)
-    assert told.brokers >= 1
-    assert EXTERNAL or told.kind == "Raylog"
+    found_target = checked_target({}, local)
+    assert found_target.brokers >= 1
+    assert EXTERNAL or found_target.kind == "Raylog"
     with Admin(target.bootstrap) as admin:
         assert local.topic("orders") not in admin.metadata().topics
 
 
+@pytest.mark.long
 def test_locusts_own_command_that_is_ended(target: Target, mine: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*LOCUST, "-H", target.bootstrap, "--headless"],
@@ -246,6 +260,7 @@ def test_locusts_own_command_that_is_ended(target: Target, mine: Path, tmp_path:
     assert not topics_left(target, ended)
 
 
+@pytest.mark.long
 def test_locusts_own_command(target: Target, mine: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*LOCUST, "-H", target.bootstrap, "--headless", "--processes", "2"],
@@ -273,4 +288,4 @@ def test_locusts_own_command_asks_for_brokers() -> None:
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "which brokers? Name bootstrap servers with -H HOST:PORT" in done.stderr
+    assert "no brokers were named: give bootstrap servers with -H HOST:PORT" in done.stderr

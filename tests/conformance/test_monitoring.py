@@ -1,4 +1,4 @@
-"""Prometheus scrapes brokers that work, and every query of the dashboards is run in it."""
+"""Prometheus scrapes brokers under load, and runs every query of the dashboards."""
 
 from __future__ import annotations
 
@@ -75,6 +75,9 @@ def working(bootstrap: str) -> Iterator[None]:
     assert not failures
 
 
+pytestmark = pytest.mark.long  # starts a cluster and a Prometheus
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusServer]:
     """Three brokers at work, scraped for a while."""
@@ -142,7 +145,7 @@ def test_alerts_are_quiet_while_all_is_well(watched: PrometheusServer) -> None:
     assert {name for name, state in states.items() if state == "firing"} == set()
 
 
-def test_what_brokers_tell_fits_together(watched: PrometheusServer) -> None:
+def test_metrics_of_all_brokers_are_consistent(watched: PrometheusServer) -> None:
     """What is told by several processes is counted once."""
     for expression, value in (
         ("sum(raylog_active_controllers)", 1),

@@ -1,4 +1,4 @@
-"""Our consumer on Raylog and on Apache Kafka: static members, and logs that lost what was read."""
+"""Our consumer on Raylog and on Apache Kafka: static members, and truncated logs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,22 +23,22 @@ PATIENCE_S = 60.0
 PROTOCOLS = ["classic", "consumer"]
 
 
-class Heard(RebalanceListener):
-    """What a listener was told."""
+class Recording(RebalanceListener):
+    """The calls that a listener got."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._heard("assigned", partitions)
+        self._record("assigned", partitions)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._heard("revoked", partitions)
+        self._record("revoked", partitions)
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._heard("lost", partitions)
+        self._record("lost", partitions)
 
-    def _heard(self, what: str, partitions: Sequence[TopicPartition]) -> None:
+    def _record(self, what: str, partitions: Sequence[TopicPartition]) -> None:
         numbers = sorted(key.partition for key in partitions)
         if numbers:
             self.calls.append((what, numbers))
@@ -75,9 +75,9 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     either: Target, made: str, protocol: str
 ) -> None:
     """ "group.instance.id": away for less than the session, nobody notices (KIP-345)."""
-    group, heard = f"g-{uuid4()}", Heard()
+    group, recording = f"g-{uuid4()}", Recording()
     with member(either, group, "stays", protocol) as stays:
-        stays.subscribe([made], listener=heard)
+        stays.subscribe([made], listener=recording)
         first = member(either, group, "restarts", protocol)
         first.subscribe([made])
         poll_until(
@@ -86,14 +86,14 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
         )
         had, before = set(first.assignment()), stays.group_metadata()
         first.close()
-        heard.calls.clear()
+        recording.calls.clear()
         for _ in range(10):
             stays.poll(100)
         with member(either, group, "restarts", protocol) as again:
             again.subscribe([made])
             poll_until([stays, again], lambda: set(again.assignment()) == had)
             assert again.group_metadata().group_instance_id == "restarts"
-        assert heard.calls == []
+        assert recording.calls == []
         assert stays.group_metadata() == before
 
 
@@ -101,7 +101,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     ("protocol", "refused", "refusal"),
     [("classic", "first", FencedInstanceId), ("consumer", "second", UnreleasedInstanceId)],
 )
-def test_of_two_members_of_one_instance_one_is_refused(
+def test_second_member_with_the_same_instance_id_conflicts(
     either: Target, made: str, protocol: str, refused: str, refusal: type[Exception]
 ) -> None:
     """Classic: the newer one takes the place. KIP-848: its owner keeps it until it leaves."""

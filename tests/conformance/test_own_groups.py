@@ -1,8 +1,7 @@
-"""Groups in which our consumer and those of other clients are members together."""
+"""Groups in which our consumer and other clients' consumers are members together."""
 
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -12,11 +11,7 @@ import pytest
 
 from raylog.client import BlockingClient, Consumer, NewTopic
 from tests.conformance.conftest import Target
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its way to read its own files
-    from kafka import KafkaConsumer
-    from kafka.coordinator.assignors.range import RangePartitionAssignor
+from tests.support.kafka_python import kafka, subscribe
 
 PARTITIONS = 4
 PATIENCE_S = 60.0
@@ -47,12 +42,12 @@ def _confluent(strategy: str) -> Callable[[str, str, str], Member]:
 
 
 def _kafka_python(bootstrap: str, topic: str, group: str) -> Member:
-    consumer = KafkaConsumer(
-        topic,
+    consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap,
         group_id=group,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
+    subscribe(consumer, topic)
 
     def poll() -> set[int]:
         consumer.poll(100)
@@ -72,7 +67,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("leader", ["ours", "theirs"])
+@pytest.mark.parametrize("leader", [pytest.param("ours", marks=pytest.mark.long), "theirs"])
 @pytest.mark.parametrize("kind", OTHERS)
 def test_members_of_two_clients_share_a_topic(either: Target, kind: str, leader: str) -> None:
     """Whoever of them divides; each partition has one owner, and who stays gets all."""

@@ -1,9 +1,8 @@
-"""What raylog.client's producers write, as other libraries read it, on Raylog and Apache Kafka."""
+"""What raylog.client's producers write, read by other libraries, on Raylog and Apache Kafka."""
 
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,8 @@ from raylog.client import Admin, AsyncProducer, NewTopic, Producer, RecordMetada
 from raylog.client.producer.partitioner import partition_of_key
 from raylog.wire.record import Record, encode_records
 from tests.conformance.clients.base import eventually
+from tests.conformance.conftest import OF_KAFKA
+from tests.support.kafka_python import kafka
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
 
@@ -21,7 +22,7 @@ Found = tuple[Any, ...]
 """Partition, offset, key, value, headers, timestamp."""
 
 
-@pytest.fixture(params=["raylog", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(params=["raylog", pytest.param("kafka", marks=OF_KAFKA)])
 def bootstrap(request: pytest.FixtureRequest, own_clusters: Callable[[str], str]) -> str:
     return own_clusters(request.param)
 
@@ -53,23 +54,19 @@ def by_confluent(bootstrap: str, topic: str, count: int) -> list[Found]:
 
 def by_kafka_python(bootstrap: str, topic: str, count: int) -> list[Found]:
     found: list[Found] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka import KafkaConsumer, TopicPartition
-
-        consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
-        )
-        consumer.assign([TopicPartition(topic, n) for n in range(PARTITIONS)])
-        for _ in range(200):
-            for records in consumer.poll(200, max_records=10_000).values():
-                for at in records:
-                    headers = tuple(at.headers)
-                    place = at.partition, at.offset
-                    found.append((*place, at.key, at.value, headers, at.timestamp))
-            if len(found) >= count:
-                break
-        consumer.close()
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    consumer.assign([kafka.TopicPartition(topic, n) for n in range(PARTITIONS)])
+    for _ in range(200):
+        for records in consumer.poll(200, max_records=10_000).values():
+            for at in records:
+                headers = tuple(at.headers)
+                place = at.partition, at.offset
+                found.append((*place, at.key, at.value, headers, at.timestamp))
+        if len(found) >= count:
+            break
+    consumer.close()
     return sorted(found, key=lambda one: one[:2])
 
 

@@ -1,4 +1,4 @@
-"""Transactions of our own clients, in both versions, against Raylog and against Apache Kafka."""
+"""Transactions of our own clients, in both versions, on Raylog and on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from raylog.wire.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from tests.conformance.conftest import OF_KAFKA
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
 
@@ -68,8 +69,8 @@ def set_level(bootstrap: str, wanted: int) -> None:
     params=[
         ("raylog", 2),
         ("raylog", 1),
-        pytest.param(("kafka", 2), marks=pytest.mark.java),
-        pytest.param(("kafka", 1), marks=pytest.mark.java),
+        pytest.param(("kafka", 2), marks=OF_KAFKA),
+        pytest.param(("kafka", 1), marks=OF_KAFKA),
     ],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )

@@ -1,4 +1,4 @@
-"""What one client wrote every client reads, byte for byte."""
+"""Every client reads what another one wrote, byte for byte."""
 
 import pytest
 

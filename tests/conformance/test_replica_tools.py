@@ -1,4 +1,4 @@
-"""Apache Kafka's tools for replicas and brokers against three brokers; the same on Apache Kafka."""
+"""Apache Kafka's tools for replicas and brokers, on three brokers; the same on Apache Kafka."""
 
 import json
 import re
@@ -98,6 +98,7 @@ def test_preferred_leaders_are_elected(
     assert "Error" not in tool(target, *elect, "--all-topic-partitions")
 
 
+@pytest.mark.long
 def test_partitions_are_reassigned(
     target: Target, client: BlockingClient, brokers: list[int], topic: str, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
-"""Serializers beside those of confluent-kafka: the same bytes, the same requests, both ways.
+"""Our serializers and confluent-kafka's: the same bytes, the same requests, in both directions.
 
-Each case runs with both clients on a new registry each. Both are told to choose subjects by topic:
-left alone, confluent-kafka asks for associations first, which not every registry knows.
+Each case runs with both clients, each on a new registry. Both choose subjects by topic: by default
+confluent-kafka asks for associations first, which not every registry supports.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from raylog.client.schemas import (
     Schema,
     SchemaRegistry,
 )
-from tests.support.fake_registry import Call
 from tests.support.protos import message
 from tests.support.registries import KINDS, Running, Start, starter
+from tests.worlds.servers.registry import Call
 
 TOPIC = "orders"
 
@@ -115,7 +115,7 @@ PLAIN = json.dumps({"title": "Plain", "type": "object", "properties": {"n": {"ty
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One format and its settings, in both clients' words."""
+    """One format with its settings for both clients."""
 
     name: str
     value: Any
@@ -332,7 +332,7 @@ def start(request: pytest.FixtureRequest) -> Start:
 
 @dataclass(slots=True)
 class Written:
-    """What a serializer made, and what it asked for."""
+    """A serializer's bytes, and the requests that it sent."""
 
     data: bytes
     headers: list[tuple[str, bytes]]

@@ -1,4 +1,4 @@
-"""`raylog top` and `raylog doctor` at each cluster; the same on Apache Kafka."""
+"""`raylog top` and `raylog doctor` on a cluster; the same on Apache Kafka."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_a_look_at_groups_and_transactions(target: Target, topic: str) -> None:
     assert not found["not_known"]
 
 
-def test_what_a_client_meets(target: Target, topic: str) -> None:
+def test_doctor_checks_of_a_client(target: Target, topic: str) -> None:
     with Admin(target.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1)])
     found = run("doctor", "-b", target.bootstrap)["findings"]

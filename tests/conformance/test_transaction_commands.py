@@ -1,4 +1,4 @@
-"""`raylog transactions` beside open, hanging and prepared transactions, and Kafka's own tool."""
+"""`raylog transactions`, and Kafka's own tool, with open, hanging and prepared transactions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from raylog.wire.messages.produce import (
     TopicProduceData,
 )
 from raylog.wire.records import encode_batch
-from tests.conformance.conftest import EXTERNAL, Target
+from tests.conformance.conftest import EXTERNAL, OF_KAFKA, Target
 from tests.conformance.tools import TOOLS, java
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
@@ -57,7 +57,7 @@ STRANGER = 4_711
 
 @dataclass(frozen=True)
 class Shell:
-    """`raylog transactions` against one cluster."""
+    """Runs `raylog transactions` on one cluster."""
 
     bootstrap: str
 
@@ -108,7 +108,7 @@ def test_list_and_describe(target: Target, topic: str) -> None:
 # ---- transactions that hang --------------------------------------------------------------
 
 
-@pytest.fixture(params=["raylog", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(params=["raylog", pytest.param("kafka", marks=OF_KAFKA)])
 def shell(request: pytest.FixtureRequest, own_clusters: Callable[[str], str]) -> Iterator[Shell]:
     """A cluster that does not verify for the moment."""
     address = own_clusters(request.param)
@@ -205,6 +205,7 @@ def committed(client: BlockingClient, topic: str) -> list[bytes]:
     return found
 
 
+@pytest.mark.long
 def test_hanging_transactions_are_found_and_aborted(
     shell: Shell, client: BlockingClient, made: str
 ) -> None:
@@ -218,8 +219,8 @@ def test_hanging_transactions_are_found_and_aborted(
     assert shell.rows("hanging", "-t", made, "-p", "2", *AT_ONCE) == []
     assert "no hanging transactions in 3 partitions" in shell.invoke("hanging", "-t", made).stderr
     for replica in client.describe_partitions([made])[TopicPartition(made, 0)].replicas:
-        told = shell.rows("hanging", "-t", made, "--broker", str(replica), *AT_ONCE)
-        of_broker = [(row["partition"], row["producer_id"]) for row in told]
+        rows = shell.rows("hanging", "-t", made, "--broker", str(replica), *AT_ONCE)
+        of_broker = [(row["partition"], row["producer_id"]) for row in rows]
         assert of_broker == [(row["partition"], row["producer_id"]) for row in found]
     (stranger,) = shell.rows("describe-producers", made, "0")
     assert (stranger["producer_id"], stranger["start_offset"]) == (STRANGER, 0)
@@ -248,7 +249,9 @@ def test_an_older_coordinator_is_refused(shell: Shell, client: BlockingClient, m
 
 
 @pytest.mark.parametrize("shell", ["raylog"], indirect=True)
-def test_what_cannot_be_aborted_is_said(shell: Shell, client: BlockingClient, made: str) -> None:
+def test_impossible_abort_is_refused_with_the_reason(
+    shell: Shell, client: BlockingClient, made: str
+) -> None:
     def fails(*arguments: str) -> str:
         result = CliRunner().invoke(
             app,
@@ -265,7 +268,7 @@ def test_what_cannot_be_aborted_is_said(shell: Shell, client: BlockingClient, ma
     explicit = ("--producer-id", "5", "--producer-epoch", "0", "--coordinator-epoch", "0")
     assert "give --start-offset, or" in fails("abort", *at, *explicit, "--start-offset", "5")
     assert "give --transactional-id, or" in fails("abort", "-t", made)
-    assert "stands alone" in fails("abort", *at, "--transactional-id", "x")
+    assert "takes no other options" in fails("abort", *at, "--transactional-id", "x")
     assert f"'{made}-x'" in fails("abort", "--transactional-id", f"{made}-x")
     assert "has partitions 0 to 2" in fails("abort", "-t", made, "-p", "9", "--start-offset", "0")
     assert "has partitions 0 to 2" in fails("describe-producers", made, "9")
@@ -333,15 +336,18 @@ def test_a_prepared_transaction_is_ended(topic: str) -> None:
         said = shell.invoke("abort", "--transactional-id", topic).stderr
         assert said == f"aborted the transaction of {topic}; its producers are fenced\n"
         assert client.describe_transaction(topic).partitions == []
-        (told,) = shell.rows("describe-producers", topic, "0")
-        assert told["start_offset"] is None
+        (row,) = shell.rows("describe-producers", topic, "0")
+        assert row["start_offset"] is None
 
 
 # ---- Kafka's tool ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.java
-def test_kafkas_tool_says_the_same(shell: Shell, client: BlockingClient, made: str) -> None:
+def test_output_matches_kafkas_transactions_tool(
+    shell: Shell, client: BlockingClient, made: str
+) -> None:
     def table(*arguments: str) -> list[list[str]]:
         command = ("--bootstrap-server", shell.bootstrap, *arguments)
         said = java(f"{TOOLS}.TransactionsCommand", *command)
@@ -360,9 +366,9 @@ def test_kafkas_tool_says_the_same(shell: Shell, client: BlockingClient, made: s
     assert sorted(table("find-hanging", "--broker-id", follower, *scope)) == ours(
         "hanging", "--broker", follower, *scope
     )
-    (told,) = table("describe-producers", *at)
+    (row,) = table("describe-producers", *at)
     (own,) = ours("describe-producers", made, "0")
-    assert told == own
+    assert row == own
     described = json.loads(shell.run("describe", f"{made}-id", "--json"))
     (row,) = table("describe", "--transactional-id", f"{made}-id")
     assert row[:6] == [

@@ -1,10 +1,9 @@
-"""Transactions as clients of four kinds make them, and what readers of committed records see."""
+"""Transactions of four kinds of clients, and what read_committed consumers see."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -19,14 +18,7 @@ from raylog.testing import EmbeddedBroker
 from tests.conformance import conftest
 from tests.conformance.conftest import LARGEST, Target
 from tests.conformance.tools import CLIENTS, TOOLS, java
-
-with warnings.catch_warnings():
-    # Its import reads resources through a function that newer Pythons deprecate.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer
-    from kafka import TopicPartition as PythonPartition
-    from kafka.errors import KafkaError as KafkaPythonError
-    from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
+from tests.support.kafka_python import kafka
 
 TIMEOUT_S = 20
 KEPT = [b"kept 0", b"kept 1", b"kept 2", b"kept 3"]
@@ -71,8 +63,8 @@ def confluent_reads(bootstrap: str, topic: str) -> list[bytes]:
 
 def kafka_python_reads(bootstrap: str, topic: str) -> list[bytes]:
     """The same by kafka-python."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
-    partitions = [PythonPartition(topic, partition) for partition in (0, 1)]
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
+    partitions = [kafka.TopicPartition(topic, partition) for partition in (0, 1)]
     consumer.assign(partitions)
     consumer.seek_to_beginning()
     ends = consumer.end_offsets(partitions)
@@ -140,7 +132,7 @@ def confluent_producer(bootstrap: str, transactional_id: str) -> Producer:
 
 def kafka_python_writes(bootstrap: str, topic: str, transactional_id: str) -> None:
     """The same by kafka-python."""
-    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
     producer.init_transactions()
     for round_, word in enumerate(["kept", "lost", "kept"]):
         producer.begin_transaction()
@@ -216,13 +208,17 @@ def test_offsets_move_with_the_output_of_confluent(target: Target, made: str) ->
 
 def test_offsets_move_with_the_output_of_kafka_python(target: Target, made: str) -> None:
     group = f"{made}-group"
-    producer = KafkaProducer(bootstrap_servers=target.bootstrap, transactional_id=f"{made}-id")
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=target.bootstrap, transactional_id=f"{made}-id"
+    )
     producer.init_transactions()
     for offset, keep in ((5, True), (9, False)):
         producer.begin_transaction()
         producer.send(made, b"kept 5" if keep else b"lost", partition=0)
-        offsets = {PythonPartition(made, 0): OffsetAndMetadata(offset, "", -1)}
-        producer.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group, -1, "", None))
+        offsets = {kafka.TopicPartition(made, 0): kafka.structs.OffsetAndMetadata(offset, "", -1)}
+        producer.send_offsets_to_transaction(
+            offsets, kafka.structs.ConsumerGroupMetadata(group, -1, "", None)
+        )
         producer.flush()
         if keep:
             producer.commit_transaction()
@@ -275,12 +271,12 @@ def test_a_second_producer_fences_the_first_of_confluent(target: Target, made: s
 
 
 def test_a_zombie_of_kafka_python_writes_nothing(target: Target, made: str) -> None:
-    first = KafkaProducer(bootstrap_servers=target.bootstrap, transactional_id=f"{made}-id")
+    first = kafka.KafkaProducer(bootstrap_servers=target.bootstrap, transactional_id=f"{made}-id")
     first.init_transactions()
     first.begin_transaction()
     first.send(made, b"lost", partition=0).get(TIMEOUT_S)
     confluent_producer(target.bootstrap, f"{made}-id")
-    with pytest.raises(KafkaPythonError):
+    with pytest.raises(kafka.errors.KafkaError):
         first.send(made, b"lost too", partition=0).get(TIMEOUT_S)
     first.close(timeout=0)
     assert confluent_reads(target.bootstrap, made) == []
@@ -330,6 +326,7 @@ def test_javas_producer_under_either_version(java_cluster: str, topic: str) -> N
     assert said == ["fenced", f"read 21 [{', '.join(kept)}]", "offset 4"]
 
 
+@pytest.mark.long
 @pytest.mark.java
 @pytest.mark.parametrize("target", [LARGEST], indirect=True)
 def test_javas_producer_aborts_while_markers_of_its_commit_are_written(
@@ -351,6 +348,7 @@ def test_javas_producer_aborts_while_markers_of_its_commit_are_written(
     )
 
 
+@pytest.mark.long
 @pytest.mark.java  # each call is a virtual machine: one cluster is enough
 @pytest.mark.parametrize("target", [LARGEST], indirect=True)
 def test_kafkas_own_tool_lists_describes_and_aborts(target: Target, made: str) -> None:

@@ -1,7 +1,7 @@
-"""Batches that clients may send, right and wrong in one thing each, and where they go to.
+"""Batches that clients may send, valid or wrong in one thing each, and where they are sent.
 
-Apache Kafka walks the records of every batch: it computes the largest timestamp anew, and refuses
-what no reader could read. Times are `T`, years ago, or `NOW`, when the case is played.
+Apache Kafka walks the records of every batch: it recomputes the largest timestamp, and refuses what
+no reader could read. Times are `T`, years ago, or `NOW`, when the case is played.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Build = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Batches that go to a topic of their own, each in a request of its own."""
+    """Batches that are sent to a topic of their own, one request each."""
 
     name: str
     batches: Sequence[Build]

@@ -1,7 +1,7 @@
 """Where batches are produced to one broker, read back and looked up by time.
 
-Noted are the answer, what the broker stores, and what lookups by time find. Times are told as
-`T+n`, `now+n` for those of a batch that was made when the case was played, and "append time".
+The transcript has the answer, what the broker stores, and what lookups by time find. Times are
+written as `T+n`, as `now+n` in batches made when the case was played, or as "append time".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raylog.wire.messages.list_offsets import (
 from raylog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raylog.wire.records import BatchHeader, check_crc, iter_batches
 from tests.differential.batch_cases import Case, T
-from tests.differential.plain import Plain, error_name
+from tests.differential.normalized import Plain, error_name
 from tests.differential.playing import Transcripts
 from tests.support.wire_client import WireClient
 

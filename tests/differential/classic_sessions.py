@@ -1,4 +1,4 @@
-"""Sessions in the classic protocol: lives of members, rebalances, fencing, refusals."""
+"""Sessions in the classic protocol: members' lives, rebalances, fencing, refusals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import dataclasses
 from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.join_group import JoinGroupRequestProtocol
-from tests.differential.people import Classic, Outsider, assignment, subscription, together
+from tests.differential.participants import Classic, Outsider, assignment, subscription, together
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 
 NOBODY = "nobody"
 

@@ -1,9 +1,9 @@
-"""Sessions in the protocol of KIP-848, and of groups that move between the protocols."""
+"""Sessions in the KIP-848 protocol, and of groups that switch between the protocols."""
 
 from __future__ import annotations
 
 from raylog.wire.messages.consumer_group_heartbeat import TopicPartitions
-from tests.differential.people import (
+from tests.differential.participants import (
     Classic,
     Consumer,
     Outsider,
@@ -12,7 +12,7 @@ from tests.differential.people import (
     together,
 )
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 
 NOBODY = "nobody"
 

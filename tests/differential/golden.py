@@ -1,7 +1,7 @@
-"""What Apache Kafka answered, kept as JSON: every distinct part of an answer once, one a line.
+"""Apache Kafka's answers, stored as JSON: every distinct part of an answer once, one per line.
 
-A part that holds others names them by their number, as "#12". A step is written as who was answered
-and what: `a#3 b#7#8`.
+A part refers to the parts inside it by number, as "#12". A step is stored as who was answered and
+with what: `a#3 b#7#8`.
 """
 
 from __future__ import annotations

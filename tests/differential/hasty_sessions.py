@@ -1,6 +1,6 @@
-"""Walks of producers that never look how far an end has got: each request follows at once.
+"""Walks of producers that do not wait for a transaction to finish ending.
 
-What is refused while markers are on their way is asked again, as producers do.
+A request that is refused while markers are in progress is retried, as producers do.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.differential.people import Outsider
+from tests.differential.participants import Outsider
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 SESSIONS = Sessions()
@@ -18,7 +18,7 @@ STEPS = 14
 
 
 class InHaste(Producer):
-    """A producer that goes on as soon as it is answered."""
+    """A producer that sends the next request as soon as it is answered."""
 
     looks = False
 

@@ -1,4 +1,4 @@
-"""Sessions whose markers are held, played to one broker: all first acts, then all second ones."""
+"""Plays sessions whose markers are held to one broker: all first acts, then all second ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.differential import playing, transaction_playing
 from tests.differential.held_sessions import HELD, Acts, HeldSession
 from tests.differential.playing import TOPICS, Transcripts
 from tests.differential.replica_stage import creation
-from tests.differential.stage import Stage, Transcript
+from tests.differential.session_stage import Stage, Transcript
 from tests.differential.transaction_playing import SETTINGS
 from tests.support.wire_client import WireClient
 

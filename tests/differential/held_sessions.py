@@ -1,7 +1,8 @@
-"""Sessions about transactions whose markers are on their way for as long as the session wants.
+"""Sessions about transactions whose markers are held for as long as the session wants.
 
-Each has a partition of the topic HELD, whose leader takes no markers during the first act. The
-first act ends where its script yields; in the second the leader takes them, and the script goes on.
+Each uses a partition of the topic HELD, whose leader takes no markers during the first act. The
+first act ends where its script yields. In the second act the leader takes the markers, and the
+script continues.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 HELD = "held"
@@ -26,14 +27,14 @@ Acts = Iterator[None]
 
 @dataclass(frozen=True, slots=True)
 class HeldSession:
-    """A name, and a script of two acts."""
+    """A name, and a script with two acts."""
 
     name: str
     play: Callable[[Stage], Acts]
 
 
 class Hasty(Producer):
-    """A producer that takes every answer as it comes."""
+    """A producer that takes every answer as final."""
 
     waits = False
 

@@ -1,4 +1,4 @@
-"""More sessions about transactions: both versions in one, what comes late, markers from outside."""
+"""More sessions about transactions: mixed versions, late requests, markers from outside."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from itertools import product
 
-from tests.differential.people import Outsider
+from tests.differential.participants import Outsider
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 SESSIONS = Sessions()

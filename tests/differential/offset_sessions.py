@@ -7,7 +7,7 @@ from raylog.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest
-from tests.differential.people import (
+from tests.differential.participants import (
     Classic,
     Consumer,
     Outsider,
@@ -16,7 +16,7 @@ from tests.differential.people import (
     together,
 )
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 
 COMMIT_VERSIONS = range(2, 11)
 FETCH_VERSIONS = range(1, 11)

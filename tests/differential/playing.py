@@ -1,4 +1,4 @@
-"""All sessions, played to one broker at a time."""
+"""Plays all sessions to one broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.differential import classic_sessions, consumer_sessions, offset_sessions, walks
 from tests.differential.session import Session
-from tests.differential.stage import Transcript
+from tests.differential.session_stage import Transcript
 from tests.support.wire_client import WireClient
 
 SETTINGS = {

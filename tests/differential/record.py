@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 from bench.peers import ApacheKafka
 from tests.differential.golden import RECORDED, write
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import SETTINGS, Transcripts, all_sessions, play
 from tests.differential.session import Session
 

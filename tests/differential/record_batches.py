@@ -1,6 +1,6 @@
-"""Records what Apache Kafka makes of batches: `python -m tests.differential.record_batches`.
+"""Records what Apache Kafka does with batches: `python -m tests.differential.record_batches`.
 
-Needs Java and Maven. All cases are played to two fresh brokers, which must agree.
+Needs Java and Maven. All cases are played to two new brokers, which must agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bench.peers import ApacheKafka
 from tests.differential.batch_cases import cases
 from tests.differential.batch_stage import RECORDED, play
 from tests.differential.golden import write
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 
 

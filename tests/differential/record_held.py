@@ -1,8 +1,8 @@
-"""Records what Apache Kafka answers: `python -m tests.differential.record_held`.
+"""Records Apache Kafka's answers: `python -m tests.differential.record_held`.
 
-Needs Java and Maven. All sessions are played to two fresh clusters of three; what these do not
-agree on depends on chance, is named, and left out. Markers are held by stopping (SIGSTOP) the
-broker that leads HELD.
+Needs Java and Maven. All sessions are played to two new clusters of three brokers. Sessions on
+which these differ depend on chance; they are named and left out. Markers are held by stopping
+(SIGSTOP) the broker that leads HELD.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.peers import ApacheKafka
 from tests.differential.golden import write
 from tests.differential.held_playing import RECORDED, make_topics, play, prepare
 from tests.differential.held_sessions import SESSIONS
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.record_replicas import process_of
 from tests.differential.replica_stage import until_live

@@ -1,7 +1,7 @@
-"""Records what Apache Kafka answers: `python -m tests.differential.record_replicas`.
+"""Records Apache Kafka's answers: `python -m tests.differential.record_replicas`.
 
-Needs Java and Maven. All scenarios are played to two fresh clusters of four; what these do not
-agree on depends on chance, is named, and left out.
+Needs Java and Maven. All scenarios are played to two new clusters of four brokers. Scenarios on
+which these differ depend on chance; they are named and left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.measure import marked_processes
 from bench.peers import ApacheKafka
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.replica_golden import RECORDED, write
 from tests.differential.replica_scenarios import SCENARIOS
 from tests.differential.replica_stage import BROKERS, SETTINGS, STOPPED, Transcripts, play

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.peers import ApacheKafka
 from tests.differential import two_phase_sessions
 from tests.differential.golden import read, write
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.session import Session
 from tests.differential.transaction_playing import (

@@ -1,7 +1,7 @@
-"""Records what Apache Kafka answers about what is not served.
+"""Records Apache Kafka's answers about features that Raylog does not serve.
 
 `python -m tests.differential.record_unserved`; needs Java and Maven. The broker has no authorizer,
-and share groups are switched off. All cases are played to two fresh brokers, which must agree.
+and share groups are switched off. All cases are played to two new brokers, which must agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from bench.peers import ApacheKafka
 from raylog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.differential.golden import write
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.unserved_stage import RECORDED, play
 from tests.support.wire_client import WireClient

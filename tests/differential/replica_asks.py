@@ -1,4 +1,4 @@
-"""What scenarios about replicas ask, in short form; topics by their short names."""
+"""The requests of scenarios about replicas, in short form; topics by short names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka answered about replicas, kept as JSON: one answer a line."""
+"""Apache Kafka's answers about replicas, stored as JSON: one answer per line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Scenarios about replicas: moving them, electing leaders, more partitions, brokers that go.
+"""Scenarios about replicas: moving them, electing leaders, more partitions, lost brokers.
 
-Broker 4 is stopped when they begin: what is to be copied to it stays under way.
+Broker 4 is stopped when they begin, so copies to it remain unfinished.
 """
 
 from __future__ import annotations

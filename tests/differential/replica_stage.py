@@ -1,8 +1,8 @@
 """Where scenarios about replicas are played: four brokers, of which the last is stopped.
 
-A scenario's topics are named after it. It is asked of broker 1; answers are noted in plain form.
-After a change it looks at how its topics stand: while a broker is recorded, once that has come to
-rest; when played back, until it is as recorded, or has had the time to be.
+A scenario's topics are named after it. It sends requests to broker 1 and stores answers in plain
+form. After a change it inspects its topics: while recording, once they have stopped changing; when
+played back, until they match the recording or the time is over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raylog.wire.messages.describe_topic_partitions import (
 from raylog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.wire.schema import layout_of
-from tests.differential.plain import Plain, error_name
+from tests.differential.normalized import Plain, error_name
 from tests.support.wire_client import WireClient
 
 SETTINGS = {
@@ -53,7 +53,7 @@ Placed = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A name, the topics that are made while all brokers live, and what happens then."""
+    """A name, the topics created while all brokers live, and the steps."""
 
     name: str
     play: Callable[[Stage], None]
@@ -67,7 +67,7 @@ class Scenario:
 
 
 class Scenarios(list[Scenario]):
-    """The scenarios of a module, made of its functions."""
+    """The scenarios of a module, made from its functions."""
 
     def of(
         self, name: str, configs: Mapping[str, str] | None = None, **before: Placed
@@ -82,7 +82,7 @@ class Scenarios(list[Scenario]):
 
 
 class Stage:
-    """One scenario's connection and what it was answered."""
+    """One scenario's connection and its answers."""
 
     def __init__(self, client: WireClient, scenario: Scenario, expected: list[Plain] | None):
         self.transcript: list[Plain] = []

@@ -1,4 +1,4 @@
-"""Whether Apache Kafka still answers as it is recorded."""
+"""Checks that Apache Kafka still answers as recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from bench.peers import ApacheKafka
 from tests.differential.playing import Transcripts
-from tests.differential.stage import Transcript
+from tests.differential.session_stage import Transcript
 
 ATTEMPTS = 3
 

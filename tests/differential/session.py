@@ -1,4 +1,4 @@
-"""A session: a name, and what happens on the stage."""
+"""A session: a name, and its steps on the stage."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from raylog.wire.errors import DecodeError
-from tests.differential.stage import Stage, Transcript
+from tests.differential.session_stage import Stage, Transcript
 
 Play = TypeVar("Play", bound=Callable[..., None])
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One scripted session. Its name is also its group's, before the dot."""
+    """One scripted session. Its name before the dot is also its group's."""
 
     name: str
     play: Callable[[Stage], None]
@@ -36,7 +36,7 @@ class Session:
 
 
 class Sessions(list[Session]):
-    """The sessions of a module, made of its functions."""
+    """The sessions of a module, made from its functions."""
 
     def of(self, name: str, cases: Iterable[Any] = ()) -> Callable[[Play], Play]:
         """Add a session, or one of each case, which is then the function's second argument."""

@@ -1,6 +1,6 @@
-"""Each request, by whoever may ask, in each state in which nothing is on its way.
+"""Each request, with any epoch, in each state in which no markers are in progress.
 
-`held_sessions` has the states in which markers are on their way.
+`held_sessions` has the states in which markers are in progress.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import product
 
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 SESSIONS = Sessions()

@@ -1,6 +1,6 @@
-"""Apache Kafka and Raylog, sent the same batches, answer, store and find the same.
+"""Apache Kafka and Raylog treat the same batches alike: answers, stored data, lookups.
 
-What Apache Kafka does is recorded (`record_batches`), so that this needs no Java.
+Apache Kafka's behaviour is recorded (`record_batches`), so this needs no Java.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from raylog.testing import EmbeddedBroker
 from tests.differential.batch_cases import cases
 from tests.differential.batch_stage import RECORDED, play
 from tests.differential.golden import read
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 
 KAFKA = read(RECORDED)
 
 
 class Deviation(NamedTuple):
-    """Cases in which Raylog is meant to differ, and in what: patterns of whole names and lines."""
+    """Cases in which Raylog differs on purpose, and how: patterns of whole names and lines."""
 
     cases: str
     lines: str

@@ -1,7 +1,7 @@
-"""Apache Kafka and Raylog, taken through the same group sessions, answer the same field by field.
+"""Apache Kafka and Raylog answer the same group sessions alike, field by field.
 
-What Apache Kafka answered is recorded (`record`), so that this needs no Java; `make peers` shows
-that it is still what Apache Kafka says.
+Apache Kafka's answers are recorded (`record`), so this needs no Java. `make peers` shows that they
+are still up to date.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 
 from raylog.testing import EmbeddedBroker
 from tests.differential.golden import read
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import SETTINGS, Transcripts, all_sessions, play
 
 RECORDED = read()

@@ -1,7 +1,7 @@
-"""Apache Kafka and Raylog, asked about transactions while their markers are on their way.
+"""Apache Kafka and Raylog answer alike about transactions whose markers are in progress.
 
-What Apache Kafka answered is recorded (`record_transactions`): there the broker that leads HELD was
-stopped (SIGSTOP) during the first acts. Here the coordinator keeps the markers to itself.
+Apache Kafka's answers are recorded (`record_held`): the broker that leads HELD was stopped
+(SIGSTOP) during the first acts. Here the coordinator holds the markers back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raylog.testing import EmbeddedBroker
 from tests.differential.golden import read
 from tests.differential.held_playing import COORDINATOR, RECORDED, make_topics, play, prepare
 from tests.differential.held_sessions import HELD, SESSIONS
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.transaction_playing import SETTINGS
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class HeldMarkers:
-    """Markers of HELD, kept by their sender until they are released."""
+    """The markers of HELD, which their sender holds until they are released."""
 
     def __init__(self) -> None:
         self._add = MarkerSender._add

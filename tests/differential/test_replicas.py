@@ -1,7 +1,6 @@
-"""Apache Kafka and Raylog, asked the same about replicas and brokers, answer field by field alike.
+"""Apache Kafka and Raylog answer alike about replicas and brokers, field by field.
 
-What four brokers of Apache Kafka answered is recorded (`record_replicas`), so that this needs no
-Java.
+The answers of four Apache Kafka brokers are recorded (`record_replicas`), so this needs no Java.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import pytest
 
 from raylog.testing import EmbeddedBroker
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.replica_golden import read
 from tests.differential.replica_scenarios import SCENARIOS
 from tests.differential.replica_stage import BROKERS, SETTINGS, STOPPED, Transcripts, play
@@ -127,9 +126,9 @@ def played() -> Transcripts:
 @pytest.mark.parametrize("name", list(RECORDED))
 def test_the_same_answers(played: Transcripts, name: str) -> None:
     unlike = [line for line in differences(RECORDED[name], played[name]) if not WORDS.search(line)]
-    told = dict(line.split(": ", 1) for line in unlike)
-    assert len(told) == len(unlike)
-    assert told == JUSTIFIED.get(name, {})
+    reasons = dict(line.split(": ", 1) for line in unlike)
+    assert len(reasons) == len(unlike)
+    assert reasons == JUSTIFIED.get(name, {})
 
 
 def test_every_scenario_is_recorded() -> None:

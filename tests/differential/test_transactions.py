@@ -1,7 +1,7 @@
-"""Apache Kafka and Raylog, asked the same about transactions, answer field by field alike.
+"""Apache Kafka and Raylog answer alike about transactions, field by field.
 
-What Apache Kafka answered is recorded (`record_transactions`), so that this needs no Java;
-`make peers` shows that it is still what Apache Kafka says.
+Apache Kafka's answers are recorded (`record_transactions`), so this needs no Java. `make peers`
+shows that they are still up to date.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 
 from raylog.testing import EmbeddedBroker
 from tests.differential.golden import read
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.transaction_playing import RECORDED as RECORD
 from tests.differential.transaction_playing import SETTINGS, play

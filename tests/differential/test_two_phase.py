@@ -1,4 +1,4 @@
-"""Apache Kafka and Raylog, asked the same about two-phase commit, answer field by field alike."""
+"""Apache Kafka and Raylog answer alike about two-phase commit, field by field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from raylog.testing import EmbeddedBroker
 from tests.differential.golden import read
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.transaction_playing import TWO_PHASE_RECORDED, TWO_PHASE_SETTINGS, play
 from tests.differential.two_phase_sessions import SESSIONS as ALL

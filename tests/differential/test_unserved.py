@@ -1,6 +1,6 @@
-"""What Raylog does not serve it answers as Apache Kafka does where that is switched off.
+"""Raylog answers requests that it does not serve like an Apache Kafka without these features.
 
-What Apache Kafka answers is recorded (`record_unserved`), so that this needs no Java.
+Apache Kafka's answers are recorded (`record_unserved`), so this needs no Java.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from raylog.testing import EmbeddedBroker
 from tests.differential.golden import read
-from tests.differential.plain import differences
+from tests.differential.normalized import differences
 from tests.differential.playing import Transcripts
 from tests.differential.unserved_stage import RECORDED, play
 

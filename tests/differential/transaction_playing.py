@@ -1,4 +1,4 @@
-"""The sessions about transactions, played to one broker."""
+"""Plays the sessions about transactions to one broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.differential import playing
 from tests.differential.session import Session
-from tests.differential.stage import Transcript
+from tests.differential.session_stage import Transcript
 from tests.support.wire_client import WireClient
 
 RECORDED = Path(__file__).with_name("apache-kafka-4.3.1-transactions.json")

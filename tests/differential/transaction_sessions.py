@@ -1,4 +1,4 @@
-"""Sessions about transactions: each request by itself, whole transactions, and walks by seed."""
+"""Sessions about transactions: single requests, whole transactions, and random walks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 
 from tests.differential import hasty_sessions, mixed_transactions, table_sessions
-from tests.differential.people import Outsider
+from tests.differential.participants import Outsider
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 SESSIONS = Sessions()

@@ -1,4 +1,4 @@
-"""A transactional producer that asks in any version, as whoever a script wants it to be."""
+"""A transactional producer that uses any version and acts as whoever a script wants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from raylog.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from raylog.wire.records import Record, encode_batch
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 
 TIMEOUT_MS = 60_000
 IDS_LAST = 12
@@ -52,7 +52,7 @@ Places = Mapping[str, Sequence[int]]
 
 
 class Producer:
-    """One producer. What is refused for a while only is asked again."""
+    """One producer. Requests that are refused only for a while are retried."""
 
     waits = True
     """Whether it asks again what is refused for a while."""

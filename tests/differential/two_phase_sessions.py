@@ -1,7 +1,7 @@
 """Sessions about two-phase commit (KIP-939), for brokers that have it enabled.
 
-Apache Kafka 4.3.1 lets transactions go without a timeout; it does not keep what is prepared yet, so
-that only one kind of session asks for that.
+Apache Kafka 4.3.1 permits transactions without a timeout, but does not keep prepared ones yet, so
+only one kind of session asks to keep them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from tests.differential.people import Outsider
+from tests.differential.participants import Outsider
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 from tests.differential.transactional import Producer
 
 SESSIONS = Sessions()

@@ -1,7 +1,7 @@
-"""Requests about what a broker without security, quotas and share groups does not have.
+"""Requests about features that a broker without security, quotas and share groups lacks.
 
-A case is a name, a request and its version; requests of one connection, in order. `broker` is the
-id of the broker that is asked.
+A case is a name and a request with its version, or several requests of one connection in order.
+`broker` is the id of the broker that is asked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where requests about what is not served are played to one broker; answers as plain data."""
+"""Plays requests about what is not served to one broker; answers are plain data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random walks: what members of groups do in an order that nobody thought of.
+"""Random walks: actions of group members in an order that nobody thought of.
 
-The walk is the seed's alone: what is done next does not depend on what was answered, but for the
-member ids, generations and epochs that the answers carry, and for who waits for an answer.
+The seed alone determines a walk: the next action does not depend on the answers, except for their
+member ids, generations and epochs, and for which members wait for an answer.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.differential.people import Classic, Consumer, Outsider, subscription
+from tests.differential.participants import Classic, Consumer, Outsider, subscription
 from tests.differential.session import Sessions
-from tests.differential.stage import Stage
+from tests.differential.session_stage import Stage
 
 SESSIONS = Sessions()
 STEPS = 20

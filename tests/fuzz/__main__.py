@@ -17,10 +17,10 @@ import typer
 from bench.__main__ import end_on_termination
 from bench.peers import Peer, Raylog, Reachable
 from tests.cluster.malformed import actor_processes
-from tests.fuzz.beside import Beside, Seen
 from tests.fuzz.campaign import EVIDENCE, HUGE, replay, run_episodes, target_of
 from tests.fuzz.episode import Target
 from tests.fuzz.health import SETTINGS
+from tests.fuzz.probe_clients import ProbeClients, Seen
 from tests.fuzz.processes import Sampler
 from tests.fuzz.survey import make_topic
 from tests.fuzz.tally import Failure
@@ -74,19 +74,19 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
     host, _, port = peer.address.rpartition(":")
     with WireClient(host, int(port)) as client:
         make_topic(client, topic, 1, {})
-    beside = Beside(peer.address, topic, _gateway(peer))
+    clients = ProbeClients(peer.address, topic, _gateway(peer))
     with Sampler(peer.mark) as sampler:
         try:
-            with beside:
+            with clients:
                 before = _actors(peer)
                 sampler.name({pid: name.partition("/")[2] for name, pid, _ in before})
                 run_episodes(target, numbers, _Course(target, sampler, requests))
         finally:
-            _print(target, sampler, beside.seen)
+            _print(target, sampler, clients.seen)
     after = _actors(peer)
     wrong = [f"{count} × {kind}" for kind, count in tally.failure_counts().items()]
     wrong += [f"died: {name}" for name in sampler.died]
-    wrong += beside.seen.failures
+    wrong += clients.seen.failures
     if before != after:
         wrong.append(f"actors before {before}, after {after}")
     if sampler.growth > GROWTH_MAX_BYTES:
@@ -127,7 +127,7 @@ class _Course:
         self._sampler = sampler
         self._requests = requests
         self._is_warm = False
-        self._told = 0
+        self._reported = 0
         """Failures that were printed."""
         self._began = self._printed = monotonic()
 
@@ -143,8 +143,8 @@ class _Course:
                 f"{sent:,} requests, {per_s:.0f}/s, {self._tally.share_reached:.0%} reached rules, "
                 f"{len(self._tally.failures)} failures, growth {self._sampler.growths()}"
             )
-        for failure in self._tally.failures[self._told :]:
-            self._told += 1
+        for failure in self._tally.failures[self._reported :]:
+            self._reported += 1
             _print_failure(self._seed, failure)
         return sent >= self._requests or bool(self._sampler.died)
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from bench.measure import cpu_of
-from raylog.actors.coordination.placement import java_hash
+from raylog.actors.coordination.rules.placement import java_hash
 from raylog.wire.error_codes import ErrorCode
 from raylog.wire.internal.blobs import encode_value
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription

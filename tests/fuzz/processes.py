@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from bench.measure import cpu_by_process, marked_processes
-from raylog.actors.runtime.helpers import MODULE as HELPER
+from raylog.actors.runtime.worker_processes import MODULE as HELPER
 
 SETTLED_S = 20.0
 SAMPLE_S = 0.25

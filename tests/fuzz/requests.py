@@ -12,15 +12,14 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from raylog.wire.api import ApiKey
+from raylog.wire.api import ApiKey, limit_of
 from raylog.wire.codec import decode_counted
 from raylog.wire.errors import TooManyElements
 from raylog.wire.frame import LENGTH_BYTES, decode_request_header, encode_request
-from raylog.wire.limits import limit_of
 from raylog.wire.messages.registry import request_class
 from raylog.wire.schema import Array, Field, Kind, layout_of
+from tests.fuzz.field_values import FIELD_VALUES, Choice, Scene
 from tests.fuzz.safety import tame
-from tests.fuzz.sane import SANE, Choice, Scene
 from tests.fuzz.values import ENDS, TEXTS, spoiled_array
 from tests.fuzz.world import World
 
@@ -234,8 +233,8 @@ class Maker:
         if plan.is_topic:
             self._scene.next_topic()
         made = cls()
-        for field, sane in plan.fields:
-            value = self._value(field, version) if sane is None else sane(self._scene)
+        for field, choice in plan.fields:
+            value = self._value(field, version) if choice is None else choice(self._scene)
             if value is None and version not in field.nullable and isinstance(field.kind, Kind):
                 value = field.kind.default
             setattr(made, field.name, value)
@@ -300,9 +299,9 @@ def _plan(cls: type, version: int) -> _Plan:
 
 def _choice(cls: type, field: Field) -> Choice | None:
     """What chooses a sensible value; None for structs that are made field by field."""
-    own = SANE.get(f"{cls.__name__}.{field.name}")
+    own = FIELD_VALUES.get(f"{cls.__name__}.{field.name}")
     element = field.kind.element if isinstance(field.kind, Array) else field.kind
-    return own or (SANE.get(field.name) if isinstance(element, Kind) else None)
+    return own or (FIELD_VALUES.get(field.name) if isinstance(element, Kind) else None)
 
 
 def _exceeds_limit(api_key: ApiKey, version: int, frame: bytes) -> bool:

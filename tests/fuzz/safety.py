@@ -1,8 +1,8 @@
-"""What a request may not ask for, because Kafka's rules would let it harm other clients.
+"""Changes requests that would harm other clients within Kafka's rules.
 
-Deleting a topic, changing a broker's settings or unregistering a broker are served as they are
-asked. The fuzzer looks for what a request must not be able to do, so it asks for such things of
-its own topics only, or in the form that validates and changes nothing.
+Brokers must serve requests that delete a topic, change a broker's settings or unregister a broker.
+The fuzzer looks for harm that no request should do, so it sends such requests only for its own
+topics, or in a form that validates the request and changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raylog.wire.api import ApiKey
-from tests.fuzz.sane import GROUP, TOPIC
+from tests.fuzz.field_values import GROUP, TOPIC
 from tests.fuzz.world import BASE, SCRATCH, Cluster
 
 PARTITIONS_MAX = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.create_topics import (
     CreatableTopic,
@@ -18,7 +18,7 @@ from raylog.wire.messages.describe_quorum import (
     RequestPartitionData,
     RequestTopicData,
 )
-from tests.fuzz.sane import TOPIC
+from tests.fuzz.field_values import TOPIC
 from tests.fuzz.world import BASE, Cluster, Topic
 from tests.support.wire_client import WireClient
 
@@ -70,8 +70,8 @@ def survey(host: str, port: int) -> tuple[dict[int, range], Cluster]:
 
 def _versions(api_key: int, first: int, last: int) -> range:
     """Those announced that exist: Produce is announced from version 0, as Apache Kafka does."""
-    known = VERSIONS[ApiKey(api_key)]
-    return range(max(first, known.first), min(last, known.last) + 1)
+    known = ApiKey(api_key)
+    return range(max(first, known.first_version), min(last, known.last_version) + 1)
 
 
 def make_topic(client: WireClient, name: str, partitions: int, configs: dict[str, str]) -> Any:

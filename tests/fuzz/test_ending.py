@@ -21,7 +21,7 @@ signal.pause()
 """
 
 
-def test_who_waits_for_an_answer_ends_when_cancelled_though_it_is_there() -> None:
+def test_cancelling_a_wait_for_an_answer_works_though_the_answer_is_there() -> None:
     """Whatever the event loop has done by then of what an answer brings about."""
 
     async def scenario(steps: int) -> bool:

@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from bench.measure import environment, new_mark
-from raylog.actors.runtime.helpers import MODULE as HELPER
+from raylog.actors.runtime.worker_processes import MODULE as HELPER
 from tests.fuzz import processes
 from tests.fuzz.processes import SAMPLE_S, Sampler
 
@@ -84,7 +84,7 @@ def test_a_helper_that_ends_when_idle_has_not_died() -> None:
         assert [f"({other.pid})" in one for one in sampler.died] == [True]
 
 
-def test_who_has_the_number_of_a_process_that_is_gone_is_another(
+def test_reused_process_id_is_a_different_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark = new_mark()

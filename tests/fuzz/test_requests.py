@@ -13,9 +13,9 @@ from raylog.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigs
 from raylog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.wire.messages.unregister_broker import UnregisterBrokerRequest
+from tests.fuzz.field_values import BROKER, TOPIC
 from tests.fuzz.requests import Made, Maker, deck_of
 from tests.fuzz.safety import tame
-from tests.fuzz.sane import BROKER, TOPIC
 from tests.fuzz.values import ENDS, spoiled_array
 from tests.fuzz.world import Cluster, Topic, World
 
@@ -48,7 +48,7 @@ def test_a_seed_determines_the_requests() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_they_are_well_formed(seed: int) -> None:
+def test_generated_requests_are_well_formed(seed: int) -> None:
     for one in made(seed):
         body = one.frame[LENGTH_BYTES:]
         header, position = decode_request_header(body)
@@ -56,21 +56,23 @@ def test_they_are_well_formed(seed: int) -> None:
         decode_request(header, body, position)
 
 
-def test_some_exceed_their_limits_and_most_do_not() -> None:
+@pytest.mark.long
+def test_few_generated_requests_exceed_their_limits() -> None:
     deck = deck_of(SERVED, 2)
     maker = Maker(Random(2), World(CLUSTER, "s0"), SERVED, deck * 2, huge=20_000)
     beyond = [one.exceeds_limit for one in iter(maker.next, None)]
     assert 0 < sum(beyond) < 0.05 * len(beyond)
 
 
-def test_one_huge_array_is_enough() -> None:
+@pytest.mark.long
+def test_generated_huge_request_has_a_bounded_size() -> None:
     deck = deck_of(SERVED, 1)
     maker = Maker(Random(1), World(CLUSTER, "s0"), SERVED, deck * 4, huge=5_000)
     sizes = [len(one.frame) for one in iter(maker.next, None)]
     assert 20_000 < max(sizes) < 32 << 20
 
 
-def test_both_ends_of_every_integer_are_among_the_values() -> None:
+def test_generated_values_include_the_integer_bounds() -> None:
     for name, bits in (("int8", 7), ("int16", 15), ("int32", 31), ("int64", 63)):
         assert {-(2**bits), 2**bits - 1, 0, -1} <= set(ENDS[name])
 

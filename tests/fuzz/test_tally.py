@@ -38,7 +38,7 @@ def test_unknown_names_and_empty_answers_do_not_reach_rules() -> None:
     assert (tally.sent, tally.reached) == (4, 1)
 
 
-def test_what_has_no_entry_is_named() -> None:
+def test_versions_without_an_entry_are_named() -> None:
     tally = Tally()
     tally.answered(ApiKey.FETCH, 4, [0])
     assert tally.missing({ApiKey.FETCH: range(4, 6)}) == ["FETCH v5"]

@@ -1,4 +1,4 @@
-"""The commands that steps run on machines, as docs/deploy.md and docs/runbook.md show them."""
+"""The commands that steps run on machines, as in docs/deploy.md and docs/runbook.md."""
 
 RAYLOG_UP = "raylog up --address auto --data /var/lib/raylog --insecure"
 RAYLOG_DOWN = "raylog down --address auto"

@@ -1,4 +1,4 @@
-"""One machine: namespaces, a disk, an address and an sshd of its own."""
+"""One machine: its own namespaces, disk, address and sshd."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.faults_network import Network, address_of
-from tests.machines import contents, hub
+from tests.machines import contents, namespaces
 from tests.support.ray_clusters import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,23 +21,23 @@ RAY_OPTIONS = ("--memory=1500000000", "--object-store-memory=80000000")
 
 
 class CommandError(Exception):
-    """A command on a machine failed; the text has its last words."""
+    """A command on a machine failed. The text has its last output."""
 
 
 class Machine:
-    """A machine that can be switched on and off, and loses its disk when told to."""
+    """A machine that can be switched on and off, and can lose its disk."""
 
     def __init__(
         self, index: int, folder: Path, network: Network, key: Path, addresses: dict[str, str]
     ) -> None:
-        """`folder` is for the disk, `key` of who may log in; `addresses` are all machines'."""
+        """`folder` is for the disk, `key` for logins. `addresses` has all machines."""
         self.index = index
         self.name = f"m{index}"
         self.address = address_of(index)
         self.broker_id: int | None = None
-        """That of its label."""
+        """The broker id in its label."""
         self.cpus = 1
-        """For Ray, whatever the processor has: half a one is for a broker."""
+        """Its CPUs in Ray, whatever the processor has. A broker takes half of one."""
         self._disk = folder / self.name
         self._network = network
         self._key = key
@@ -47,12 +47,12 @@ class Machine:
     # ---- the disk ------------------------------------------------------------------------
 
     def new_disk(self) -> None:
-        """Give it a disk as a fresh installation leaves it, in place of the one it has."""
+        """Replace its disk by that of a fresh installation."""
         assert self._holder is None, f"{self.name} is on"
         shutil.rmtree(self._disk, ignore_errors=True)
         for folder in ("etc/ssh", "etc/raylog", "root"):
             (self._upper / folder).mkdir(parents=True)
-        (self._upper / "root").chmod(0o755)  # an interpreter may lie there
+        (self._upper / "root").chmod(0o755)  # an interpreter may be there
         self._write_system_files()
         for folder in (f"{contents.HOME}/.ssh", contents.STATE):
             made = self._upper / folder[1:]
@@ -83,7 +83,7 @@ class Machine:
         )
 
     def give_label(self, broker_id: int | None) -> None:
-        """Make it the machine of a broker, or of none, from Ray's next start on it on."""
+        """Label it for a broker, or for none, from the next start of Ray on."""
         self.broker_id = broker_id
         if self._holder is None:
             self._write_label()
@@ -98,7 +98,7 @@ class Machine:
         os.chown(self._upper / "etc/raylog", contents.USER_ID, contents.USER_ID)
 
     def file(self, path: str) -> Path:
-        """Where a file that the machine has written can be read, also without its power."""
+        """The path of a file that the machine has written, also while it is off."""
         return self._upper / path[1:]
 
     @property
@@ -114,36 +114,36 @@ class Machine:
         return self._key.with_name(f"{self._key.name}.pub").read_text()
 
     def pretend_installed(self) -> None:
-        """Note on a new disk that what `ray up` installs is there: it is our environment."""
+        """Mark on a new disk that what `ray up` installs is there: it is our environment."""
         wheel = f"raylog/dist/{contents.WHEEL}"
         self.run(f"mkdir -p raylog/dist && touch {wheel} && sha256sum ~/{wheel} > raylog/installed")
 
     # ---- power ---------------------------------------------------------------------------
 
     def switch_on(self) -> None:
-        """Start it on its disk; returns when one can log in."""
+        """Start it on its disk, and wait until logins work."""
         assert self._holder is None, f"{self.name} is on"
         self.plug(connected=True)
         shared = dict.fromkeys((sys.base_prefix, sys.prefix, str(ROOT)))
         script = ["sh", str(SCRIPT), self.name, str(self._disk), *shared]
         network = self._network.within(self.index)
-        self._holder = hub.start_namespaces(script, os.environ, network)
+        self._holder = namespaces.start_namespaces(script, os.environ, network)
         wait_until(self._answers, f"sshd of {self.name}", START_S)
 
     def switch_off(self) -> None:
-        """Cut its power: others hear nothing more from it, not even that connections end."""
+        """Cut its power: others get nothing more from it, not even the end of connections."""
         assert self._holder is not None, f"{self.name} is off"
         self.plug(connected=False)
-        hub.end_namespaces(self._holder)
+        namespaces.end_namespaces(self._holder)
         self._holder = None
 
     def plug(self, *, connected: bool) -> None:
-        """Connect it to the network, or pull its plug."""
+        """Connect it to the network, or disconnect it."""
         self._network.plug(self.index, connected=connected)
 
     @property
     def is_on(self) -> bool:
-        """Whether it has power."""
+        """Whether its power is on."""
         return self._holder is not None
 
     def _answers(self) -> bool:
@@ -153,18 +153,18 @@ class Machine:
         try:
             return self._ssh("true", timeout_s=10.0).returncode == 0
         except subprocess.TimeoutExpired:
-            return False  # it is busy, or not yet there
+            return False  # it is busy, or not ready yet
 
     # ---- commands ------------------------------------------------------------------------
 
     def raylet(self) -> str:
-        """The process id of its Ray node; "" if it runs none."""
+        """The process id of its Ray node; "" if there is none."""
         return self.run("pgrep -o -x raylet || true").strip()
 
     def run(self, command: str, timeout_s: float = COMMAND_S) -> str:
-        """Run a command there, by ssh, in the cluster's environment; what it said.
+        """Run a command on it by ssh, in the cluster's environment. Returns the output.
 
-        Raises CommandError where it fails.
+        Raises CommandError if it fails.
         """
         began = time.monotonic()
         done = self._ssh(f". ~/raylog/node.sh 2>/dev/null; {command}", timeout_s)
@@ -175,7 +175,7 @@ class Machine:
         return done.stdout
 
     def command(self, command: str) -> list[str]:
-        """What runs a command there, by ssh, in the cluster's environment."""
+        """The command line that runs a command on it by ssh, in the cluster's environment."""
         return self._by_ssh(f". ~/raylog/node.sh 2>/dev/null; {command}")
 
     def _ssh(self, command: str, timeout_s: float) -> subprocess.CompletedProcess[str]:

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Becomes the sshd of a machine, in namespaces of its own: machine.sh NAME DISK SHARED...
+# Runs the sshd of a machine in its own namespaces: machine.sh NAME DISK SHARED...
 #
-# DISK has what the machine has written ("upper") over what all share, the root of this system. SHARED are
-# folders that may be on other file systems (the environment, the sources): read-only.
+# DISK has the files of the machine ("upper") over those that all share, the root of this system. SHARED are
+# read-only folders that may be on other file systems (the environment, the sources).
 set -eu
 name=$1 disk=$2 root=$2/root
 shift 2

@@ -1,4 +1,4 @@
-"""How long partitions could not be written during each step, told from a history: no I/O."""
+"""How long partitions could not be written in each step, derived from a history without I/O."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from tests.checker.operations import Outcome, Partition, Send
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time of one step; ns of the monotonic clock."""
+    """The time of one step, in ns of the monotonic clock."""
 
     name: str
     began_ns: int
     ended_ns: int
     limit_s: float | None
-    """How long a partition may be without an acknowledged write; None: it is only stated."""
+    """The longest allowed time without an acknowledged write to a partition; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The longest time for which some partition was not written in a step."""
+    """The longest time in which some partition was not written in a step."""
 
     span: Span
     seconds: float
     partition: Partition | None
-    """None: nothing was written."""
+    """None if nothing was written."""
     after_s: float = 0.0
-    """When it began, from the beginning of the step."""
+    """Its start, relative to the start of the step."""
 
     @property
     def is_too_long(self) -> bool:
-        """Whether it is a breach."""
+        """Whether it exceeds the limit."""
         return self.span.limit_s is not None and self.seconds > self.span.limit_s
 
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """A time between two acknowledged writes of a partition."""
+    """The time between two acknowledged writes to a partition."""
 
     partition: Partition
     began_ns: int
@@ -56,7 +56,7 @@ class _Silence:
 def outages(sends: Iterable[Send], spans: Sequence[Span]) -> list[Outage]:
     """The longest silence of each step.
 
-    A silence counts for the step in which its middle is. One that has not ended lasts until the
+    A silence belongs to the step that contains its middle. One that has not ended lasts until the
     end of the last step.
     """
     silences = list(_silences(sends, spans[-1].ended_ns))
@@ -91,7 +91,7 @@ def _length(silence: _Silence) -> int:
 
 
 def table(found: Sequence[Outage]) -> Table:
-    """Each step: how long it took, and the longest time without an acknowledged write."""
+    """A table of steps: their durations, and the longest times without an acknowledged write."""
     made = Table(title="a partition without an acknowledged write")
     made.add_column("step")
     for name in ("took, s", "at most, s", "from, s", "limit, s"):

@@ -1,4 +1,4 @@
-"""A Spark job on the machines that copies from topic to topic, exactly once, all the while."""
+"""A Spark job on the machines that copies from topic to topic exactly once during all steps."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
-from tests.cluster.copying_ends import SinkReader, Working
+from tests.copying.campaign import SINK, SOURCE, create_topics
+from tests.copying.ends import SinkReader
+from tests.copying.judge import BatchJudge
+from tests.copying.spark_app import AppSettings
+from tests.copying.spark_jobs import PARTITIONS, Copying
 from tests.machines.contents import HOME
 from tests.machines.machine import ROOT, Machine
-from tests.spark.copying_app import AppSettings
-from tests.spark.copying_jobs import PARTITIONS, Copying, Label
-from tests.spark.copying_judge import Judge
-from tests.support.load import QUICK
+from tests.support.librdkafka import QUICK
 from tests.support.ray_clusters import DEADLINE_S, wait_until
+from tests.support.working import Working
 
-SOURCE, SINK, SINK_ID = "source", "sink", "copy"
+SINK_ID = "copy"
 ROWS_PER_S = 100
 PATIENCE_MS = 1_200_000
 STUCK_S = 240.0
-"""A driver whose job writes nothing for so long is ended, and started again."""
+"""A driver whose job writes nothing for this time is killed and started again."""
 END_S = 400.0
 _CHECKPOINT = f"{HOME}/pipeline/checkpoint"
 _PID = f"{HOME}/pipeline/pid"
@@ -40,7 +41,7 @@ _FETCHED = "RAYLOG_MACHINES_JARS"
 
 
 def fetch_jars() -> None:
-    """Have Spark's connector, while there is a network; raises JarsMissing, JavaMissing."""
+    """Download Spark's connector while there is a network. Raises JarsMissing and JavaMissing."""
     find_java()
     os.environ[_FETCHED] = os.pathsep.join(map(str, connector_jars()))
 
@@ -51,41 +52,8 @@ def _copy_jars(machine: Machine) -> None:
         shutil.copy(jar, machine.file(_JARS))
 
 
-class Growing:
-    """The copy of a source that grows; `rows` is set in the end."""
-
-    def __init__(self) -> None:
-        self.rows: int | None = None
-
-    @property
-    def _whole(self) -> Copying:
-        return Copying(10**12 if self.rows is None else self.rows)
-
-    @property
-    def source_rows(self) -> int:
-        """As many as are copied."""
-        return self._whole.source_rows
-
-    @property
-    def total(self) -> int:
-        """As many as there are."""
-        return self._whole.total
-
-    def content(self, row_id: str) -> str | None:
-        """The number squared."""
-        return self._whole.content(row_id)
-
-    def ids(self) -> Iterator[str]:
-        """All numbers."""
-        return self._whole.ids()
-
-    def sizes(self, checkpoints: Mapping[int, Path]) -> dict[Label, int]:
-        """From where to where each batch has read."""
-        return self._whole.sizes(checkpoints)
-
-
 class Feed(Working):
-    """An idempotent producer that writes numbers to the source at a pace, and waits for ever."""
+    """An idempotent producer that writes numbers to the source at a fixed rate, forever."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()
@@ -99,7 +67,7 @@ class Feed(Working):
         self._producer = Producer(settings | QUICK)
 
     def work(self) -> None:
-        """Until `ending`; then until all is acknowledged."""
+        """Write until `ending`, then wait until everything is acknowledged."""
         began = time.monotonic()
         while not self.ending.is_set():
             due = int((time.monotonic() - began) * ROWS_PER_S)
@@ -119,23 +87,26 @@ class Feed(Working):
 
 
 class Keeper(Working):
-    """Keeps the job's driver running on a machine, as systemd would; it may end at any time."""
+    """Keeps the job's driver running on a machine, as systemd would.
+
+    The driver may end any time.
+    """
 
     def __init__(
         self, machine: Machine, settings: AppSettings, folder: Path, seen: Callable[[], int]
     ) -> None:
-        """`seen` says how many rows of the sink were read; `folder` gets what drivers say."""
+        """`seen` returns how many rows of the sink were read. `folder` gets the drivers' output."""
         super().__init__()
         self.starts = 0
         self.stuck = 0
-        """How often it had to be ended."""
+        """How often a driver was killed."""
         self._machine = machine
         self._settings = settings
         self._folder = folder
         self._seen = seen
 
     def work(self) -> None:
-        """Run it again and again until `ending`; then have it end by itself."""
+        """Run the driver repeatedly until `ending`, then let it end by itself."""
         while not self.ending.is_set():
             self.starts += 1
             with (self._folder / f"driver-{self.starts}.log").open("wb") as said:
@@ -145,7 +116,7 @@ class Keeper(Working):
     def _run(self, output: int) -> None:
         command = (
             f"mkdir -p {HOME}/pipeline && cd {ROOT} && echo $$ > {_PID} && "
-            f"exec python -m tests.spark.copying_app '{self._settings.encode()}'"
+            f"exec python -m tests.copying.spark_app '{self._settings.encode()}'"
         )
         with subprocess.Popen(
             self._machine.command(command),
@@ -162,7 +133,7 @@ class Keeper(Working):
                     self.stuck += 1
                     self._kill()
                     running.kill()
-            running.stdin.close()  # its sign to end
+            running.stdin.close()  # its signal to end
             try:
                 running.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
@@ -175,18 +146,18 @@ class Keeper(Working):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What came of it."""
+    """The result of the copying."""
 
     rows: int
     batches: int
     silence_s: float
-    """The longest time in which a reader was given nothing."""
+    """The longest time in which the reader got nothing."""
     starts: int
     stuck: int
     wrong: list[str]
 
     def __str__(self) -> str:
-        """In a line."""
+        """The result in one line."""
         return (
             f"pipeline: {self.rows:,} rows copied in {self.batches:,} batches, "
             f"{len(self.wrong)} findings (lost, doubled, torn); nothing new for a reader for "
@@ -196,15 +167,15 @@ class Copied:
 
 
 class Pipeline:
-    """Source, job, and a read_committed reader of the sink who judges what it is given."""
+    """The source, the job, and a read_committed reader that checks the sink."""
 
     def __init__(self, machine: Machine, bootstrap: str, folder: Path) -> None:
         """`machine` is where the job's driver runs."""
-        _create_topics(bootstrap)
+        create_topics(bootstrap, PARTITIONS)
         _copy_jars(machine)
         self.machine = machine
         self._bootstrap = bootstrap
-        self._job = Growing()
+        self._job = Copying(10**12)
         self._stack = ExitStack()
         settings = AppSettings(
             data="",
@@ -221,14 +192,14 @@ class Pipeline:
             jars=_JARS,
         )
         self._reader = self._stack.enter_context(
-            SinkReader(bootstrap, SINK, PARTITIONS, Judge(self._job))
+            SinkReader(bootstrap, SINK, PARTITIONS, BatchJudge(self._job))
         )
         seen = partial(getattr, self._reader, "seen")
         self._keeper = self._stack.enter_context(Keeper(machine, settings, folder, seen))
         self._feed = self._stack.enter_context(Feed(bootstrap))
 
     def until_written(self) -> float:
-        """Wait until the job has written something new; the seconds it took."""
+        """Wait until the job has written something new. Returns the seconds."""
         began, seen = time.monotonic(), self._reader.seen
         wait_until(lambda: self._reader.seen > seen or self._failed, "rows in the sink", END_S)
         if not seen:
@@ -240,7 +211,7 @@ class Pipeline:
         return [*self._feed.failures, *self._keeper.failures, *self._reader.failures]
 
     def finish(self) -> Copied:
-        """End the source, wait until all is copied, judge it."""
+        """Stop the source, wait until everything is copied, and judge it."""
         self._feed.finish()
         self._job.rows = self._feed.rows
         judge = self._reader.judge
@@ -259,11 +230,3 @@ class Pipeline:
             self._keeper.stuck,
             [*wrong, *judge.lines()],
         )
-
-
-def _create_topics(bootstrap: str) -> None:
-    config = {"min.insync.replicas": "2"}
-    topics = [NewTopic(name, PARTITIONS, 3, config=config) for name in (SOURCE, SINK)]
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUICK})
-    for made in admin.create_topics(topics).values():
-        made.result(DEADLINE_S)

@@ -1,14 +1,14 @@
-"""What is done to the machines, in this order; each step leaves the cluster whole."""
+"""The steps in their order. Each leaves the cluster intact."""
 
 from __future__ import annotations
 
 from tests.machines import changes, losses
-from tests.machines.scene import Step
+from tests.machines.step_run import Step
 
 LOST_S = 15.0
-"""Until all partitions of what was lost are written again."""
+"""The limit until all partitions are written again after a loss."""
 MOVED_S = 2.0
-"""Where brokers change because somebody says so."""
+"""The limit if brokers change on request."""
 
 STEPS = {
     "up": Step(changes.up),
@@ -33,9 +33,9 @@ BARE = "up,machine-away,head-away"
 
 
 def chosen(names: str) -> list[str]:
-    """Steps by a list of names with commas, in the order of the table; "all" for all of them.
+    """Parse a comma-separated list of steps, in the order of the table; "all" for all of them.
 
-    Raises ValueError for a name that is none.
+    Raises ValueError for an unknown name.
     """
     if names == "all":
         return list(STEPS)

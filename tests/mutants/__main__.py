@@ -16,7 +16,7 @@ from tests.mutants.running import STAGES, Copy, Verdict
 
 
 def main() -> int:
-    """Draw and run as the command line says; 1 if a mistake survived."""
+    """Draw and run as the command line says. Returns 1 if a mistake survived."""
     asked = _arguments()
     mutants = drawn(asked.seed, asked.count)
     _say(f"seed {asked.seed}, {asked.count} mistakes, commit {_commit()}\n")

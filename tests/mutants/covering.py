@@ -1,4 +1,4 @@
-"""Which unit tests execute a line: recorded once for each state of the tree."""
+"""The unit tests that execute a line, recorded once for each state of the tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNIT = ROOT / "tests" / "unit"
 
 
 class Recorded(TypedDict):
-    """What one test file executes: its tests, their seconds; numbers of tests by path and line."""
+    """What a test file executes: its tests, their seconds, and test numbers by path and line."""
 
     tests: list[str]
     seconds: list[float]
@@ -36,15 +36,15 @@ class Covering:
     _files: list[Recorded] = field(default_factory=list)
 
     def add(self, recorded: Recorded) -> None:
-        """Add what one test file executes."""
+        """Add the recording of one test file."""
         self._files.append(recorded)
 
     def tests_of(
         self, mutant: Mutant, source: bytes, first: tuple[str, ...] = ()
     ) -> list[list[str]]:
-        """Tests that execute a mistake's lines, a list for each test file.
+        """The tests that execute a mistake's lines, one list per test file.
 
-        Those in `first` come before the others, and quick ones before slow ones.
+        Tests in `first` come before others, and fast ones before slow ones.
         """
         found: list[tuple[bool, float, list[str]]] = []
         lines = [str(line) for line in _lines_of(mutant, source)]
@@ -59,13 +59,13 @@ class Covering:
 
 
 def name_of(file: str) -> str:
-    """Name of what is recorded of a test file: another one if the file changes."""
+    """The name of a test file's recording. It changes with the file."""
     content = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
     return f"{file.removesuffix('.py').replace('/', '.')}-{content[:16]}.json"
 
 
 def covering() -> Covering:
-    """What is kept for this state of the tree; what is missing is recorded first."""
+    """The recordings for this state of the tree. Missing ones are recorded first."""
     directory = KEPT / _state()
     directory.mkdir(parents=True, exist_ok=True)
     files = [str(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
@@ -76,7 +76,7 @@ def covering() -> Covering:
     found = Covering()
     for file in files:
         kept = directory / name_of(file)
-        if kept.exists():  # not that of a file whose tests are all skipped
+        if kept.exists():  # a file whose tests are all skipped has none
             found.add(json.loads(kept.read_text()))
     return found
 
@@ -87,13 +87,13 @@ def _record(files: Iterable[str], directory: Path) -> None:
          "-p", "tests.mutants.recording", *files],
         cwd=ROOT,
         env=os.environ | {"RAYLOG_MUTANTS_RECORD_TO": str(directory)},
-        check=False,  # a test that fails because it is measured is recorded, too
+        check=False,  # tests that fail because they are measured are recorded, too
         stdout=sys.stderr,
     )  # fmt: skip
 
 
 def _state() -> str:
-    """Hash of the sources that are measured: with other ones, other lines mean other things."""
+    """The hash of the measured sources. With other sources lines have other meanings."""
     found = hashlib.sha256()
     for place in sorted(place for places in AREAS.values() for place in places):
         for path in sorted((ROOT / place).rglob("*.py")):
@@ -102,7 +102,10 @@ def _state() -> str:
 
 
 def _lines_of(mutant: Mutant, source: bytes) -> set[int]:
-    """Lines of the statements with the mistake; of a compound one, what stands before its body."""
+    """The lines of the statements with the mistake.
+
+    Of a compound statement, those before its body.
+    """
     changed = range(mutant.line, source.count(b"\n", 0, mutant.end) + 2)
     found = set(changed)
     for node in ast.walk(ast.parse(source)):

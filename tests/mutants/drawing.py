@@ -1,4 +1,4 @@
-"""Which files belong to which area, and which mistakes a seed draws from them."""
+"""The files of each area, and the mistakes that a seed draws from them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ UNIT_TESTS: Mapping[str, tuple[str, ...]] = {
     "replication": (
         "tests/unit/actors/replica",
         "tests/unit/actors/test_replica_writes.py",
-        "tests/unit/actors/test_replication_facts.py",
-        "tests/unit/actors/test_idempotence_facts.py",
     ),
     "groups and transactions": (
-        "tests/unit/group",
-        "tests/unit/transaction",
-        "tests/unit/coordination",
+        "tests/unit/actors/group",
+        "tests/unit/actors/transaction",
+        "tests/unit/actors/coordination",
     ),
-    "gateway": ("tests/unit/gateway",),
+    "gateway": ("tests/unit/actors/gateway",),
     "controller": (
         "tests/unit/actors/controller",
         "tests/unit/actors/metadata",
@@ -40,16 +38,16 @@ UNIT_TESTS: Mapping[str, tuple[str, ...]] = {
 
 
 def source_of(mutant: Mutant, root: Path = ROOT) -> bytes:
-    """The file as it is without the mistake."""
+    """The content of the file without the mistake."""
     return (root / mutant.path).read_bytes()
 
 
 def drawn(seed: int, count: int, root: Path = ROOT) -> list[tuple[str, Mutant]]:
-    """Mistakes with their areas, in turn: as many of each area, no two in one line.
+    """Mistakes with their areas, in turn: equally many per area, at most one per line.
 
-    Each is drawn in two steps, so that frequent kinds do not crowd out the others: a kind of
-    mistake, then a place. The list depends on the seed and on the sources alone, and a longer list
-    begins with a shorter one.
+    Each is drawn in two steps, first a kind of mistake and then a place, so that frequent kinds do
+    not dominate. The list depends only on the seed and the sources, and a longer list begins with a
+    shorter one.
     """
     possible = {area: _by_operator(places, root) for area, places in AREAS.items()}
     chances = {area: random.Random(f"{seed} {area}") for area in AREAS}

@@ -1,4 +1,4 @@
-"""Every mistake that can be made in one file, as replacements of bytes of its source."""
+"""All mistakes that can be made in a file, as replacements of bytes of its source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, order=True)
 class Mutant:
-    """One mistake: bytes from `start` to `end` (exclusive) of a file replaced."""
+    """A mistake that replaces the bytes from `start` to `end` (exclusive) of a file."""
 
     path: Path
     start: int
@@ -49,7 +49,7 @@ class Mutant:
     line: int
 
     def applied(self, source: bytes) -> bytes:
-        """The source of the file with the mistake."""
+        """The source with the mistake."""
         return source[: self.start] + self.replacement.encode() + source[self.end :]
 
     def diff(self, source: bytes) -> str:
@@ -60,7 +60,7 @@ class Mutant:
 
 @dataclass
 class Finder(ast.NodeVisitor):
-    """Finds the mistakes that can be made in one file."""
+    """Finds the mistakes that can be made in a file."""
 
     path: Path
     source: bytes
@@ -72,23 +72,23 @@ class Finder(ast.NodeVisitor):
         for line in self.source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
 
-    # Where nothing is found
+    # Nodes that are skipped
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Assertions guard invariants and decide nothing."""
+        """Skip assertions, which guard invariants and decide nothing."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """F-strings are texts."""
+        """Skip f-strings, which are texts."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """The value alone, not the annotation."""
+        """Visit the value, not the annotation."""
         if node.value is not None:
             self.visit(node.value)
 
     # Functions and statements
 
     def visit_FunctionDef(self, node: Function) -> None:
-        """The body, without decorators, defaults and the docstring."""
+        """Visit the body, without decorators, defaults and docstring."""
         if node.name in TEXTS:
             return
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -101,11 +101,11 @@ class Finder(ast.NodeVisitor):
         self._functions.pop()
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        """As other functions."""
+        """Visit the function like any other."""
         self.visit_FunctionDef(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Calls, awaited or not, whose result nobody uses."""
+        """Drop calls whose result is not used, awaited or not."""
         if isinstance(node.value, ast.Await):
             self._replace("dropped await", node, "pass")
         elif isinstance(node.value, ast.Call) and not _is_logging(node.value):
@@ -113,11 +113,11 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """An error that is not raised; what it says is left alone."""
+        """Drop the raise. Its text is left alone."""
         self._replace("dropped statement", node, "pass")
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Assignments to what was there before."""
+        """Drop assignments to existing targets."""
         kept = (ast.Attribute, ast.Subscript)
         is_first = bool(self._functions) and self._functions[-1].name == "__init__"
         if all(isinstance(target, kept) for target in node.targets) and not is_first:
@@ -125,30 +125,30 @@ class Finder(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        """`+=`, and the whole statement."""
+        """Change `+=`, or drop the whole statement."""
         self._replace("dropped statement", node, "pass")
         self._compute(node.op, node.target, node.value)
         self.visit(node.value)
 
     def visit_Continue(self, node: ast.Continue) -> None:
-        """The other way out of a round of a loop, or none."""
+        """Replace by break, or drop it."""
         self._replace("loop", node, "break")
         self._replace("loop", node, "pass")
 
     def visit_Break(self, node: ast.Break) -> None:
-        """The other way out of a round of a loop, or none."""
+        """Replace by continue, or drop it."""
         self._replace("loop", node, "continue")
         self._replace("loop", node, "pass")
 
     def visit_If(self, node: ast.If) -> None:
-        """A branch that is never taken, or always, or turned round."""
+        """Never take a branch, always take it, or invert it."""
         if not any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
             self._replace("branch", node.test, "True" if node.orelse else "False")
         self._negate(node.test)
         self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> None:
-        """Another value of the declared type."""
+        """Return another value of the declared type."""
         declared = self._functions[-1].returns if self._functions else None
         text = "" if declared is None else ast.unparse(declared)
         if node.value is None:
@@ -166,7 +166,7 @@ class Finder(ast.NodeVisitor):
     # Expressions
 
     def visit_Call(self, node: ast.Call) -> None:
-        """`min` and its like; ends of ranges."""
+        """Change `min` and similar functions, and the ends of ranges."""
         if _is_logging(node):
             return
         if isinstance(node.func, ast.Name):
@@ -177,12 +177,12 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Slice(self, node: ast.Slice) -> None:
-        """Bounds that are off by one."""
+        """Make bounds off by one."""
         self._off_by_one([bound for bound in (node.lower, node.upper) if bound is not None])
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """The bound itself, or the opposite."""
+        """Include or exclude the bound, or negate."""
         for (left, right), how in zip(
             pairwise([node.left, *node.comparators]), node.ops, strict=True
         ):
@@ -190,36 +190,36 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        """Arithmetic."""
+        """Change arithmetic."""
         self._compute(node.op, node.left, node.right)
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """`and` and `or`."""
+        """Exchange `and` and `or`."""
         words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
         for left, right in pairwise(node.values):
             self._between("boolean", left, right, *words)
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        """`not` dropped."""
+        """Drop `not`."""
         if isinstance(node.op, ast.Not):
             self._negate(node)
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        """The other value."""
+        """Take the other value."""
         self._negate(node.test)
         self.generic_visit(node)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
-        """A condition that lets everything pass."""
+        """Drop a condition."""
         for test in node.ifs:
             self._replace("branch", test, "True")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """The other truth; the next number, and 0 for 1."""
+        """Negate booleans. Replace a number by the next one, and 1 by 0."""
         if isinstance(node.value, bool):
             self._replace("constant", node, str(not node.value))
         elif isinstance(node.value, int):
@@ -275,14 +275,14 @@ class Finder(ast.NodeVisitor):
 
 
 def mutants_of(path: Path, source: bytes) -> list[Mutant]:
-    """All mistakes that can be made in a file, in its order; `path` is what they name."""
+    """All mistakes that can be made in a file, in its order. `path` is the path that they name."""
     finder = Finder(path, source)
     finder.visit(ast.parse(source))
     return sorted(set(finder.found))
 
 
 def is_another_program(source: bytes, mutant: Mutant) -> bool:
-    """Whether the file compiles with the mistake and is not what it was."""
+    """Whether the file compiles with the mistake and differs from the original program."""
     try:
         compile(mutant.applied(source), str(mutant.path), "exec")
         return ast.dump(ast.parse(mutant.applied(source))) != ast.dump(ast.parse(source))

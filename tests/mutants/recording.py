@@ -1,8 +1,8 @@
-"""A pytest plugin that records which lines of the areas each test executes, and its seconds.
+"""A pytest plugin that records the lines of the areas that each test executes, and its seconds.
 
-`-p tests.mutants.recording`, with a directory in `RAYLOG_MUTANTS_RECORD_TO`. It writes one JSON
-file for each test file there, which `covering.py` reads. Lines that an import or a subprocess
-executes belong to no test.
+Use it by `-p tests.mutants.recording`, with a directory in `RAYLOG_MUTANTS_RECORD_TO`. There it
+writes one JSON file per test file, which `covering.py` reads. Lines executed by an import or a
+subprocess belong to no test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_TO = "RAYLOG_MUTANTS_RECORD_TO"
 
 
 class Recorder:
-    """Measures one pytest process; under xdist each worker has its own."""
+    """Measures one pytest process. Each xdist worker has its own."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -82,6 +82,6 @@ def _file_of(test: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure, but not in xdist's controller, which runs no test."""
+    """Start measuring, but not in xdist's controller, which runs no test."""
     if not getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(Path(os.environ[RECORD_TO])))

@@ -1,4 +1,4 @@
-"""Makes one mistake after the other in a copy of the tree, and runs tests there until one fails."""
+"""Makes one mistake after another in a copy of the tree, and runs tests there until one fails."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ STAGES = {
     "property": ("tests/property", "tests/fuzz", "tests/golden", "tests/compat"),
     "sim": ("tests/sim",),
 }
-"""What is run in this order.
+"""The tests to run, in this order.
 
 `covering` stands for the unit tests that execute the lines of the mistake, `area` for the unit
 tests of the mistake's area.
 """
 FILES_AT_ONCE = (3, 12, 1_000)
-"""Files that are run together: most mistakes are found by the first, and reading all takes 25 s."""
+"""Files to run together: the first ones find most mistakes, and loading all takes 25 s."""
 TEST_TIMEOUT_S = 60
 NONE_FAILED = {0, 5}
-"""What pytest ends with if all tests passed, or there are none."""
+"""Exit codes of pytest if all tests passed, or if there are none."""
 STAGE_TIMEOUT_S = 1_800
 FAILED = re.compile(
     r"^(?:FAILED|ERROR) (\S+?\.py(?:::[\w:]+)?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE
@@ -44,7 +44,7 @@ FAILED = re.compile(
 
 @dataclass(frozen=True)
 class Verdict:
-    """The test that found a mistake, or None; what was seen instead; seconds it took."""
+    """The test that found a mistake, or None; what was seen instead; the seconds it took."""
 
     found_by: str | None
     remark: str
@@ -61,17 +61,17 @@ class Copy:
 
     @staticmethod
     def made_in(directory: Path, covering: Covering, origin: Path = ROOT) -> Copy:
-        """Copy the tree, links as links, so that `raylog/storage` is the copy's."""
+        """Copy the tree. Links stay links, so that `raylog/storage` is the copy's."""
         root = directory / "tree"
         shutil.copytree(origin, root, symlinks=True, ignore=LEFT_OUT)
         (root / ".venv").symlink_to(origin / ".venv")
         return Copy(root, origin, covering)
 
     def judge(self, area: str, mutant: Mutant, stages: Sequence[str]) -> Verdict:
-        """Make a mistake, run the stages until a test fails, and take the mistake back.
+        """Make a mistake, run the stages until a test fails, and undo the mistake.
 
-        A test counts if it fails again with the mistake and passes without. If not, the stage goes
-        on without that test.
+        A failed test counts if it fails again with the mistake and passes without it. Otherwise the
+        stage continues without that test.
         """
         began = time.monotonic()
         remarks: list[str] = []
@@ -111,12 +111,12 @@ class Copy:
         try:
             return self._run(asked)
         finally:
-            shutil.copy2(source, place)  # with its time, by which compiled code is told
+            shutil.copy2(source, place)  # with its time, by which Python recognizes compiled code
 
     def _run(self, asked: Sequence[str]) -> str | None:
         """The output if a test failed, None if all passed."""
         options = ["-x", "-q", "-p", "no:randomly", f"--timeout={TEST_TIMEOUT_S}", "--tb=short"]
-        named = self.root.parent / "asked"  # a thousand names are more than a command line takes
+        named = self.root.parent / "asked"  # a command line cannot hold a thousand names
         named.write_text("\n".join(asked))
         try:
             ended = subprocess.run(

@@ -16,7 +16,7 @@ from tests.differential.transaction_playing import SETTINGS as TRANSACTION_SETTI
 from tests.differential.transaction_playing import play as play_transactions
 
 SAMPLED = 12
-"""Every so manieth session is played."""
+"""One session of this many is played."""
 pytestmark = [pytest.mark.java, pytest.mark.timeout(1_200)]
 
 

@@ -1,4 +1,4 @@
-"""Columns of many batches against the ordinary decoder of one."""
+"""Columns decoded from many batches equal what the ordinary decoder returns for each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALIKE = st.builds(
     SHORT_BLOBS,
     st.integers(0, 300),
 )
-"""Records of one size, but for one at most."""
+"""Records of equal size, with at most one exception."""
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BATCHES = st.lists(
     st.tuples(RECORDS | ALIKE, st.sampled_from(Codec), st.sampled_from(TimestampType)), max_size=3
@@ -52,7 +52,7 @@ BATCHES = st.lists(
 
 
 def rows_of(*batches: bytes, from_offset: int = 0) -> list[dict[str, Any]]:
-    """Decoded as they come from a fetch: in one buffer."""
+    """The rows decoded from batches in one buffer, as in a fetch response."""
     whole = memoryview(bytearray(b"".join(batches)))
     rows = Rows(batch_bytes_max=1_000_000)
     position = 0
@@ -97,9 +97,7 @@ def test_tables_hold_what_decode_batch_reads(
 
 @BUSY
 @given(RECORDS, st.data())
-def test_what_the_cleaner_left_keeps_its_offsets(
-    records: list[Record], data: st.DataObject
-) -> None:
+def test_cleaned_batch_keeps_its_offsets(records: list[Record], data: st.DataObject) -> None:
     batch = encode_batch(records, base_offset=100)
     kept = [record for record in decode_batch(batch) if data.draw(st.booleans())]
     cleaned = encode_like(read_header(batch), kept)
@@ -161,7 +159,7 @@ def test_any_bytes_give_the_same_rows_or_are_refused(body: bytes, count: int) ->
 
 
 def assert_alike(batch: bytes) -> None:
-    """A batch with the right CRC is read as the ordinary decoder reads it, or refused with it."""
+    """Check that a batch with a correct CRC gives what the ordinary decoder gives."""
     try:
         wanted = expected(batch)
     except InvalidRecord:

@@ -1,4 +1,4 @@
-"""Tables to batches: the same bytes in the same partitions as records one by one."""
+"""A table sends the same bytes to the same partitions as its rows sent one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = ColumnNames(key="key", headers="headers", timestamp="timestamp")
 
 @dataclass
 class Collected:
-    """Stands for a producer's core: collects batches."""
+    """Replaces a producer's core and collects batches."""
 
     settings: ProducerSettings
     batches: list[tuple[int, list[Record]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What every assignor promises; the sticky ones against a brute-force optimum."""
+"""The guarantees of every assignor, and the sticky ones against a brute-force optimum."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.assignors.api import Assignor, Member, MemberAssignment, Topic
@@ -59,7 +59,7 @@ def groups(
 
 @st.composite
 def successors(draw: st.DrawFn, group: Group) -> Group:
-    """The group after members and partitions came and went."""
+    """The group after members and partitions were added and removed."""
     kept = [member for member in group.members if draw(st.integers(0, 3))]
     names = sorted({*group.topics, *(name for member in group.members for name in member.topics)})
     news = draw(st.integers(0 if kept else 1, 2))
@@ -74,13 +74,13 @@ def successors(draw: st.DrawFn, group: Group) -> Group:
 
 
 def loads(assignment: Assignment) -> list[int]:
-    """How many partitions each member has, largest first."""
+    """The number of partitions of each member, largest first."""
     counts = (sum(map(len, each.partitions.values())) for each in assignment.values())
     return sorted(counts, reverse=True)
 
 
 def moves(before: list[Member], assignment: Assignment) -> int:
-    """How many partitions left a member that is still there."""
+    """The number of partitions that moved away from members which are still there."""
     return sum(
         number not in assignment[member.member_id].partitions.get(topic, ())
         for member in before
@@ -90,30 +90,30 @@ def moves(before: list[Member], assignment: Assignment) -> int:
 
 
 def far(group: Group, assignment: Assignment) -> int:
-    """How many partitions are with a member in whose rack they have no replica.
+    """The number of partitions without a replica in their member's rack.
 
-    Of topics of which all partitions are in the same racks, or in nobody's, none is.
+    Topics whose partitions are all in the same racks, or in racks without members, count as 0.
     """
     racks = {member.member_id: member.rack for member in group.members}
-    told_apart = {name for name in group.topics if _racks_tell_apart(group, name)}
+    distinguished = {name for name in group.topics if _racks_distinguish(group, name)}
     return sum(
         racks[member_id] is not None and racks[member_id] not in group.topics[topic].racks[number]
         for member_id, each in assignment.items()
         for topic, numbers in each.partitions.items()
         for number in numbers
-        if topic in told_apart
+        if topic in distinguished
     )
 
 
-def _racks_tell_apart(group: Group, name: str) -> bool:
-    """Whether a topic has partitions in different racks, some of them a subscriber's."""
+def _racks_distinguish(group: Group, name: str) -> bool:
+    """Whether a topic has partitions in different racks, some of them with subscribers."""
     topic = group.topics[name]
     known = {member.rack for member in group.members if name in member.topics}
     return bool(known & frozenset().union(*topic.racks)) and len(set(topic.racks)) > 1
 
 
 def all_divisions(group: Group) -> list[Assignment]:
-    """Every way to divide the partitions."""
+    """All possible assignments of the partitions."""
     partitions = [
         (topic.name, number)
         for topic in group.topics.values()
@@ -131,7 +131,6 @@ def all_divisions(group: Group) -> list[Assignment]:
 
 
 @pytest.mark.parametrize("assignor", ALL)
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_every_partition_of_a_subscribed_topic_has_exactly_one_owner(
     assignor: type[Assignor], data: st.DataObject
@@ -158,7 +157,6 @@ def test_every_partition_of_a_subscribed_topic_has_exactly_one_owner(
 
 
 @pytest.mark.parametrize("assignor", ALL)
-@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_the_order_of_the_arguments_does_not_matter(
     assignor: type[Assignor], data: st.DataObject
@@ -171,7 +169,6 @@ def test_the_order_of_the_arguments_does_not_matter(
     assert list(once.items()) == list(again.items())
 
 
-@settings(max_examples=100, deadline=None)
 @given(group=groups())
 def test_range_spans_of_a_topic_differ_by_one_at_most(group: Group) -> None:
     found = RangeAssignor().assign(group.members, group.topics)
@@ -185,7 +182,6 @@ def test_range_spans_of_a_topic_differ_by_one_at_most(group: Group) -> None:
 
 
 @pytest.mark.parametrize("assignor", [RoundRobinAssignor, *EVEN])
-@settings(max_examples=60, deadline=None)
 @given(count=st.integers(1, 9), data=st.data())
 def test_equal_subscriptions_give_shares_that_differ_by_one_at_most(
     assignor: type[Assignor], count: int, data: st.DataObject
@@ -197,7 +193,6 @@ def test_equal_subscriptions_give_shares_that_differ_by_one_at_most(
 
 
 @pytest.mark.parametrize("assignor", EVEN)
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_even_and_then_fewest_moves_as_brute_force_finds(
     assignor: type[Assignor], data: st.DataObject
@@ -214,7 +209,6 @@ def test_even_and_then_fewest_moves_as_brute_force_finds(
 
 
 @pytest.mark.parametrize("assignor", EVEN)
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_any_starting_point_is_left_by_fewest_moves(
     assignor: type[Assignor], data: st.DataObject
@@ -228,7 +222,6 @@ def test_any_starting_point_is_left_by_fewest_moves(
 
 
 @pytest.mark.parametrize("assignor", [StickyAssignor, CooperativeStickyAssignor])
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_racks_come_after_evenness_and_before_moves(
     assignor: type[Assignor], data: st.DataObject
@@ -242,7 +235,6 @@ def test_racks_come_after_evenness_and_before_moves(
     assert far(group, found) == best[1]
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_two_cooperative_rounds_reach_the_target_and_never_give_a_partition_to_two(
     data: st.DataObject,

@@ -1,4 +1,4 @@
-"""Bulk reading against the ordinary decoders."""
+"""Bulk decoding gives the same results as the ordinary decoders."""
 
 import contextlib
 
@@ -76,7 +76,7 @@ def test_a_wrong_crc_is_refused() -> None:
         list(bulk.batches(data))
 
 
-def test_the_end_of_each_record_is_told() -> None:
+def test_the_end_of_each_record_is_reported() -> None:
     records = [Record(0, 0, b"k", b"v" * size, [("h", b"x")]) for size in (0, 5, 200)]
     body = encode_batch(records)[61:]
     ends = [end for _, _, _, end in bulk.bulk_records(body, 3, 0)]

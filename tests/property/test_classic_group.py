@@ -6,11 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raylog.actors.group.classic import State
-from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.rules.classic import State
+from raylog.actors.group.rules.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
-from tests.support.classic_groups import GROUP, REBALANCE_MS, SESSION_MS, Session
-from tests.support.groups import Ask
+from tests.worlds.coordination.steps import Ask
+from tests.worlds.group.classic import GROUP, REBALANCE_MS, SESSION_MS, Session
 
 PROTOCOLS = (("range",), ("range", "sticky"), ("sticky", "range"), ("other",))
 LONG_MS = 20 * (REBALANCE_MS + SESSION_MS)
@@ -19,7 +19,7 @@ _protocols = st.sampled_from(PROTOCOLS)
 
 
 class ClassicGroupSessions(RuleBasedStateMachine):
-    """A few clients of one group; what they are told leads what they do next."""
+    """A few clients of one group. Responses determine what they do next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,16 +29,16 @@ class ClassicGroupSessions(RuleBasedStateMachine):
         self.asks: list[Ask] = []
 
     def _id(self, place: int) -> str:
-        """One of the ids given lately, or one that never was."""
+        """A recent id, or an unknown one."""
         return self.ids[-1 - place % min(len(self.ids), 6)]
 
     def _note(self, ask: Ask) -> None:
-        """Remember a request, and all ids told so far."""
+        """Remember a request and all ids in responses so far."""
         self.asks.append(ask)
         for known in self.asks:
-            told = getattr(known.answer, "member_id", "")
-            if told and told not in self.ids:
-                self.ids.append(told)
+            member_id = getattr(known.answer, "member_id", "")
+            if member_id and member_id not in self.ids:
+                self.ids.append(member_id)
 
     @rule(protocols=_protocols, version=st.integers(0, 9))
     def join_anew(self, protocols: tuple[str, ...], version: int) -> None:
@@ -136,17 +136,17 @@ class ClassicGroupSessions(RuleBasedStateMachine):
             assert loaded.group.generation == group.generation
 
     @invariant()
-    def everyone_in_a_generation_is_told_the_same(self) -> None:
-        told: dict[int, set[tuple[str, str]]] = {}
+    def everyone_in_a_generation_gets_the_same_answer(self) -> None:
+        answers: dict[int, set[tuple[str, str]]] = {}
         for ask in self.asks:
             answer = ask.answer
             if hasattr(answer, "leader") and answer.error_code == ErrorCode.NONE:
-                known = told.setdefault(answer.generation_id, set())
+                known = answers.setdefault(answer.generation_id, set())
                 known.add((answer.protocol_name, answer.member_id))
-        assert all(len({name for name, _ in known}) == 1 for known in told.values())
+        assert all(len({name for name, _ in known}) == 1 for known in answers.values())
 
     def teardown(self) -> None:
-        """Left alone, every request is answered and every member is out."""
+        """Check that without further requests, everything is answered and every member expires."""
         self.session.world.advance(LONG_MS)
         assert not [ask for ask in self.asks if ask.waits]
         group = self.session.world.groups.get(GROUP)
@@ -155,7 +155,5 @@ class ClassicGroupSessions(RuleBasedStateMachine):
         assert self.session.world.timers == {}
 
 
-ClassicGroupSessions.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
-)
+ClassicGroupSessions.TestCase.settings = settings(stateful_step_count=40)
 TestClassicGroup = ClassicGroupSessions.TestCase

@@ -1,4 +1,4 @@
-"""Leader and followers clean whenever they like, and change places: readers get the same of all."""
+"""A leader and followers compact at any time and change roles: all serve readers the same."""
 
 import random
 from pathlib import Path
@@ -15,8 +15,8 @@ from raylog.wire.records import (
     iter_batches,
     read_header,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.logs import clean
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import clean
 
 CONFIG = LogConfig(
     segment_bytes=350,
@@ -32,7 +32,7 @@ Latest = dict[bytes | None, tuple[int, bytes | None]]
 
 
 class Replicas:
-    """Three logs, of which one leads; `epochs` is who led from which offset on."""
+    """Three logs with one leader. `epochs` maps start offsets to leaders."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -49,7 +49,7 @@ class Replicas:
         return Log.open(Path("/p"), CONFIG, self.disks[number], now_ms=NOW_MS)
 
     def append(self) -> None:
-        """By a producer: none, 1 is idempotent, 2 to 4 write transactions."""
+        """Append as one of the producers: 0 is plain, 1 idempotent, 2 to 4 are transactional."""
         rng = self.rng
         producer = rng.randrange(5)
         pairs = [
@@ -93,7 +93,7 @@ class Replicas:
         return log.append(data, read_header(data), self.epoch, NOW_MS).base_offset
 
     def fetch(self, number: int, max_bytes: int) -> None:
-        """One fetch of a follower, which may end anywhere in the leader's log."""
+        """Let a follower fetch once. The fetch may end anywhere in the leader's log."""
         leader, follower = self.logs[self.leader], self.logs[number]
         if number == self.leader:
             return
@@ -101,7 +101,7 @@ class Replicas:
         found = leader.read(follower.log_end_offset, max_bytes, end)
         if found is not None:
             before = follower.log_end_offset
-            assert before < follower.append_verbatim(leader.load(found), NOW_MS)
+            assert before < follower.append_verbatim(leader.reader.load(found), NOW_MS)
             assert follower.log_end_offset <= found.next_offset
 
     def level(self, number: int) -> None:
@@ -109,7 +109,7 @@ class Replicas:
             self.fetch(number, self.rng.choice([1, 200, 1_000]))
 
     def lead(self, number: int) -> None:
-        """Another one leads, which has everything."""
+        """Make another replica the leader, which has everything."""
         self.level(number)
         self.leader = number
         self.epoch += 1
@@ -119,7 +119,7 @@ class Replicas:
         self.disks[number].kill()
         self.logs[number] = self._open(number)
         assert self.logs[number].log_end_offset == end
-        assert self.logs[number].is_whole
+        assert self.logs[number].state.is_whole
 
     def step(self) -> None:
         one = self.rng.randrange(3)
@@ -142,7 +142,7 @@ class Replicas:
     # -- what must hold ------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """End transactions, bring all level, clean all that may be cleaned."""
+        """End transactions, synchronize all replicas, and clean everything that may be cleaned."""
         while self.open:
             self.end_transaction()
         for _ in range(2):  # the growing segment is not cleaned: some of these are in another one
@@ -155,13 +155,13 @@ class Replicas:
                 pass
 
     def committed(self, log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-        """What a reader of committed records gets."""
+        """The records that a read_committed reader gets."""
         records = []
         aborting: set[int] = set()
         offset = log.log_start_offset
         while (found := log.read(offset, 700, log.log_end_offset)) is not None:
-            aborted = log.aborted_transactions(offset, found.next_offset)
-            for header, batch in iter_batches(log.load(found)):
+            aborted = log.reader.aborted_transactions(offset, found.next_offset)
+            for header, batch in iter_batches(log.reader.load(found)):
                 for each in aborted:
                     if each.first_offset <= header.last_offset <= each.last_offset:
                         aborting.add(each.producer_id)
@@ -173,10 +173,13 @@ class Replicas:
         return records
 
     def check_epochs(self, log: Log) -> None:
-        """A batch keeps its leader epoch. A follower knows only those of which it was sent some."""
+        """Check that batches keep their leader epochs.
+
+        A follower knows only epochs with records.
+        """
         offset = log.log_start_offset
         while (found := log.read(offset, 700, log.log_end_offset)) is not None:
-            for header, _ in iter_batches(log.load(found)):
+            for header, _ in iter_batches(log.reader.load(found)):
                 epoch = header.partition_leader_epoch
                 assert epoch == max(e for e, start in self.epochs if start <= header.last_offset)
                 assert log.epochs.epoch_for(header.last_offset) == epoch
@@ -191,7 +194,7 @@ class Replicas:
             stays = {key: each for key, each in self.latest.items() if each[1] is not None}
             kept = {key: each for key, each in views[-1].items() if each[1] is not None}
             assert kept == stays
-            closed = [key for offset, key, _ in records if offset < log.first_dirty_offset]
+            closed = [key for offset, key, _ in records if offset < log.cleaner.first_dirty_offset]
             assert len(closed) == len(set(closed))
             self.check_epochs(log)
             known = {each.producer_id: each.last_sequence for each in log.producers.describe()}

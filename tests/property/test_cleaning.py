@@ -1,4 +1,4 @@
-"""Compaction against a dictionary: whatever is appended, cleaned, cut off and opened again."""
+"""Compaction against a dictionary, with any appends, cleanings, truncations and reopenings."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig
-from raylog.storage.reader import Slice
+from raylog.storage.segment import Slice
 from raylog.wire.compression import Codec
 from raylog.wire.control import EndTxnMarker, decode_end_txn_marker, encode_end_txn_marker
 from raylog.wire.records import (
@@ -21,8 +21,8 @@ from raylog.wire.records import (
     iter_batches,
     read_header,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.logs import checkpoint, clean, flush, looked_up
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import checkpoint, clean, flush, looked_up
 
 DIRECTORY = Path("/p")
 RETENTION_MS = 1_000
@@ -40,7 +40,7 @@ CONFIG = LogConfig(
 
 
 class Written(NamedTuple):
-    """A record as it was appended; `producer` -1 outside of transactions."""
+    """A record as it was appended; `producer` is -1 outside transactions."""
 
     offset: int
     key: bytes | None
@@ -50,7 +50,7 @@ class Written(NamedTuple):
 
 
 class SlowReader:
-    """Reads committed records bit by bit: what it asked for may be cleaned before it gets it."""
+    """Reads committed records step by step. What it located may be cleaned before it reads it."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -60,13 +60,13 @@ class SlowReader:
 
     def ask(self, log: Log, end: int, now_ms: int) -> None:
         """Find what comes next, as a fetch does."""
-        found = log.read(self.position, 400, log.last_stable_offset(end))
+        found = log.read(self.position, 400, log.reader.last_stable_offset(end))
         if found is not None:
-            aborted = log.aborted_transactions(self.position, found.next_offset)
+            aborted = log.reader.aborted_transactions(self.position, found.next_offset)
             self.asked = now_ms, found, aborted
 
     def get(self, disk: FaultyDisk, now_ms: int) -> None:
-        """Read the file itself, which is there for a while after it was replaced."""
+        """Read the segment file, which stays for a while after it was replaced."""
         assert self.asked is not None
         asked_ms, found, aborted = self.asked
         self.asked = None
@@ -86,7 +86,7 @@ class SlowReader:
 def committed_records(
     data: bytes, aborted: list[AbortedTransaction], aborting: set[int]
 ) -> list[Record]:
-    """What a reader of committed records takes of a slice; `aborting` goes from one to the next."""
+    """What a read_committed reader takes from a slice. `aborting` is passed to the next call."""
     records: list[Record] = []
     for header, batch in iter_batches(data):
         for each in aborted:
@@ -102,7 +102,7 @@ def committed_records(
 
 
 class CleanedLog(RuleBasedStateMachine):
-    """`written` is all that was ever appended and not cut off, aborted records apart."""
+    """`written` has everything that was appended and not truncated, without aborted records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,9 +231,9 @@ class CleanedLog(RuleBasedStateMachine):
     @rule(keys=st.sampled_from([1, 3, 1_000]))
     def clean(self, keys: int) -> None:
         if clean(self.log, self.now_ms, memory_bytes=200 * keys):
-            self.dirty = max(self.dirty, self.log.first_dirty_offset)
+            self.dirty = max(self.dirty, self.log.cleaner.first_dirty_offset)
             for offset, record in self.written.items():
-                if record.value is None and offset < self.log.first_dirty_offset:
+                if record.value is None and offset < self.log.cleaner.first_dirty_offset:
                     self.cleaned_ms.setdefault(offset, self.now_ms)
             self.readers_see_the_latest_of_each_key()
 
@@ -289,26 +289,26 @@ class CleanedLog(RuleBasedStateMachine):
         headers: list[BatchHeader] = []
         offset = self.log.log_start_offset
         while (found := self.log.read(offset, 900, self.end)) is not None:
-            headers += [header for header, _ in iter_batches(self.log.load(found))]
+            headers += [header for header, _ in iter_batches(self.log.reader.load(found))]
             offset = found.next_offset
         return headers
 
     def _committed(self) -> list[Record]:
-        """What a reader of committed records gets, who goes by aborted transactions' lists."""
+        """What a read_committed reader gets, using the list of aborted transactions."""
         records: list[Record] = []
         offset = self.log.log_start_offset
-        stable = self.log.last_stable_offset(self.end)
+        stable = self.log.reader.last_stable_offset(self.end)
         aborting: set[int] = set()
         while (found := self.log.read(offset, 900, stable)) is not None:
-            aborted = self.log.aborted_transactions(offset, found.next_offset)
-            records += committed_records(self.log.load(found), aborted, aborting)
+            aborted = self.log.reader.aborted_transactions(offset, found.next_offset)
+            records += committed_records(self.log.reader.load(found), aborted, aborting)
             offset = found.next_offset
         return records
 
     @rule()
     def readers_see_the_latest_of_each_key(self) -> None:
         found = self._committed()
-        stable = self.log.last_stable_offset(self.end)
+        stable = self.log.reader.last_stable_offset(self.end)
         expected = {o: each for o, each in self.written.items() if o < stable}
         for record in found:
             original = expected[record.offset]
@@ -322,11 +322,11 @@ class CleanedLog(RuleBasedStateMachine):
             may_be_gone = each.value is None and self.now_ms >= seen_ms + RETENTION_MS
             assert each.offset in offsets or may_be_gone
         assert {each for each in expected if each >= self.dirty} <= offsets
-        cleaned = [r.key for r in found if r.offset < self.log.first_dirty_offset]
+        cleaned = [r.key for r in found if r.offset < self.log.cleaner.first_dirty_offset]
         assert len(cleaned) == len(set(cleaned))
 
     def the_reader_in_the_middle_has_the_latest_of_each_key(self) -> None:
-        reader, stable = self.reader, self.log.last_stable_offset(self.end)
+        reader, stable = self.reader, self.log.reader.last_stable_offset(self.end)
         reader.asked = None
         while reader.position < stable:
             reader.ask(self.log, self.end, self.now_ms)
@@ -370,16 +370,16 @@ class CleanedLog(RuleBasedStateMachine):
         batches = []
         offset = self.log.log_start_offset
         while (found := self.log.read(offset, 2_000, self.end)) is not None:
-            batches += [decode_batch(batch) for _, batch in iter_batches(self.log.load(found))]
+            batches += [
+                decode_batch(batch) for _, batch in iter_batches(self.log.reader.load(found))
+            ]
             offset = found.next_offset
         return batches
 
 
 TestCleanedLog = CleanedLog.TestCase
 TestCleanedLog.settings = settings(
-    max_examples=60,
     report_multiple_bugs=False,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.client.interceptors import RecordMetadata
@@ -13,8 +13,8 @@ from raylog.client.settings import ProducerSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.record import Record, encode_records
 from raylog.wire.records import read_header
-from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
-from tests.support.fake_logs import Logs, refused
+from tests.worlds.client.cluster import LOST, NOTHING, FakeCluster, core_of
+from tests.worlds.client.producer_partitions import Logs, refused
 
 PARTITIONS = 3
 FATES = (
@@ -29,7 +29,7 @@ FATES = (
 
 
 class Fates:
-    """Gives each batch that reaches a broker its fate; in the end all goes well."""
+    """Decides the fate of each batch that reaches a broker. At the end all succeed."""
 
     def __init__(self, logs: Logs, fates: list[str]) -> None:
         self.logs = logs
@@ -37,7 +37,7 @@ class Fates:
         logs.refuse = [self.decide] * (len(fates) + 1_000)
 
     def decide(self, broker: int, topic: str, partition: int, batch: bytes) -> object:
-        """What becomes of a batch."""
+        """The fate of a batch."""
         fate = self.fates.popleft() if self.fates else "written"
         cluster = self.logs.cluster
         if fate == "leader moved":
@@ -68,8 +68,8 @@ class Fates:
 Ends = list[tuple[int, RecordMetadata, Exception | None]]
 
 
-def noting(ends: Ends, number: int) -> Listener:
-    """Notes the end of a record."""
+def recording(ends: Ends, number: int) -> Listener:
+    """A listener that records the outcome of a record."""
 
     def listener(at: RecordMetadata, failure: Exception | None) -> None:
         ends.append((number, at, failure))
@@ -78,7 +78,7 @@ def noting(ends: Ends, number: int) -> Listener:
 
 
 def check_ends(logs: Logs, sends: list[int], ends: Ends) -> None:
-    """Each record ends exactly once, in order within its partition, where it says it is."""
+    """Check that each record completes once, in order within its partition, at its offset."""
     assert sorted(number for number, _, _ in ends) == list(range(len(sends)))
     for number, at, failure in ends:
         assert at.partition == sends[number]
@@ -88,7 +88,6 @@ def check_ends(logs: Logs, sends: list[int], ends: Ends) -> None:
             assert at.offset == -1
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     sends=st.lists(st.integers(0, PARTITIONS - 1), max_size=60),
     fates=st.lists(st.sampled_from(FATES), max_size=25),
@@ -116,7 +115,7 @@ def test_every_record_is_written_once_and_in_order(
             "t",
             b"%d" % number,
             partition=partition,
-            listener=noting(ends, number),
+            listener=recording(ends, number),
         )
         run_blocking(producer.step(everything=batch_bytes == 100))
     run_blocking(producer.flush())
@@ -130,7 +129,6 @@ def test_every_record_is_written_once_and_in_order(
     assert logs.producer_ids <= 1
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     sends=st.lists(st.integers(0, PARTITIONS - 1), max_size=60),
     fates=st.lists(st.sampled_from((*FATES, "limit lowered", "refused for good")), max_size=25),
@@ -164,7 +162,7 @@ def test_every_record_ends_once_whatever_is_given_up(
             "t",
             b"%d" % number,
             partition=partition,
-            listener=noting(ends, number),
+            listener=recording(ends, number),
         )
         run_blocking(producer.step(everything=batch_bytes == 100))
     run_blocking(producer.flush())
@@ -180,7 +178,6 @@ def test_every_record_ends_once_whatever_is_given_up(
     assert producer.statistics().errors == len(sends) - len(written)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     sizes=st.lists(st.integers(1, 9), max_size=20),
     fates=st.lists(st.sampled_from(FATES), max_size=15),

@@ -1,8 +1,8 @@
-"""Whatever a client asks, it takes no actor of the broker down.
+"""No request of a client can end an actor of the broker.
 
-A mistake that an actor makes in a call ends it (`runtime.calls`). So what a client can shape must
-be refused or answered: here a whole broker runs in one process, connections send requests of every
-API with hostile values, and no actor may have ended.
+A bug that raises in a call ends the actor (`runtime.calls`), so anything that a client can shape
+must be refused or answered. Here a whole broker runs in one process, connections send requests of
+every API with hostile values, and no actor may end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,18 +37,19 @@ from raylog.wire.messages.incremental_alter_configs import (
 from raylog.wire.messages.registry import request_class
 from tests.support.batches import raw_batch, raw_record
 from tests.support.messages import BOUNDED, Messages
-from tests.support.producing import produce
+from tests.worlds.decorators import in_world
+from tests.worlds.gateway.producing import produce
 
 TOPIC = "t"
 GROUP = "g"
 SET, DELETE = 0, 1
 ANSWER_S = 0.3
-"""Some requests are answered later, or when somebody else asks: they are left waiting."""
+"""How long to wait for a response. Some come later, or only after another request."""
 SERVED = served_versions()
 ASKED = [ApiKey(key) for key in SERVED if key not in (ApiKey.PRODUCE, ApiKey.FETCH)]
-"""`tests/cluster/malformed.py` has frames of the others."""
+"""`tests/cluster/malformed.py` covers the others."""
 DIGITS = "9" * 5_000
-"""More than Python makes an integer of."""
+"""More digits than Python converts to an integer."""
 NAMES = st.sampled_from(
     [TOPIC, "", ".", "t\0", "ü", "a" * 300, "0", "-1", "7", DIGITS, "٣", "__consumer_offsets"]
 )
@@ -82,11 +84,11 @@ OVERRIDES: dict[str, st.SearchStrategy[Any]] = {
     "group_id": NAMES,
     "transactional_id": NAMES,
 }
-"""Strategies for fields by name: nearer to what is looked at than any value of the field's kind."""
+"""Strategies for fields by name, with values closer to valid ones than the field's type."""
 
 
 def overrides(api_key: ApiKey) -> dict[str, st.SearchStrategy[Any]]:
-    """Strategies for the fields of one API; `name` and `value` mean other things in each."""
+    """The strategies for fields of one API. `name` and `value` have another meaning in each."""
     extra: dict[str, st.SearchStrategy[Any]] = {"name": NAMES}
     if api_key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
         extra = {"name": KEYS, "value": VALUES}
@@ -97,7 +99,7 @@ def overrides(api_key: ApiKey) -> dict[str, st.SearchStrategy[Any]]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[ApiKey, int, Any]:
-    """Any request that the broker serves."""
+    """Any request that the broker supports."""
     api_key = draw(st.sampled_from(ASKED))
     version = draw(st.sampled_from(list(SERVED[api_key])))
     cls = request_class(api_key)
@@ -105,7 +107,7 @@ def requests(draw: st.DrawFn) -> tuple[ApiKey, int, Any]:
 
 
 class Client:
-    """A connection for each request."""
+    """Opens a connection for each request."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -113,7 +115,7 @@ class Client:
     async def ask(
         self, api_key: ApiKey, version: int, request: Any, within_s: float = ANSWER_S
     ) -> Any:
-        """The answer; None if the broker closes the connection, or gives none for now."""
+        """The response; None if the broker closes the connection, or does not answer for now."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(b"".join(encode_request(api_key, version, 1, "c", request)))
@@ -127,9 +129,9 @@ class Client:
 
 
 def with_broker(story: Callable[[Client], Awaitable[None]], **options: str) -> None:
-    """Tell a story of a broker with a topic, in which no actor may end."""
+    """Run a story against a broker with a topic. No actor may end."""
 
-    async def told(data: Path) -> None:
+    async def main(data: Path) -> None:
         world = InprocWorld(role_class)
         runtime = world.runtime()
         given = {**TEST_SETTINGS, **options}
@@ -146,7 +148,7 @@ def with_broker(story: Callable[[Client], Awaitable[None]], **options: str) -> N
             await world.stop()
 
     with tempfile.TemporaryDirectory() as data:
-        asyncio.run(told(Path(data)))
+        asyncio.run(main(Path(data)))
 
 
 async def create(client: Client) -> None:
@@ -166,22 +168,20 @@ def test_no_request_ends_an_actor(asked: list[tuple[ApiKey, int, Any]]) -> None:
     with_broker(story)
 
 
-def test_a_broker_named_by_more_digits_than_python_reads_is_refused() -> None:
-    async def story(client: Client) -> None:
-        assert not await alter(client, ResourceType.BROKER, DIGITS, "log.cleaner.threads", SET, "1")
-        resource = DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name=DIGITS)
-        asked = DescribeConfigsRequest(resources=[resource])
-        answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, asked, within_s=60)
-        assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST
-
-    with_broker(story)
+@in_world(with_broker)
+async def test_a_broker_named_by_more_digits_than_python_reads_is_refused(client: Client) -> None:
+    assert not await alter(client, ResourceType.BROKER, DIGITS, "log.cleaner.threads", SET, "1")
+    resource = DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name=DIGITS)
+    asked = DescribeConfigsRequest(resources=[resource])
+    answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, asked, within_s=60)
+    assert answer.results[0].error_code == ErrorCode.INVALID_REQUEST
 
 
 # ---- settings that are accepted ----------------------------------------------------------------
 
 
 def extremes(key: ConfigKey) -> Iterator[str]:
-    """Values of a key at and beyond the ends of what may be accepted."""
+    """Values of a key at its limits and beyond."""
     match key.type:
         case ConfigType.BOOLEAN:
             yield from ("true", " FALSE ")
@@ -195,14 +195,14 @@ def extremes(key: ConfigKey) -> Iterator[str]:
 
 
 def names_of(kind: ResourceType) -> list[str]:
-    """Whose settings of a kind are changed."""
+    """The resources of a kind whose settings are changed."""
     return {ResourceType.TOPIC: [TOPIC], ResourceType.GROUP: [GROUP]}.get(kind, ["0", ""])
 
 
 async def alter(
     client: Client, kind: ResourceType, name: str, key: str, operation: int, value: str | None
 ) -> bool:
-    """Change one setting; whether that was accepted."""
+    """Change one setting. Returns whether that was accepted."""
     config = AlterableConfig(name=key, config_operation=operation, value=value)
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
     asked = IncrementalAlterConfigsRequest(resources=[resource])
@@ -211,7 +211,7 @@ async def alter(
 
 
 async def use(client: Client) -> None:
-    """Write to the topic, and meet in the group."""
+    """Write to the topic, and join the group."""
     written = produce((0, raw_batch(raw_record())), (1, raw_batch(raw_record())), topic=TOPIC)
     await client.ask(ApiKey.PRODUCE, 9, written)
     beat = ConsumerGroupHeartbeatRequest(
@@ -225,6 +225,7 @@ async def use(client: Client) -> None:
     await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, beat)
 
 
+@pytest.mark.long
 def test_no_setting_that_is_accepted_ends_an_actor() -> None:
     accepted = 0
 

@@ -1,12 +1,12 @@
-"""Whatever happens to a transactional producer's requests: what it committed is there, once.
+"""Whatever happens to a transactional producer's requests: what it committed is there once.
 
-Some of the fates break a transaction; it is aborted then, and the next one begins.
+Some fates break a transaction. It is aborted then, and the next one begins.
 """
 
 from collections import deque
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.client.cluster import TopicPartition
@@ -17,9 +17,9 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, TransactionAbortable
-from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
-from tests.support.fake_logs import refused
-from tests.support.fake_transactions import TRANSACTIONAL_ID, Transactions
+from tests.worlds.client.cluster import LOST, NOTHING, FakeCluster, core_of
+from tests.worlds.client.producer_partitions import refused
+from tests.worlds.client.transactions import TRANSACTIONAL_ID, Transactions
 
 PARTITIONS = 2
 GROUP = GroupMetadata("g")
@@ -47,7 +47,7 @@ ANSWERS = (
 
 
 class Fates:
-    """Gives each batch that reaches a broker its fate; in the end all goes well."""
+    """Decides the fate of each batch that reaches a broker. At the end all succeed."""
 
     def __init__(self, broker: Transactions, fates: list[str]) -> None:
         self.broker = broker
@@ -55,7 +55,7 @@ class Fates:
         broker.logs.refuse = [self.decide] * (len(fates) + 1_000)
 
     def decide(self, broker: int, topic: str, partition: int, batch: bytes) -> object:
-        """What becomes of a batch."""
+        """The fate of a batch."""
         match self.fates.popleft() if self.fates else "written":
             case "written, answer lost":
                 self.broker.logs.write(topic, partition, batch)
@@ -74,7 +74,7 @@ class Fates:
 
 
 def run_transaction(producer: ProducerCore, sends: list[int], first: int, *, commit: bool) -> bool:
-    """Send numbered records and one offset; whether they were committed."""
+    """Send numbered records and one offset. Returns whether they were committed."""
     producer.begin_transaction()
     try:
         for number, partition in enumerate(sends, first):
@@ -92,13 +92,12 @@ def run_transaction(producer: ProducerCore, sends: list[int], first: int, *, com
 
 
 def abort(producer: ProducerCore) -> None:
-    """Abort, as often as the coordinator wants it."""
+    """Abort, as often as the coordinator asks for it."""
     while producer.has_open_transaction:
         with suppress(TransactionAbortable):
             run_blocking(producer.abort_transaction())
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     version=st.sampled_from([1, 2]),
     transactions=st.lists(
@@ -109,7 +108,7 @@ def abort(producer: ProducerCore) -> None:
         st.tuples(st.sampled_from(COORDINATORS), st.sampled_from(ANSWERS)), max_size=10
     ),
 )
-def test_what_was_committed_is_there_once_and_in_order(
+def test_committed_records_are_present_once_and_in_order(
     version: int,
     transactions: list[tuple[list[int], bool]],
     fates: list[str],

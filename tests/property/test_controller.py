@@ -1,4 +1,4 @@
-"""The controller's machine under any sequence of events keeps its promises."""
+"""The controller's machine keeps its guarantees under any sequence of events."""
 
 from copy import deepcopy
 
@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import ResourceType
-from raylog.actors.controller import brokers, leaders, partitions
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterConfigs,
     AlterOp,
     AlterPartitions,
@@ -31,6 +31,7 @@ from raylog.actors.controller.api import (
     ReplicasLost,
     UpdateFeatures,
 )
+from raylog.actors.controller.rules import brokers, leaders, partitions
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage, PartitionState, Snapshot
 from raylog.actors.metadata.records import (
@@ -41,8 +42,7 @@ from raylog.actors.metadata.records import (
     decode_record,
     encode_record,
 )
-from raylog.actors.ports import TopicId
-from tests.support.controllers import Controlled, assert_finds_all
+from tests.worlds.controller.machine import Controlled, assert_finds_all
 
 BROKERS = st.integers(0, 3)
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -52,7 +52,7 @@ MOVES_AT_ONCE = leaders.MOVES_AT_ONCE
 
 
 class ControllerHistory(RuleBasedStateMachine):
-    """Registers, fences, creates, opens, loses, deletes; checks after each step."""
+    """Registers, fences, creates, opens, loses and deletes, with checks after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class ControllerHistory(RuleBasedStateMachine):
         self.elected_uncleanly = False
         self.epochs: dict[tuple[TopicId, int], tuple[int, int]] = {}
         self.leaders: dict[tuple[TopicId, int, int], int] = {}
-        """(topic id, partition, leader epoch) to the leader of that epoch."""
+        """The leader by (topic id, partition, leader epoch)."""
         self.taken: list[tuple[Snapshot, MetadataImage]] = []
         """The last snapshots, and the image when each was taken."""
         self.shadow = MetadataImage()
@@ -77,7 +77,7 @@ class ControllerHistory(RuleBasedStateMachine):
         self.shadow.apply_all(decode_record(encode_record(record)) for record in records)
 
     def check_election(self, record: PartitionChanged) -> None:
-        """Who leads was in sync or eligible, or led last, or unclean election is allowed."""
+        """Check that a new leader was in sync, eligible or last leader, or the election unclean."""
         state = self.world.image.partition(record.topic_id, record.partition)
         assert state is not None
         if record.leader in (None, NO_LEADER, state.leader):
@@ -90,7 +90,7 @@ class ControllerHistory(RuleBasedStateMachine):
 
     @staticmethod
     def loses_all(record: PartitionChanged, state: PartitionState) -> bool:
-        """Whether the same record takes everybody off who holds all that is committed."""
+        """Whether the record removes all replicas that have everything committed."""
         return not set(record.isr or ()) & {*state.isr, *state.elr} and not record.elr
 
     def unclean(self, topic_id: TopicId) -> bool:
@@ -129,17 +129,17 @@ class ControllerHistory(RuleBasedStateMachine):
         epoch = self.world.epochs[broker_id]
         asked = BrokerHeartbeat(broker_id, epoch, epoch + caught_up, leave)
         while True:
-            decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
+            decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms)
             self.carry(decision.records)
             if not decision.more:
                 break
 
     @rule(broker_id=BROKERS)
     def come_back_in_part(self, broker_id: int) -> None:
-        """A controller ends after the first step of a broker's return; the next one goes on."""
+        """Let a controller end in the middle of a broker's return, and its successor continue."""
         epoch = self.world.epochs[broker_id]
         asked = BrokerHeartbeat(broker_id, epoch, epoch + 1)
-        decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
+        decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms)
         self.carry(decision.records)
         for settled in self.world.machine.settle():
             self.carry(settled)
@@ -185,7 +185,7 @@ class ControllerHistory(RuleBasedStateMachine):
 
     @rule(name=NAMES, index=st.integers(0, 2), members=st.sets(BROKERS))
     def alter(self, name: str, index: int, members: set[int]) -> None:
-        """A leader wants other replicas in sync."""
+        """Let a leader change its in-sync replicas."""
         topic = self.world.image.topic(name)
         if topic is None or index >= len(topic.partitions):
             return
@@ -312,4 +312,4 @@ class ControllerHistory(RuleBasedStateMachine):
 
 
 TestControllerHistory = ControllerHistory.TestCase
-TestControllerHistory.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestControllerHistory.settings = settings(stateful_step_count=40)

@@ -1,8 +1,8 @@
-"""A broker comes back with damaged files: it recovers from its peers, and serves nothing wrong.
+"""A broker with damaged files recovers from its peers and serves nothing wrong.
 
-Every case is one kind of damage to one replica. A round is one death: the broker's replicas are
-damaged each in another way, while readers of every broker poll on and check each record.
-`RAYLOG_DAMAGE_ROUNDS` and `RAYLOG_DAMAGE_SEED` are for more of them.
+A case is one kind of damage to one replica. A round is one death: each replica of the broker is
+damaged in another way, while readers of every broker poll and check each record.
+`RAYLOG_DAMAGE_ROUNDS` and `RAYLOG_DAMAGE_SEED` run more of them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from raylog.wire.records import (
     read_header,
 )
 from tests.support.damage import DAMAGES, batches, segments
-from tests.support.fragile_cluster import FragileCluster
 from tests.support.wire_client import WireClient
+from tests.worlds.embedded.killable_cluster import KillableCluster
 
 TOPIC = "t"
 BROKERS = (0, 1, 2)
@@ -60,23 +60,23 @@ PASSING = {
 
 
 def value(partition: int, offset: int) -> bytes:
-    """What the record at an offset must be."""
+    """The expected record at an offset."""
     return b"%d/%d " % (partition, offset) + b"." * (offset * 7919 % 90)
 
 
 class Writer:
-    """One idempotent producer for each partition, each with one batch under way."""
+    """One idempotent producer per partition, each with one batch in flight."""
 
-    def __init__(self, cluster: FragileCluster, partitions: int) -> None:
+    def __init__(self, cluster: KillableCluster, partitions: int) -> None:
         self.ends = [0] * partitions
-        """Exclusive end of what is acknowledged."""
+        """The exclusive ends of what is acknowledged."""
         self.batches = [0] * partitions
         self.last: dict[int, bytes] = {}
         """The last batch of each partition."""
         self._cluster = cluster
 
     def write(self, client: BlockingClient, count: int, rng: random.Random) -> None:
-        """Write some batches to each partition, until each is acknowledged."""
+        """Write some batches to each partition, and wait for their acknowledgement."""
         for _ in range(count):
             waiting = {index: self._batch(index, rng) for index in range(len(self.ends))}
             deadline = time.monotonic() + HEAL_S
@@ -128,9 +128,9 @@ class Writer:
 
 
 class Reader(threading.Thread):
-    """Polls one broker from anywhere, and looks at every byte that it gets."""
+    """Polls one broker from random offsets, and checks every byte that it gets."""
 
-    def __init__(self, cluster: FragileCluster, broker_id: int, writer: Writer, seed: int) -> None:
+    def __init__(self, cluster: KillableCluster, broker_id: int, writer: Writer, seed: int) -> None:
         super().__init__(name=f"reader of broker {broker_id}", daemon=True)
         self.complaints: list[str] = []
         self.served = 0
@@ -151,7 +151,7 @@ class Reader(threading.Thread):
                 time.sleep(0.02)  # it is dead just now
 
     def poll(self, client: WireClient, version: int) -> None:
-        """One fetch of all partitions, each from somewhere below what is acknowledged."""
+        """Fetch all partitions once, each from some offset below the acknowledged end."""
         asked = {index: self._rng.randint(0, end) for index, end in enumerate(self._writer.ends)}
         for index, answer in fetch(client, asked, version).items():
             self.take(index, asked[index], answer, version)
@@ -172,7 +172,7 @@ class Reader(threading.Thread):
 def fetch(
     client: WireClient, asked: dict[int, int], version: int
 ) -> dict[int, tuple[ErrorCode, bytes]]:
-    """Error and bytes of each partition, from these offsets on."""
+    """Errors and bytes of partitions, fetched from these offsets."""
     parts = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=2_000)
         for index, offset in asked.items()
@@ -204,11 +204,11 @@ def complaint(index: int, offset: int, data: bytes) -> str | None:
 
 
 class Bed:
-    """A cluster with a writer, a reader for each broker, and what was done to it so far."""
+    """A cluster with a writer, a reader for each broker, and its history."""
 
     def __init__(self, data: Path, partitions: int, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.cluster = FragileCluster(data, offsets_topic_num_partitions="1")
+        self.cluster = KillableCluster(data, offsets_topic_num_partitions="1")
         self.client = BlockingClient(self.cluster.bootstrap)
         self.partitions = partitions
         assignments = {n: [n % 3, (n + 1) % 3, (n + 2) % 3] for n in range(partitions)}
@@ -225,7 +225,7 @@ class Bed:
             reader.start()
 
     def close(self) -> None:
-        """End the readers and the brokers."""
+        """Stop the readers and the brokers."""
         for reader in self.readers:
             reader.stopping = True
         for reader in self.readers:
@@ -234,19 +234,19 @@ class Bed:
         self.cluster.stop()
 
     def start(self, broker_id: int) -> None:
-        """Start a broker, which may have another port than before."""
+        """Start a broker. Its port may have changed."""
         self.cluster.start(broker_id)
         self.client.close()
         self.client = BlockingClient(self.cluster.bootstrap)
 
     def damage(self, broker_id: int, kinds: dict[int, str]) -> None:
-        """Damage the replicas of a broker that is down."""
+        """Damage the replicas of a stopped broker."""
         for index, kind in kinds.items():
             directory = self.cluster.partition_directory(broker_id, TOPIC, index)
             DAMAGES[kind](directory, self.rng)
 
     def heal(self) -> None:
-        """Wait until every replica is in sync and level."""
+        """Wait until every replica is in sync and has the same end."""
         deadline = time.monotonic() + HEAL_S
         while lagging := self._lagging():
             assert time.monotonic() < deadline, lagging
@@ -267,7 +267,7 @@ class Bed:
         return found
 
     def read_all(self, broker_id: int) -> None:
-        """Read every replica of a broker from the beginning: what is damaged is found by that."""
+        """Read every replica of a broker from the beginning, which reveals damage."""
         offsets = dict.fromkeys(range(self.partitions), 0)
         deadline = time.monotonic() + HEAL_S
         with WireClient(*self.cluster.address(broker_id)) as client:
@@ -280,7 +280,7 @@ class Bed:
                         offsets[index] = header.next_offset
 
     def judge(self, kinds: dict[int, str]) -> None:
-        """Every replica holds the same bytes, all of them, and knows the producers."""
+        """Check that every replica has all bytes and the same producers."""
         replicas = self.cluster.replicas(TOPIC)
         for index in range(self.partitions):
             held = [self.cluster.raw(replicas[one, index]) for one in BROKERS]
@@ -305,6 +305,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     bed.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1_200)
 def test_every_kind_of_damage_is_repaired_by_peers_and_never_served(bed: Bed) -> None:
     bed.writer.write(bed.client, 18, bed.rng)
@@ -332,7 +333,7 @@ def test_every_kind_of_damage_is_repaired_by_peers_and_never_served(bed: Bed) ->
 
 
 def consumed(bed: Bed) -> dict[int, list[bytes]]:
-    """All that a consumer reads."""
+    """Everything that a consumer reads."""
     found: dict[int, list[bytes]] = {index: [] for index in range(bed.partitions)}
     left = sum(bed.writer.ends)
     with contextlib.closing(bed.client.consumer()) as consumer:
@@ -347,14 +348,14 @@ def consumed(bed: Bed) -> dict[int, list[bytes]]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[FragileCluster]:
-    cluster = FragileCluster(tmp_path, offsets_topic_num_partitions="1")
+def cluster(tmp_path: Path) -> Iterator[KillableCluster]:
+    cluster = KillableCluster(tmp_path, offsets_topic_num_partitions="1")
     yield cluster
     cluster.stop()
 
 
 def test_the_sole_copy_stays_offline_until_somebody_decides(
-    cluster: FragileCluster, caplog: pytest.LogCaptureFixture
+    cluster: KillableCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = TopicPartition(TOPIC, 0)
     with BlockingClient(cluster.bootstrap) as client:
@@ -388,7 +389,7 @@ def test_the_sole_copy_stays_offline_until_somebody_decides(
         assert [one.next_offset for one, _ in iter_batches(data)][-1] == kept < writer.ends[0]
 
 
-def test_a_broker_without_its_identity_says_what_it_found(cluster: FragileCluster) -> None:
+def test_a_broker_without_its_identity_says_what_it_found(cluster: KillableCluster) -> None:
     meta = cluster.directory(2) / "meta.json"
     state = cluster.directory(2) / "state.json"
     cluster.kill(2)

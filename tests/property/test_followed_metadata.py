@@ -1,4 +1,4 @@
-"""Histories of metadata that go on from older copies: who is ahead of a copy is not taken in."""
+"""Metadata restored from older copies: brokers that have newer metadata reject them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from raylog.actors.metadata.terms import NONCE_END
 
 @dataclass(frozen=True)
 class Copy:
-    """Records, and from which on they are no older build's; a snapshot may stand for the first."""
+    """Records, and the first one that no older build wrote.
+
+    A snapshot may replace the first ones.
+    """
 
     records: tuple[Record, ...]
     upgraded_at: int
@@ -32,7 +35,7 @@ class Copy:
 
     @property
     def image(self) -> MetadataImage:
-        """As a controller has it that has loaded this."""
+        """The image of a controller that has loaded this copy."""
         image = MetadataImage()
         image.apply_all(self.records[: self.snapshot_at])
         if self.snapshot_at:
@@ -57,7 +60,7 @@ NEXT = st.one_of(
 
 
 class World:
-    """One cluster's metadata, its copies, and what brokers have noted of it."""
+    """The metadata of one cluster, its copies, and what brokers have recorded about it."""
 
     def __init__(self, seed: int, old_controllers: int) -> None:
         self.chance = Random(seed)
@@ -94,7 +97,7 @@ class World:
         self.copies.append(self.copy)
 
     def restore(self, age: int) -> None:
-        """An older copy takes the place: the next controller goes on from there."""
+        """Restore an older copy. The next controller continues from there."""
         self.copy = self.copies[-1 - age % len(self.copies)]
         self.controller()
 
@@ -118,7 +121,7 @@ class World:
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 3), st.lists(NEXT, max_size=40))
-def test_a_broker_is_taken_in_if_what_it_noted_is_a_prefix(
+def test_broker_is_accepted_if_its_followed_metadata_is_a_prefix(
     seed: int, old_controllers: int, steps: list[tuple[Any, ...]]
 ) -> None:
     world = World(seed, old_controllers)

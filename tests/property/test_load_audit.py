@@ -1,4 +1,4 @@
-"""The audit of a load test against a model that looks at each record by itself."""
+"""The audit of a load test against a model that checks each record on its own."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Key = tuple[int, int]
 
 @dataclass
 class History:
-    """What one partition's senders did, and the log that came of it."""
+    """What the senders of one partition did, and the resulting log."""
 
     log: dict[int, Key] = field(default_factory=dict)
-    """By offset; where none is, there is a control record or an aborted one."""
+    """By offset. A missing one is a control record or an aborted record."""
     sent: list[tuple[int, int, int, int, Fate]] = field(default_factory=list)
     """Batches: sender, first sequence, count, offset, fate."""
     end: int = 0
 
     def fates(self) -> dict[Key, tuple[Fate, int]]:
-        """Of each record: its fate and the offset that was acknowledged."""
+        """By record, its fate and its acknowledged offset."""
         return {
             (sender, first + at): (fate, UNKNOWN_OFFSET if offset < 0 else offset + at)
             for sender, first, count, offset, fate in self.sent
@@ -39,7 +39,7 @@ class History:
 
 
 Batch = tuple[int, int, Fate, bool, int]
-"""Sender, count, fate, whether it was written (where nobody knows), control records behind it."""
+"""Sender, count, fate, whether it was written (if unanswered), and control records after it."""
 batches = st.lists(
     st.tuples(
         st.sampled_from(SENDERS),
@@ -60,7 +60,7 @@ faults = st.lists(
 
 
 def history_of(given_batches: list[Batch]) -> History:
-    """An honest broker's."""
+    """The history with a correct broker."""
     history = History()
     following: Counter[int] = Counter()
     for sender, count, fate, is_written, control in given_batches:
@@ -76,7 +76,7 @@ def history_of(given_batches: list[Batch]) -> History:
 
 
 def plant(history: History, kind: str, number: int) -> None:
-    """One fault, if there is a place for it."""
+    """Plant one fault, if there is a place for it."""
     if kind == "invent":
         history.log[history.end] = (SENDERS[0], 10_000 + number)
         history.end += 1
@@ -109,7 +109,7 @@ def plant(history: History, kind: str, number: int) -> None:
 
 
 def expected(history: History) -> dict[str, int]:
-    """Each record by itself."""
+    """The expected findings, from each record on its own."""
     fates = history.fates()
     places: dict[Key, list[int]] = {}
     highest: Counter[int] = Counter()
@@ -132,7 +132,7 @@ def expected(history: History) -> dict[str, int]:
 
 
 def give(audit: PartitionAudit, history: History, offsets: list[int]) -> None:
-    """Records that were read."""
+    """Give the audit records that were read."""
     keys = [history.log[offset] for offset in offsets]
     audit.found(
         np.array(offsets, np.int64),
@@ -181,22 +181,22 @@ def test_settling_on_the_way_neither_hides_nor_invents(
         plant(history, kind, number)
     findings = Findings()
     audit = PartitionAudit("t-0", findings)
-    offsets, told = sorted(history.log), 0
+    offsets, reported = sorted(history.log), 0
     position = 0
-    while position < history.end or told < len(history.sent):
+    while position < history.end or reported < len(history.sent):
         size = data.draw(st.integers(0, 12), label="read")
         give(audit, history, [at for at in offsets if position <= at < position + size])
         position += size
         more = data.draw(st.integers(0, 5), label="told")
-        for rows in merged([runs(history, slice(told, told + more)).take()]).values():
+        for rows in merged([runs(history, slice(reported, reported + more)).take()]).values():
             audit.sent(rows)
-        told += more
+        reported += more
         if data.draw(st.booleans(), label="settle"):
             audit.settle(position)
         if not size and not more:
-            position, told = position + 1, told + 1
+            position, reported = position + 1, reported + 1
             give(audit, history, [at for at in offsets if at == position - 1])
-            for rows in merged([runs(history, slice(told - 1, told)).take()]).values():
+            for rows in merged([runs(history, slice(reported - 1, reported)).take()]).values():
                 audit.sent(rows)
     audit.finish()
     assert bool(counts(findings)) == bool(expected(history))
@@ -227,7 +227,7 @@ def test_ledgers_of_several_processes_add_up(
     parts: list[bytes] = []
     following: Counter[tuple[int, int]] = Counter()
     ends: Counter[int] = Counter()
-    told: dict[tuple[int, int, int], tuple[int, Fate]] = {}
+    fate_of: dict[tuple[int, int, int], tuple[int, Fate]] = {}
     for process, partition, sender, count, fate, gap, takes in steps:
         number = sender * 10 + process
         first = following[number, partition]
@@ -237,7 +237,7 @@ def test_ledgers_of_several_processes_add_up(
         ledgers[process].add(TOPIC, partition, number, first, count, fate, offset)
         for at in range(count):
             place = UNKNOWN_OFFSET if offset < 0 else offset + at
-            told[partition, number, first + at] = (place, fate)
+            fate_of[partition, number, first + at] = (place, fate)
         if takes:
             parts.append(ledgers[process].take())
     parts += [ledger.take() for ledger in ledgers]
@@ -247,4 +247,4 @@ def test_ledgers_of_several_processes_add_up(
             key = (int(partition), int(number), int(first) + at)
             assert key not in found
             found[key] = (UNKNOWN_OFFSET if offset < 0 else int(offset) + at, Fate(int(fate)))
-    assert found == told
+    assert found == fate_of

@@ -1,4 +1,4 @@
-"""Courses of load tests under any shape: bounded, in order, over in time."""
+"""Load profiles of load tests with any shape: bounded, in order, and finished on time."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_course(scenario: Scenario, verdicts: list[bool], tick_s: float) -> No
 
 
 @given(scenario=scenarios(), cut=st.floats(0, 1))
-def test_what_is_meant_adds_up(scenario: Scenario, cut: float) -> None:
+def test_intended_load_is_additive_over_time(scenario: Scenario, cut: float) -> None:
     course = Course(scenario)
     for number in range(100):
         course.tick(scenario.duration_s * number / 100)

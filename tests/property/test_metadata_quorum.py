@@ -1,9 +1,9 @@
-"""Several controllers and three voters, messages lost, voters that crash: what counted stays.
+"""Several controllers and three voters with lost messages and crashes: what is committed stays.
 
-A run is a seed: in virtual time controllers come up, append and vanish, while voters lose power
-with what they had not synced, or only their process, and calls get lost on the way there or back.
-Whatever one controller was told is committed must be in the log of every controller that commits
-anything later, at the same place.
+A run is a seed. In virtual time controllers start, append and vanish, voters lose power with their
+unsynced data, or only their process, and calls or their answers get lost. Whatever one controller
+was told is committed must be in the log of every controller that commits anything later, at the
+same offset.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.controller.rules.quorum import QuorumLost
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.names import BROKER, broker_name
 from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout
 from raylog.actors.runtime.inproc import InprocRuntime
-from raylog.actors.simulation.loop import run_in_virtual_time
-from tests.support.disk import FaultyDisk
-from tests.support.virtual import VirtualRuntime, VirtualWorld
-from tests.support.voters import CLUSTER, VoterHost, VoterWorld
+from raylog.simulation.loop import run_in_virtual_time
+from tests.worlds.broker.voters import CLUSTER, VoterHost, VoterWorld
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.virtual_time import VirtualRuntime, VirtualWorld
 
 VOTERS = 3
 SECONDS = 40
@@ -29,13 +30,13 @@ SETTLE_SECONDS = 20
 
 
 class LossyWorld(VirtualWorld):
-    """A world whose calls get lost."""
+    """A world that loses calls."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(lambda role: {BROKER: VoterHost}[role], seed)
         self.loss = self.random.choice([0.0, 0.01, 0.05])
         self.blocked: set[tuple[str | None, str]] = set()
-        """(controller, voter) between which nothing passes."""
+        """(controller, voter) pairs that cannot communicate."""
 
     def runtime_for(self, instance: str, name: str | None) -> InprocRuntime:
         return LossyRuntime(self, instance, name)
@@ -78,7 +79,7 @@ class Voters(VoterWorld):
 
 
 class History:
-    """What was told to be committed."""
+    """What controllers were told is committed."""
 
     def __init__(self) -> None:
         self.committed: list[bytes] = []
@@ -127,7 +128,7 @@ class Run:
         assert self.voters.world.failures == []
 
     async def controllers(self, number: int) -> None:
-        """One controller after the other, some of them rivals of those of other numbers."""
+        """Run one controller after another. Some compete with those of other numbers."""
         loop = asyncio.get_running_loop()
         generation = 0
         while loop.time() < self.ends:
@@ -160,7 +161,7 @@ class Run:
         return LogEntry(quorum.next_offset + ahead, quorum.epoch, (record,))
 
     async def block_ways(self) -> None:
-        """Cut controllers off from some of the voters: they go on, and others come up."""
+        """Cut controllers off from some voters. They continue, and others start."""
         loop = asyncio.get_running_loop()
         names = [broker_name(CLUSTER, one) for one in range(VOTERS)]
         while loop.time() < self.ends:
@@ -172,7 +173,7 @@ class Run:
             await asyncio.sleep(self.chance.uniform(0, 6))
 
     async def break_things(self) -> None:
-        """One voter after the other is away for a while; two at once now and then."""
+        """Stop one voter after another for a while, and sometimes two at once."""
         loop = asyncio.get_running_loop()
         while loop.time() < self.ends:
             await asyncio.sleep(self.chance.uniform(0, 5))
@@ -192,9 +193,10 @@ def contents(quorum: VoterQuorum) -> list[bytes]:
     return [*snapshot.records, *(one for entry in entries for one in entry.records)]
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1 << 30))
-def test_what_counted_once_counts_for_ever(seed: int) -> None:
+def test_committed_records_stay_committed(seed: int) -> None:
     run = Run(seed)
     run_in_virtual_time(lambda _: run.main())
     assert run.history.commits >= 2

@@ -1,4 +1,4 @@
-"""A member of a classic group under any events: it never has two minds about what it owns."""
+"""A member of a classic group under any events agrees with its application on what it owns."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from raylog.assignors.api import MemberAssignment, load
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.group import protocol
-from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
+from raylog.client.consumer.group.classic import ClassicMember
 from raylog.client.consumer.group.events import (
     Answered,
     Divide,
@@ -21,6 +21,7 @@ from raylog.client.consumer.group.events import (
     Take,
     Ticked,
 )
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.errors import ConnectionLost
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -45,12 +46,12 @@ CODES = [
 
 
 class Application:
-    """Carries effects out late, and checks what it is told against what it has."""
+    """Carries effects out late, and checks each against its state."""
 
     def __init__(self, cooperative: bool) -> None:
         name = "cooperative-sticky" if cooperative else "range"
         self.name = name
-        self.member = ClassicMember(ClassicSettings("g"), [load(name)])
+        self.member = ClassicMember(MemberSettings("g"), [load(name)])
         self.now_ms = 0.0
         self.has: set[TopicPartition] = set()
         self.steps: list[Release | Take] = []
@@ -73,7 +74,7 @@ class Application:
                     pass
 
     def step(self) -> None:
-        """What a poll does."""
+        """Do what a poll does."""
         self.feed(self.member.handle(Polled(self.now_ms), self.now_ms))
         while self.steps:
             step = self.steps.pop(0)
@@ -97,7 +98,7 @@ class Application:
         if code is not None and isinstance(request, JoinGroupRequest):
             self.generation += 1
             leads = data.draw(st.booleans())
-            told = JoinGroupResponseMember(
+            described = JoinGroupResponseMember(
                 member_id="me", metadata=protocol.encode_subscription(["t"], b"")
             )
             answer = JoinGroupResponse(
@@ -106,7 +107,7 @@ class Application:
                 protocol_name=self.name,
                 leader="me" if leads else "you",
                 member_id="me",
-                members=[told] if leads else [],
+                members=[described] if leads else [],
             )
         elif code is not None and isinstance(request, SyncGroupRequest):
             some = data.draw(st.sets(st.integers(0, 3)))
@@ -118,7 +119,7 @@ class Application:
 
 
 @given(st.data(), st.booleans())
-def test_what_the_application_has_is_what_the_member_owns(
+def test_application_and_member_agree_on_owned_partitions(
     data: st.DataObject, cooperative: bool
 ) -> None:
     """Whatever is answered, lost or late: after each poll both agree, and eager members join

@@ -1,4 +1,4 @@
-"""Notes of finished offsets: they come back as they were, and nothing else is believed."""
+"""Encoded ranges of finished offsets decode to the same ranges. Nothing else is accepted."""
 
 import pytest
 from hypothesis import given

@@ -1,8 +1,8 @@
-"""Commit safety of the sliding window, whatever happens in whatever order."""
+"""The sliding window never commits unprocessed records, whatever happens in any order."""
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.client.cluster import TopicPartition
@@ -10,7 +10,7 @@ from raylog.client.parallel.effects import WindowSettings
 from raylog.client.parallel.note import encode_note
 from raylog.client.parallel.policy import Order, RetryPolicy
 from raylog.wire.record import Record
-from tests.support.window_game import LOST, RAISED, REFUSED, GroupState, WindowGame
+from tests.worlds.client.checked_window import LOST, RAISED, REFUSED, CheckedWindow, GroupState
 
 KEYS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 
@@ -61,51 +61,50 @@ steps = st.lists(
 )
 
 
-def play(game: WindowGame, what: str, number: int) -> None:
-    key = list(game.log)[number % len(game.log)]
+def play(checked: CheckedWindow, what: str, number: int) -> None:
+    key = list(checked.log)[number % len(checked.log)]
     outcomes = {"end": None, "result": None, "fail": RAISED, "lose": LOST}
     if what in outcomes:
-        if cells := sorted(game.running):
+        if cells := sorted(checked.running):
             cell = cells[number % len(cells)]
-            game.end_run(cell, outcomes[what], has_result=what == "result")
+            checked.end_run(cell, outcomes[what], has_result=what == "result")
         return
     if what in ("write", "refuse", "reject"):
-        if sent := sorted(game.delivering):
+        if sent := sorted(checked.delivering):
             refusal = REFUSED if what == "reject" else None
             cell = sent[number % len(sent)]
-            game.end_delivery(cell, written=what == "write", refusal=refusal)
+            checked.end_delivery(cell, written=what == "write", refusal=refusal)
         return
     acts: dict[str, Callable[[], None]] = {
-        "fetch": lambda: game.fetch(key, 1 + number % 9),
-        "time": lambda: game.pass_time(number),
-        "commit": game.commit,
-        "crash": game.crash,
-        "drain": lambda: game.revoke(key, drain=True),
-        "lost": lambda: game.revoke(key, drain=False),
-        "assign": lambda: game.assign(key),
-        "fence": lambda: game.fence(key),
-        "hear": lambda: game.hear(key),
+        "fetch": lambda: checked.fetch(key, 1 + number % 9),
+        "time": lambda: checked.pass_time(number),
+        "commit": checked.commit,
+        "crash": checked.crash,
+        "drain": lambda: checked.revoke(key, drain=True),
+        "lost": lambda: checked.revoke(key, drain=False),
+        "assign": lambda: checked.assign(key),
+        "fence": lambda: checked.fence(key),
+        "hear": lambda: checked.hear(key),
     }
     acts[what]()
 
 
 @given(window_settings(), logs(), steps)
-@settings(max_examples=150)
 def test_commits_are_safe_and_nothing_is_lost(
     chosen: WindowSettings,
     log: dict[TopicPartition, list[Record]],
     played: list[tuple[str, int]],
 ) -> None:
-    game = WindowGame(chosen, log)
+    checked = CheckedWindow(chosen, log)
     for what, number in played:
-        play(game, what, number)
+        play(checked, what, number)
         if what == "crash":
-            game.assign_all()
-    game.finish_all()
+            checked.assign_all()
+    checked.finish_all()
 
 
 def texts_beside(key: TopicPartition, offset: int, note: str) -> st.SearchStrategy[str]:
-    """What a member may find beside an offset that is no sound note of it."""
+    """Texts in the metadata of a committed offset that are no valid encoding for it."""
     elsewhere = TopicPartition("t", 7)
     return st.one_of(
         st.just(""),
@@ -126,7 +125,7 @@ def texts_beside(key: TopicPartition, offset: int, note: str) -> st.SearchStrate
 
 
 def meddle(group: GroupState, key: TopicPartition, number: int, data: st.DataObject) -> None:
-    """The partition is let go, and another tool commits for the group: here, or earlier."""
+    """Release the partition, and let another tool commit for the group: here, or earlier."""
     owner = group.owner.get(key)
     if owner is not None and number % 2:
         owner.fence(key)
@@ -139,9 +138,9 @@ def meddle(group: GroupState, key: TopicPartition, number: int, data: st.DataObj
 
 
 def play_member(
-    group: GroupState, members: list[WindowGame], what: str, number: int, member: int
+    group: GroupState, members: list[CheckedWindow], what: str, number: int, member: int
 ) -> None:
-    """One step of whoever it can be a step of: the partition's owner, one with something to end."""
+    """One step of a member that can do it: the partition's owner, or one with something to end."""
     log = members[0].log
     one = members[member]
     if what in ("fetch", "commit", "drain", "lost", "fence"):
@@ -172,7 +171,6 @@ group_steps = st.lists(
 
 
 @given(window_settings(), logs(records_min=20), group_steps, st.data())
-@settings(max_examples=100)
 def test_partitions_that_move_between_members_lose_nothing(
     chosen: WindowSettings,
     log: dict[TopicPartition, list[Record]],
@@ -184,7 +182,7 @@ def test_partitions_that_move_between_members_lose_nothing(
     Whoever gets it reads the note of another member, or what another tool wrote there.
     """
     group = GroupState()
-    members = [WindowGame(chosen, log, group) for _ in range(3)]
+    members = [CheckedWindow(chosen, log, group) for _ in range(3)]
     for key in log:
         members[0].assign(key)
     for what, number, member in played:
@@ -205,22 +203,22 @@ def test_a_front_that_hangs_stops_the_window_when_the_note_is_full_and_drops_not
     key = KEYS[0]
     log = {key: [Record(offset, 0, b"ab"[offset % 2 :][:1], b"v", []) for offset in range(2_000)]}
     chosen = WindowSettings("g", cells=2, note_bytes_max=100, buffer_records=500)
-    game = WindowGame(chosen, log)
-    game.fetch(key, 1)
-    (hanging,) = game.running
+    checked = CheckedWindow(chosen, log)
+    checked.fetch(key, 1)
+    (hanging,) = checked.running
     while True:
-        game.fetch(key, 500)
-        others = [cell for cell in game.running if cell != hanging]
+        checked.fetch(key, 500)
+        others = [cell for cell in checked.running if cell != hanging]
         if not others:
             break
-        game.end_run(others[0], None)
-    game.commit()
-    assert key in game.paused
-    assert len(game.committed[key][1]) > chosen.note_bytes_max // 2
-    finished = len(game.done)
+        checked.end_run(others[0], None)
+    checked.commit()
+    assert key in checked.paused
+    assert len(checked.committed[key][1]) > chosen.note_bytes_max // 2
+    finished = len(checked.done)
     assert finished > 100
-    game.crash()  # all that was noted is skipped
-    game.assign_all()
-    game.finish_all()
-    assert game.window.statistics.skipped == finished
-    assert sum(runs > 1 for runs in game.runs.values()) <= 1  # the one that hung
+    checked.crash()  # all that was noted is skipped
+    checked.assign_all()
+    checked.finish_all()
+    assert checked.window.statistics.skipped == finished
+    assert sum(runs > 1 for runs in checked.runs.values()) <= 1  # the one that hung

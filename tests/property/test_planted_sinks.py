@@ -1,4 +1,4 @@
-"""Mistakes of sinks, planted into what decides about batches: the model of queries finds each."""
+"""Mistakes of sinks planted into the decisions about batches. The model of queries finds each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from raylog.raydp_jobs import continuity
-from raylog.raydp_jobs.sink_state import SinkState
+from raylog.sink import continuity
+from raylog.sink.state import SinkState
 from tests.property import test_sink_continuity as model
-from tests.sim.planting import Plant, planted, replace
+from tests.sim.planting import Plant, planted, plants_into, replace
 
 PLANTS: dict[str, Plant] = {}
 SEARCH = settings(
-    max_examples=400,
+    max_examples=2_000,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
@@ -25,27 +25,24 @@ SEARCH = settings(
 )
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    PLANTS[function.__name__] = function
-    return function
+plant = plants_into(PLANTS)
 
 
 @plant
 def skips_by_number_alone(stack: ExitStack) -> None:
-    """A batch of a number that is committed is taken for written, whatever its ends."""
+    """A batch counts as written if its number is committed, whatever its end."""
     replace(stack, continuity, "_check_same", lambda *_: None)
 
 
 @plant
 def believes_any_query(stack: ExitStack) -> None:
-    """Another query's first batch is written, wherever it starts."""
+    """The first batch of another query counts as written, wherever it starts."""
     replace(stack, continuity, "_check_takeover", lambda *_: None)
 
 
 @plant
 def state_expires(stack: ExitStack) -> None:
-    """A sink whose state is gone is taken for one that has written nothing."""
+    """A sink whose state is gone counts as one that has written nothing."""
     state_of = continuity.state_of
 
     def mistaken(stored: SinkState | None, **named: Any) -> SinkState:
@@ -56,7 +53,7 @@ def state_expires(stack: ExitStack) -> None:
 
 @plant
 def remembers_by_the_group_alone(stack: ExitStack) -> None:
-    """What is written is known by the group's offsets, which expire after seven idle days."""
+    """Only the group's offsets tell what is written, and these expire after seven idle days."""
     state_of = continuity.state_of
 
     def mistaken(stored: SinkState | None, **named: Any) -> SinkState:

@@ -1,4 +1,4 @@
-"""Columns of many batches against the ordinary decoder of one."""
+"""Columns decoded from many batches equal what the ordinary decoder returns for each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDS = st.lists(
     max_size=30,
 )
 BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""The first array loads pandas, which takes a second where others take the processor."""
+"""The first array imports pandas, which takes a second on a busy machine."""
 BATCHES = st.lists(
     st.tuples(RECORDS, st.sampled_from(Codec), st.sampled_from(TimestampType)), max_size=3
 )
@@ -89,9 +89,7 @@ def test_columns_hold_what_decode_batch_reads(
 
 @BUSY
 @given(RECORDS, st.data())
-def test_what_the_cleaner_left_keeps_its_offsets(
-    records: list[Record], data: st.DataObject
-) -> None:
+def test_cleaned_batch_keeps_its_offsets(records: list[Record], data: st.DataObject) -> None:
     batch = encode_batch(records, base_offset=100)
     kept = [record for record in decode_batch(batch) if data.draw(st.booleans())]
     cleaned = encode_like(read_header(batch), kept)

@@ -1,6 +1,6 @@
-"""A topic that is deleted and made again, at any time: beside commits, refusals, loads and crashes.
+"""A topic that is deleted and recreated at any time, with commits, refusals, loads and crashes.
 
-What was committed before is never told again, and what is acknowledged afterwards is never lost.
+Offsets committed before are never returned again, and those acknowledged afterwards are never lost.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.actors.metadata.records import Record, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
-from raylog.actors.replica import api
+from raylog.actors.replica import messages as api
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.property.test_transactional_offsets import GROUPS, Place, Playing
-from tests.support.coordinator_world import Asking, CoordinatorWorld
-from tests.support.coordinator_world import run as run_world
-from tests.support.gateway_world import settle
-from tests.support.shards import id_of, topic_records
-from tests.unit.group.test_offsets import committing
+from tests.unit.actors.group.test_offsets import committing
+from tests.worlds.group.actor import Asking, CoordinatorWorld
+from tests.worlds.group.actor import run as run_world
+from tests.worlds.metadata import id_of, topic_records
+from tests.worlds.runtime import settle
 
 WITH_RETENTION, BY_NAME, BY_ID = 4, 9, 10
 HOUR_MS = 3_600_000
 
 
 class Commit(NamedTuple):
-    """An offset that was asked to be committed, and the answer once it is there."""
+    """An offset commit with its answer, once it is there."""
 
     place: Place
     offset: int
@@ -37,22 +37,22 @@ class Commit(NamedTuple):
 
 
 class Recreating(Playing):
-    """One run, in which the topic has several lives. Offsets rise with time."""
+    """One run in which the topic is recreated several times. Offsets rise with time."""
 
     def __init__(self, world: CoordinatorWorld) -> None:
         super().__init__(world)
         self.number = 1
         self.first = 1
-        """The first offset of the topic that is there now."""
+        """The first offset of the current topic."""
         self.commits: list[Commit] = []
 
     @property
     def is_legacy(self) -> bool:
-        """Whether any offset may be without the topic's id."""
+        """Whether any offset may lack the topic's id."""
         return any(one.asking.version == WITH_RETENTION for one in self.commits)
 
     async def commit(self, group: str, partition: int, version: int) -> None:
-        """A commit; with a retention time of its own it does not carry the topic's id."""
+        """Commit. With a retention time in the request it does not have the topic's id."""
         offset = self.next_offset()
         request = committing({partition: offset}, group=group, retention_ms=HOUR_MS)
         request.topics[0].topic_id = id_of("t", self.number)
@@ -60,7 +60,7 @@ class Recreating(Playing):
         self.commits.append(Commit((group, partition), offset, asking))
 
     async def recreate(self) -> None:
-        """The topic is deleted and made again."""
+        """Delete the topic and create it again."""
         await self.world.runtime.advance(1)  # commits without id go by the time
         before, self.number = id_of("t", self.number), self.number + 1
         self.first = self.offset + 1
@@ -68,7 +68,7 @@ class Recreating(Playing):
         await self.world.runtime.advance(1)
 
     async def recreate_in_a_load(self) -> None:
-        """It happens while a new process reads the log."""
+        """Recreate the topic while a new process reads the log."""
         if self.is_legacy:
             await self.rest()  # the old one needs answers for that
         answering, self.world.link.answering = self.world.link.answering, None
@@ -79,7 +79,10 @@ class Recreating(Playing):
         await settle()
 
     async def recreate_unseen(self) -> None:
-        """It happens while nobody coordinates; what lacks its id is not known to be old then."""
+        """Recreate the topic without a coordinator.
+
+        Offsets without id are not known to be old then.
+        """
         if self.is_legacy:
             return
         self.number += 1
@@ -87,7 +90,7 @@ class Recreating(Playing):
         await self.crash(is_written=False)
 
     async def crash(self, is_written: bool) -> None:
-        """What lacks its id is not known to be old unless the log has its tombstone."""
+        """Crash. Offsets without id are not known to be old unless the log has their tombstone."""
         if self.is_legacy:
             await self.rest()
         elif is_written:
@@ -101,11 +104,11 @@ class Recreating(Playing):
         await self.world.route()
 
     def topic(self) -> list[Record]:
-        """What makes the topic that is there now."""
+        """The metadata records of the current topic."""
         return topic_records("t", 3, number=self.number)
 
-    async def told(self, version: int) -> dict[Place, int]:
-        """What clients are told of offsets; nothing while they are to wait."""
+    async def fetched(self, version: int) -> dict[Place, int]:
+        """The offsets that clients get; empty while they have to wait."""
         asked = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in GROUPS]
         )
@@ -119,18 +122,18 @@ class Recreating(Playing):
         }
 
     async def check(self) -> None:
-        """Nothing that is told is of a topic before."""
+        """Check that no offset of an earlier topic is returned."""
         for version in (BY_NAME, BY_ID):
-            assert all(offset >= self.first for offset in (await self.told(version)).values())
+            assert all(offset >= self.first for offset in (await self.fetched(version)).values())
 
     async def check_at_rest(self) -> None:
-        """Nor is anything lost that was acknowledged since."""
+        """Check that no offset acknowledged for the current topic is lost."""
         await self.rest()
         await self.check()
-        told = await self.told(BY_ID)
+        fetched = await self.fetched(BY_ID)
         for place, offset, asking in self.commits:
             if offset >= self.first and asking.is_answered and _is_good(asking):
-                assert told[place] >= offset
+                assert fetched[place] >= offset
 
 
 def _is_good(asking: Asking) -> bool:
@@ -151,7 +154,6 @@ _actions = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(_actions, min_size=5, max_size=30))
 def test_offsets_are_of_the_topic_that_is_there(actions: list[tuple[object, ...]]) -> None:
     async def scenario(world: CoordinatorWorld) -> None:

@@ -1,7 +1,7 @@
 """Leaders and followers under any order of kills, elections, late news and lost answers.
 
-The processes' code and logs are real; brokers and controller are played by `ReplicaWorld`, which
-follows the controller's rules: leaders come from the in-sync replicas, who loses records leaves
+The processes' code and logs are real. `ReplicaWorld` plays brokers and controller by the
+controller's rules: leaders come from the in-sync replicas, and a replica that loses records leaves
 them first.
 """
 
@@ -22,11 +22,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from raylog.actors.replica.api import ProduceAnswer
+from raylog.actors.replica.messages import ProduceAnswer
 from raylog.wire.errors import ErrorCode
 from raylog.wire.records import Record, decode_batch, encode_batch, iter_batches
-from tests.support.logs import NOW_MS
-from tests.support.replica_world import ReplicaWorld, raw_log
+from tests.worlds.replica.actor import ReplicaWorld, raw_log
+from tests.worlds.storage.logs import NOW_MS
 
 BROKERS = st.sampled_from((1, 2, 3))
 REFUSALS = {
@@ -36,11 +36,11 @@ REFUSALS = {
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-"""What a producer may be told, never that anything was wrong with its batch."""
+"""Errors that a producer may get. None of them blames its batch."""
 
 
 def numbered(first: int, count: int) -> bytes:
-    """A batch of records whose values are numbers that no other batch has."""
+    """A batch of records with values that no other batch has."""
     records = [Record(at, NOW_MS, None, b"%d" % (first + at), []) for at in range(count)]
     return encode_batch(records)
 
@@ -55,9 +55,9 @@ class Replicas(RuleBasedStateMachine):
         self.numbers = 0
         self.waiting: list[tuple[bytes, asyncio.Future[list[ProduceAnswer | ErrorCode]]]] = []
         self.acknowledged: dict[int, bytes] = {}
-        """Offset to value of records that a producer was told are written."""
+        """The values of acknowledged records by offset."""
         self.high_watermarks: dict[tuple[int, int], int] = {}
-        """(broker, start of its process) to the last one seen."""
+        """The last high watermark seen, by (broker, start of its process)."""
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.runner.run(coroutine)
@@ -70,7 +70,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), broker=st.none() | BROKERS)
     def produce(self, count: int, broker: int | None) -> None:
-        """To the leader, or to one who may take itself for it."""
+        """Produce to the leader, or to a broker that may consider itself the leader."""
         asked = self.state.leader if broker is None else broker
         if asked in self.world.nodes:
             data = numbered(self.numbers, count)
@@ -109,23 +109,25 @@ class Replicas(RuleBasedStateMachine):
         return self.world.metadata[self.world.keys[0]]
 
     def others(self, broker: int) -> list[int]:
-        """Live replicas in sync but one."""
+        """The live in-sync replicas other than `broker`."""
         return [one for one in self.state.isr if one != broker and one in self.world.nodes]
 
-    @rule(broker=BROKERS, told=st.booleans(), power=st.none() | st.randoms(use_true_random=False))
-    def kill(self, broker: int, told: bool, power: random.Random | None) -> None:
-        """A process dies; with `power` its machine does, and what was not synced may be gone."""
+    @rule(
+        broker=BROKERS, orderly=st.booleans(), power=st.none() | st.randoms(use_true_random=False)
+    )
+    def kill(self, broker: int, orderly: bool, power: random.Random | None) -> None:
+        """Kill a process. With `power` its machine loses power, and unsynced data may be gone."""
         if broker not in self.world.nodes:
             return
         if power is not None and not self.others(broker):
             return  # the last in-sync replica loses records that nobody else has: not ours to save
         self.run(self.world.kill(broker, power=power))
-        if told or power is not None:
+        if orderly or power is not None:
             self.leave(broker)
             self.run(self.world.publish())
 
     def leave(self, broker: int) -> None:
-        """The controller hears of a death: the sole replica in sync stays that."""
+        """Let the controller learn of a death. The last in-sync replica stays in the ISR."""
         isr = tuple(one for one in self.state.isr if one != broker) or self.state.isr
         if self.state.leader == broker:
             leader = next((one for one in isr if one in self.world.nodes), -1)
@@ -135,7 +137,7 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def start(self, broker: int) -> None:
-        """A process comes back; the controller knows by now that it was gone."""
+        """Start a process again. The controller knows by now that it was gone."""
         if broker in self.world.nodes:
             return
         self.leave(broker)
@@ -148,14 +150,14 @@ class Replicas(RuleBasedStateMachine):
         if broker in self.world.nodes and broker in self.state.isr:
             self.run(self.world.elect(broker))
 
-    @rule(broker=BROKERS, told=st.sets(BROKERS, min_size=1))
-    def elect_and_tell_some(self, broker: int, told: set[int]) -> None:
+    @rule(broker=BROKERS, notified=st.sets(BROKERS, min_size=1))
+    def elect_and_notify_some(self, broker: int, notified: set[int]) -> None:
         if broker in self.world.nodes and broker in self.state.isr:
             self.world.change(leader=broker)
-            self.run(self.world.publish(*sorted(told)))
+            self.run(self.world.publish(*sorted(notified)))
 
     @rule()
-    def tell_all(self) -> None:
+    def notify_all(self) -> None:
         self.run(self.world.publish())
 
     @rule(failures=st.integers(1, 4))
@@ -165,7 +167,7 @@ class Replicas(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.nodes) > 1)
     @rule(broker=BROKERS)
     def break_links(self, broker: int) -> None:
-        """All links to a process break, which lives on."""
+        """Break all links to a process that stays alive."""
         node = self.world.nodes.get(broker)
         if node is not None:
             for link in list(node.links):
@@ -198,7 +200,7 @@ class Replicas(RuleBasedStateMachine):
                 assert raw_log(one, common) == raw_log(other, common)
 
     def teardown(self) -> None:
-        """After the faults everything comes back, and nothing acknowledged is lost."""
+        """Recover from all faults, and check that no acknowledged record is lost."""
         try:
             self.run(self._heal())
             self.collect()
@@ -230,5 +232,5 @@ class Replicas(RuleBasedStateMachine):
         await self.world.pass_ms(8_000)
 
 
-Replicas.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Replicas.TestCase.settings = settings(stateful_step_count=40)
 TestReplicas = Replicas.TestCase

@@ -1,8 +1,8 @@
 """Transactions in replicas under kills, elections, late and repeated markers, and lost answers.
 
-The coordinator is played by its rules for version 2 (KIP-890): each transaction has an epoch, and
-the next one is added once every marker of the one before was acknowledged. Its answers, and its
-markers, may come at any later time, the markers again and again.
+The coordinator follows the rules of transaction version 2 (KIP-890): each transaction has its own
+epoch, and the next one begins when every marker of the previous one was acknowledged. Its answers
+and markers may arrive at any later time, and markers more than once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.replica.api import READ_COMMITTED, FetchedPartition, Interest, ProduceAnswer
+from raylog.actors.replica.messages import READ_COMMITTED, FetchedPartition, Interest, ProduceAnswer
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import LinkRequest, PeerLost
-from raylog.actors.transaction.api import AddPartitions, Marker
+from raylog.actors.transaction.messages import AddPartitions, Marker
 from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import ErrorCode
 from raylog.wire.records import Record, decode_batch, encode_batch, iter_batches
 from tests.property.test_replica import REFUSALS, Replicas
-from tests.support.logs import NOW_MS
-from tests.support.played_transactions import PlayedTransactions, ended
-from tests.support.replicas import TOPIC_ID
+from tests.worlds.replica.fake_host import TOPIC_ID
+from tests.worlds.replica.scripted_transactions import ScriptedTransactions, ended
+from tests.worlds.storage.logs import NOW_MS
 
 SEEDS, STEPS = 30, 300
 SETTLED = {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -39,15 +39,15 @@ class Producer:
     epoch: int = 0
     sequence: int = 0
     sending: tuple[bytes, asyncio.Future[list[ProduceAnswer | ErrorCode]] | None] | None = None
-    """A batch that is not acknowledged yet; it is sent again as it is."""
+    """A batch that is not acknowledged yet, and is retried unchanged."""
     acknowledged: set[bytes] = field(default_factory=set)
     """Values of the open transaction."""
     unmarked: set[int] = field(default_factory=set)
-    """Epochs of markers that nobody acknowledged yet."""
+    """Epochs whose markers are not acknowledged yet."""
 
 
-class Coordinator(PlayedTransactions):
-    """Judges when it is asked; the answer may come later."""
+class Coordinator(ScriptedTransactions):
+    """Verifies transactions when asked. The answer may come later."""
 
     def __init__(self, producers: dict[int, Producer]) -> None:
         super().__init__()
@@ -86,20 +86,20 @@ class TransactionalReplicas(Replicas):
         self.coordinator = Coordinator(self.producers)
         self.world.transactions = self.coordinator
         self.outcomes: dict[tuple[int, int], bool] = {}
-        """(producer, epoch) to whether its transaction was committed."""
+        """Whether a transaction was committed, by (producer, epoch)."""
         self.committed: set[bytes] = set()
-        """Values that a producer was told are written, in committed transactions."""
+        """Acknowledged values of committed transactions."""
         self.markers: list[Marker] = []
-        """All there ever were."""
+        """All markers ever sent."""
         self.marking: list[tuple[Marker, asyncio.Future[list[list[int]]]]] = []
         self.zombies: list[asyncio.Future[list[ProduceAnswer | ErrorCode]]] = []
         self.stable: dict[tuple[int, int, int], int] = {}
-        """(broker, start of its process, leader epoch) to the last stable offset seen."""
+        """The last stable offset seen, by (broker, start of its process, leader epoch)."""
 
     # ---- producers -----------------------------------------------------------------------
 
     def write(self, which: int, count: int) -> None:
-        """The next batch, or the last one again if it was refused."""
+        """Write the next batch, or retry the last one if it was refused."""
         self.collect()
         producer = self.producers[which]
         if producer.sending is None:
@@ -158,7 +158,7 @@ class TransactionalReplicas(Replicas):
     # ---- the coordinator -----------------------------------------------------------------
 
     def end(self, which: int, committed: bool) -> None:
-        """A transaction is decided: its marker may be sent from now on."""
+        """Decide a transaction. Its marker may be sent from now on."""
         self.collect()
         producer = self.producers[which]
         if producer.unmarked:
@@ -174,7 +174,7 @@ class TransactionalReplicas(Replicas):
         self.markers.append(ended(which, producer.epoch, committed=committed))
 
     def mark(self, back: int, broker: int | None) -> None:
-        """Any marker comes to the leader, or to another one: the last one, or a late one."""
+        """Send any marker to the leader or another broker: the latest, or an older one."""
         if self.markers:
             marker = self.markers[max(0, len(self.markers) - 1 - back)]
             self._mark(marker, self.state.leader if broker is None else broker)
@@ -197,7 +197,7 @@ class TransactionalReplicas(Replicas):
                 self.producers[marker.producer_id].unmarked.discard(marker.producer_epoch)
 
     def hold_answers(self, holding: bool) -> None:
-        """The coordinator is slow, or not any more."""
+        """Make the coordinator slow, or fast again."""
         self.coordinator.holding = holding
         if not holding:
             self.run(self._answer())
@@ -214,20 +214,23 @@ class TransactionalReplicas(Replicas):
             self.read(replica, start + int(at * (stable - start)), size)
 
     def read(self, replica: Partition, offset: int, size: int) -> tuple[int, set[bytes]]:
-        """What a consumer delivers of one fetch, and where it goes on; checks every record."""
+        """The records that a consumer gets from one fetch, and its next position.
+
+        Checks each record.
+        """
         interest = Interest(TOPIC_ID, 0, offset, size, -1, -1, True)
-        told = self.runner.run(self._fetch(replica, interest))
+        fetched = self.runner.run(self._fetch(replica, interest))
         stable = replica.last_stable_offset
-        if told.error_code or not told.length:
+        if fetched.error_code or not fetched.length:
             return offset, set()
-        assert told.aborted is not None
+        assert fetched.aborted is not None
         found = replica.log.read(offset, size, stable, at_least_one=True)
         assert found is not None
         assert found.next_offset <= stable
-        aborted = sorted(((first, one) for one, first, *_ in told.aborted), reverse=True)
+        aborted = sorted(((first, one) for one, first, *_ in fetched.aborted), reverse=True)
         skipped: set[int] = set()
         delivered = set()
-        for header, data in iter_batches(replica.log.load(found)):
+        for header, data in iter_batches(replica.log.reader.load(found)):
             while aborted and aborted[-1][0] < header.next_offset:
                 skipped.add(aborted.pop()[1])
             if header.is_control:
@@ -256,7 +259,7 @@ class TransactionalReplicas(Replicas):
                 self.stable[incarnation] = stable
 
     def finish(self) -> None:
-        """After the faults every transaction ends, and committed ones are there as a whole."""
+        """End every transaction after the faults, and check that committed ones are complete."""
         self.coordinator.holding = False
         self.coordinator.answer()
         self.run(self._heal())
@@ -275,7 +278,7 @@ class TransactionalReplicas(Replicas):
         assert len({self.world.raw(broker) for broker in self.world.nodes}) == 1
 
     def close(self) -> None:
-        """End what still runs."""
+        """End what is still running."""
         for broker in list(self.world.nodes):
             self.run(self.world.kill(broker))
         self.runner.close()
@@ -296,7 +299,7 @@ class TransactionalReplicas(Replicas):
 
 
 def _result(outcome: asyncio.Future[Any]) -> Any:
-    """What a process answered; nothing if its link was lost."""
+    """The answer of a process; None if its link was lost."""
     try:
         return outcome.result()
     except PeerLost:
@@ -304,7 +307,7 @@ def _result(outcome: asyncio.Future[Any]) -> Any:
 
 
 def _marked(outcome: asyncio.Future[list[list[int]]]) -> ErrorCode:
-    """What became of a marker in its one partition."""
+    """The outcome of a marker in its single partition."""
     try:
         [[code]] = outcome.result()
     except PeerLost:
@@ -324,7 +327,7 @@ def _first_undecided(raw: bytes, high_watermark: int) -> int:
 
 
 def _step(world: TransactionalReplicas, rng: Random) -> None:
-    """One thing that happens, most often that something is written or ended."""
+    """One random step. Writes and ends of transactions are the most frequent."""
     broker, which = rng.choice((1, 2, 3)), rng.choice((7, 8))
     steps: list[tuple[float, Callable[[], None]]] = [
         (6, lambda: world.write(which, rng.randint(1, 3))),
@@ -338,8 +341,8 @@ def _step(world: TransactionalReplicas, rng: Random) -> None:
         (0.4, lambda: world.kill(broker, rng.random() < 0.5, rng.choice((None, rng)))),
         (1, lambda: world.start(broker)),
         (0.5, lambda: world.elect(broker)),
-        (0.3, lambda: world.elect_and_tell_some(broker, {rng.choice((1, 2, 3))})),
-        (1, lambda: world.tell_all()),
+        (0.3, lambda: world.elect_and_notify_some(broker, {rng.choice((1, 2, 3))})),
+        (1, lambda: world.notify_all()),
         (0.2, lambda: world.lose_answers_of_the_controller(2)),
         (0.3, lambda: world.break_links(broker)),
     ]

@@ -1,4 +1,4 @@
-"""Records that are alike are read together: what is read is the same as one by one."""
+"""Similar records are read together, with the same result as one by one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from raylog.wire.varint import encode_varint
 BASE_OFFSET, BASE_TIMESTAMP = 1_000, 1_700_000_000_000
 LENGTHS = st.none() | st.sampled_from([0, 1, 5, 54, 63, 64, 100, 8_192])
 STRIDES = st.sampled_from([1, 1, 1, 3, 500])
-"""From one record's offset to the next: not 1 where the cleaner has been."""
+"""Steps between offsets; not 1 after compaction."""
 PACES = st.sampled_from([0, 0, 1, 7, 90])
-"""Milliseconds from a record to the next."""
+"""Milliseconds between records."""
 HEADERS = st.sampled_from([(), (), (), [("h", b"1")]])
 
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[Record]:
-    """A few groups of records that are alike."""
+    """A few groups of similar records."""
     records: list[Record] = []
     offset = draw(st.sampled_from([0, 60, 8_180, 2**21]))
     time = draw(st.sampled_from([-3, 0, 60, 8_190]))
@@ -40,12 +40,12 @@ def groups(draw: st.DrawFn) -> list[Record]:
 
 
 def filled(length: int | None, seed: int) -> bytes | None:
-    """So many bytes, others for each record."""
+    """This many bytes, different for each record."""
     return None if length is None else bytes(255 - (seed + n) % 256 for n in range(length))
 
 
 def body_of(records: list[Record]) -> bytes:
-    """Their bytes in a batch whose base offset and timestamp are 0."""
+    """The records' bytes in a batch with base offset and timestamp 0."""
     return encode_records(records, [each.offset for each in records], 0)
 
 
@@ -57,7 +57,7 @@ def placed(records: list[Record]) -> list[Record]:
 
 
 def read(body: bytes, count: int) -> tuple[list[Record], bool]:
-    """What is read of a body, and whether it is refused."""
+    """What is read from a body, and whether it is refused."""
     found: list[Record] = []
     try:
         found.extend(decode_records(body, count, BASE_OFFSET, BASE_TIMESTAMP))
@@ -72,7 +72,7 @@ def one_by_one(body: bytes, count: int) -> tuple[list[Record], bool]:
 
 
 @given(groups())
-def test_all_records_come_back(records: list[Record]) -> None:
+def test_parsed_run_contains_all_records(records: list[Record]) -> None:
     assert read(body_of(records), len(records)) == (placed(records), False)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that anybody may send: deserializers return a value or raise SchemaError, nothing else."""
+"""Deserializers return a value or raise SchemaError for any bytes, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from raylog.client.schemas.framing import (
     id_prefix,
     read_frame,
 )
-from tests.support import fake_registry
 from tests.support.protos import message
+from tests.worlds.servers import registry as fake_registry
 
 AVRO = [
     '"bytes"',
@@ -75,7 +75,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 @pytest.fixture(scope="module")
 def reads(registry: SchemaRegistry) -> list[tuple[int, Read]]:
-    """Each schema's id, and what reads values of it."""
+    """Each schema's id, and the function that reads its values."""
     found: list[tuple[int, Read]] = []
     for number, text in enumerate(AVRO):
         schema = Schema(text if text[0] in "{[" else f'{{"type":{text}}}')
@@ -99,7 +99,7 @@ def _reader(deserialize: Any, topic: str) -> Read:
 
 
 def said_of(read: Read, data: bytes) -> str:
-    """What comes of the bytes, in words; anything but a value and a SchemaError is raised."""
+    """A description of the result. Anything but a value and a SchemaError is raised."""
     try:
         return f"read {type(read(data)).__name__}"
     except SchemaError as failure:

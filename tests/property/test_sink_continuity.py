@@ -1,7 +1,8 @@
 """A streaming query and its sink through crashes, restored checkpoints, expiries and older builds.
 
-A model of Spark: it notes a batch's offsets before it writes it, and its number after. Whatever
-happens, the rows of each offset are written once, and none is left out before one that is written.
+The model of Spark records a batch's offsets before it writes the batch, and its number afterwards.
+Whatever happens, the rows of each offset are written once, and none is skipped before one that is
+written.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange
-from raylog.raydp_jobs.continuity import is_written, state_of
-from raylog.raydp_jobs.marks import Mark, group_marks, read_mark
-from raylog.raydp_jobs.sink_state import SinkState, decode_state, encode_state
+from raylog.sink.batches import Batch, BatchFailed, KafkaRange
+from raylog.sink.continuity import is_written, state_of
+from raylog.sink.marks import Mark, group_marks
+from raylog.sink.state import SinkState, decode_state, encode_state
+from tests.support.marks import read_mark
 from tests.support.spark_query import Checkpoint, Ends
 
 OUT = [TopicPartition("b", 0), TopicPartition("a", 0)]
@@ -51,7 +53,7 @@ class SinkAndQuery(RuleBasedStateMachine):
 
     @rule(dies=st.booleans())
     def a_batch_is_written(self, dies: bool) -> None:
-        """The driver may die between the sink's commit and Spark's."""
+        """Write a batch. The driver may die between the sink's commit and Spark's."""
         batch = self.checkpoint.planned(self.source, OUT, "c1")
         if batch is None:
             return
@@ -68,7 +70,7 @@ class SinkAndQuery(RuleBasedStateMachine):
 
     @rule()
     def an_older_build_runs_for_a_while(self) -> None:
-        """It skips by number, believes the group alone, and knows of no state."""
+        """Run an older build, which skips by number, trusts the group alone, and has no state."""
         batch = self.checkpoint.planned(self.source, OUT, "c1")
         if batch is None or self.was_restored or (self.is_known and not self.group):
             return
@@ -100,7 +102,7 @@ class SinkAndQuery(RuleBasedStateMachine):
 
     @rule(goes_on=st.booleans())
     def the_checkpoint_is_lost(self, goes_on: bool) -> None:
-        """A new query begins at the committed offsets, or where it likes."""
+        """Start a new query at the committed offsets, or anywhere."""
         begin = dict.fromkeys(IN, 0)
         try:
             if goes_on:
@@ -112,7 +114,10 @@ class SinkAndQuery(RuleBasedStateMachine):
 
     @rule()
     def the_groups_offsets_expire(self) -> None:
-        """While the last word is the state's: an older build's own mark would be gone with them."""
+        """Expire the group's offsets while the state is authoritative.
+
+        An older build's mark would be lost.
+        """
         if self.stored is not None and not group_marks(self.group).first:
             self.group.clear()
 
@@ -125,16 +130,19 @@ class SinkAndQuery(RuleBasedStateMachine):
 
     @property
     def was_restored(self) -> bool:
-        """Whether the checkpoint is older than the sink's last batch: older builds lose rows."""
+        """Whether the checkpoint is older than the sink's last batch.
+
+        Older builds then lose rows.
+        """
         done, noted = self.checkpoint.done, self.checkpoint.offsets
         return self.checkpoint.start() != self.written and noted[done : done + 1] != [self.written]
 
     def carrier(self) -> TopicPartition:
-        """The partition whose offset an older build looks at."""
+        """The partition whose offset an older build reads."""
         return OUT[0] if OUT[0] in self.group else OUT[1]
 
     def state(self) -> SinkState:
-        """What a driver reads that has just been started."""
+        """The state that a newly started driver reads."""
         if not (self.is_registered or self.stored is not None or self.is_known):
             self.is_registered = True
         self.is_known = True
@@ -156,12 +164,12 @@ class SinkAndQuery(RuleBasedStateMachine):
         self.group |= batch.offsets("c1")
 
     def take(self, read: KafkaRange) -> None:
-        """Rows are written: those behind the last ones, and no others."""
+        """Write rows. They must directly follow the last ones."""
         assert dict(read.starts) == self.written, "written twice, or left out"
         self.written = dict(read.ends)
 
     def was_written(self, batch: Batch) -> None:
-        """A batch is skipped: all of it is there."""
+        """Skip a batch. All of it must be written."""
         (read,) = batch.sources
         assert isinstance(read, KafkaRange)
         assert dict(read.ends) == self.written, "left out"
@@ -176,4 +184,4 @@ class SinkAndQuery(RuleBasedStateMachine):
 
 
 TestSinkAndQuery = SinkAndQuery.TestCase
-TestSinkAndQuery.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestSinkAndQuery.settings = settings(stateful_step_count=40)

@@ -1,23 +1,22 @@
-"""The log against a list: any order of appends, reads, cuts, reopenings and faults."""
+"""The log against a list, with any order of appends, reads, truncations, reopenings and faults."""
 
 import errno
 import random
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.producers import ProducerInfo, ProducerStates
-from raylog.wire.control import EndTxnMarker, decode_end_txn_marker, encode_end_txn_marker
+from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
-from raylog.wire.records import Record, decode_batch, encode_batch, read_header
-from tests.support.disk import FaultyDisk
-from tests.support.logs import looked_up
+from raylog.wire.records import Record, encode_batch, read_header
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.log_model import Batch, transactions_of
+from tests.worlds.storage.logs import looked_up
 
 DIRECTORY = Path("/p")
 TAIL: list[tuple[str, bytes | None]] = [("end", b"x")]  # a batch cut short is never whole by chance
@@ -32,19 +31,8 @@ CONFIG = LogConfig(
 )
 
 
-class Batch(NamedTuple):
-    base_offset: int
-    next_offset: int
-    epoch: int
-    data: bytes
-
-    @property
-    def records(self) -> list[Record]:
-        return decode_batch(self.data)
-
-
 class LogMachine(RuleBasedStateMachine):
-    """`batches` is all that was ever appended and not truncated, also what was deleted since."""
+    """`batches` has everything that was appended and not truncated, including deleted batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,19 +149,19 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        job = self.log.begin_flush()
+        job = self.log.flushes.begin()
         job.run()
-        self.log.end_flush(job, self.now_ms)
-        assert self.log.recovery_point == self.end
+        self.log.flushes.end(job, self.now_ms)
+        assert self.log.state.recovery_point == self.end
 
     @rule()
     def checkpoint(self) -> None:
-        job = self.log.begin_checkpoint(self.now_ms, self.end)
+        job = self.log.checkpoints.begin(self.now_ms, self.end)
         if job is not None:
             job.run()
-            self.log.end_checkpoint(job)
+            self.log.checkpoints.end(job)
         self.saved_start = self.start
-        self.synced = max(self.synced, self.log.recovery_point)
+        self.synced = max(self.synced, self.log.state.recovery_point)
 
     @rule()
     def retention(self) -> None:
@@ -199,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.log_end_offset == self.end
 
     def _cut(self, offset: int) -> None:
-        """The model's side of a truncation to `offset`."""
+        """Truncate the model to `offset`."""
         if offset >= self.end:
             return
         if offset <= self.start:
@@ -216,7 +204,7 @@ class LogMachine(RuleBasedStateMachine):
         self._resequence()
 
     def _resequence(self) -> None:
-        """Producers go on from what the log knows of them."""
+        """Let producers continue from what the log knows about them."""
         self.sequences = {
             info.producer_id: info.last_sequence + 1 for info in self.log.producers.describe()
         }
@@ -227,7 +215,7 @@ class LogMachine(RuleBasedStateMachine):
     def close_and_open(self) -> None:
         self.log.close(self.end)
         assert self.disk.open_descriptors == 0
-        last = self.log._segments[-1:]
+        last = self.log.state.segments[-1:]
         hole = any(len(self.disk.contents(f"{DIRECTORY}/{s.name}")) > s.size for s in last)
         self.open()
         assert self.log.report.clean != hole
@@ -279,7 +267,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(room=st.integers(0, 3), size=st.integers(600, 2_500))
     def full_disk(self, room: int, size: int) -> None:
-        self.disk.capacity = self.disk.used + room * self.disk.block
+        self.disk.capacity = self.disk.used_bytes + room * self.disk.block
         batch = self._batch(1, size, 0, -1)
         needs = len(batch) > room * self.disk.block + self.disk.block
         try:
@@ -307,10 +295,10 @@ class LogMachine(RuleBasedStateMachine):
             with pytest.raises(KafkaStorageError):
                 self.log.append(batch, header, self.epoch, self.now_ms)
         else:
-            job = self.log.begin_flush()
+            job = self.log.flushes.begin()
             job.run()
             with pytest.raises(KafkaStorageError):
-                self.log.end_flush(job)
+                self.log.flushes.end(job)
         assert self.log.offline
         with pytest.raises(KafkaStorageError):
             self.log.append(batch, header, self.epoch, self.now_ms)
@@ -333,19 +321,19 @@ class LogMachine(RuleBasedStateMachine):
         self, call: str, skip: int, in_another_process: bool, seed: int | None
     ) -> None:
         """What the state says must not be taken back once anything was removed for it."""
-        job = self.log.begin_checkpoint(self.now_ms, self.end)
+        job = self.log.checkpoints.begin(self.now_ms, self.end)
         if job is None:
             return
         self.disk.fail(call, errno.EIO, skip=skip)
         job.run()
         if job.failure is None:
             self.disk.heal()
-            self.log.end_checkpoint(job)
+            self.log.checkpoints.end(job)
             self.saved_start = self.start
-            self.synced = max(self.synced, self.log.recovery_point)
+            self.synced = max(self.synced, self.log.state.recovery_point)
             return
         with pytest.raises(KafkaStorageError):
-            self.log.end_checkpoint(job)
+            self.log.checkpoints.end(job)
         assert self.log.offline
         if not in_another_process:
             self.log.close()
@@ -361,11 +349,11 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def offsets_agree(self) -> None:
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
-        assert 0 <= self.log.recovery_point <= self.end
+        assert 0 <= self.log.state.recovery_point <= self.end
 
     @invariant()
     def what_was_served_stays(self) -> None:
-        """A segment's name means the same bytes for ever, or nothing."""
+        """Check that a segment's name always means the same bytes, or nothing."""
         names = self.disk.listdir(str(DIRECTORY))
         for (name, position), data in self.served.items():
             if name in names:
@@ -406,7 +394,7 @@ class LogMachine(RuleBasedStateMachine):
             return None
         data = self.disk.contents(f"{DIRECTORY}/{found.segment_id}")
         data = data[found.position : found.position + found.length]
-        assert data == self.log.load(found)
+        assert data == self.log.reader.load(found)
         self.served[found.segment_id, found.position] = data
         assert len(data) <= max_bytes or (at_least_one and len(data) == len(visible[0].data))
         count = 0
@@ -453,42 +441,23 @@ class LogMachine(RuleBasedStateMachine):
     def transactions(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         end = data.draw(st.integers(offset, self.end))
-        ongoing, aborted = _transactions(self.batches)
+        ongoing, aborted = transactions_of(self.batches)
         stable = min([self.end, *ongoing.values()])
-        assert self.log.last_stable_offset(self.end) == max(self.start, stable)
+        assert self.log.reader.last_stable_offset(self.end) == max(self.start, stable)
         expected = [t for t in aborted if t.last_offset >= offset and t.first_offset < end]
-        assert self.log.aborted_transactions(offset, end) == expected
+        assert self.log.reader.aborted_transactions(offset, end) == expected
 
     @rule(epoch=st.integers(0, 5))
     def epochs(self, epoch: int) -> None:
         live = [batch for batch in self.batches if batch.next_offset > self.start]
         later = [batch for batch in live if batch.epoch > epoch]
         known = [batch.epoch for batch in live]
-        told = self.log.epochs.end_offset_for(epoch, self.end)
+        answer = self.log.epochs.end_offset_for(epoch, self.end)
         if epoch == max(known, default=-1):
-            assert told == (epoch, self.end)
+            assert answer == (epoch, self.end)
         elif later and min(known) <= epoch:
             found = max(each for each in known if each <= epoch)
-            assert told == (found, later[0].base_offset)
-
-
-def _transactions(batches: list[Batch]) -> tuple[dict[int, int], list[AbortedTransaction]]:
-    """First offsets of open transactions by producer, and the aborted ones."""
-    ongoing: dict[int, int] = {}
-    aborted = []
-    for batch in batches:
-        header = read_header(batch.data)
-        if header.is_control and header.producer_id in ongoing:
-            marker = decode_end_txn_marker(batch.records[0])
-            first = ongoing.pop(header.producer_id)
-            if marker is not None and not marker.is_commit:
-                stable = min(ongoing.values(), default=batch.next_offset)
-                aborted.append(
-                    AbortedTransaction(header.producer_id, first, batch.base_offset, stable)
-                )
-        elif header.is_transactional and not header.is_control:
-            ongoing.setdefault(header.producer_id, batch.base_offset)
-    return ongoing, aborted
+            assert answer == (found, later[0].base_offset)
 
 
 def _without_times(producers: ProducerStates) -> set[ProducerInfo]:
@@ -497,9 +466,7 @@ def _without_times(producers: ProducerStates) -> set[ProducerInfo]:
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=80,
     report_multiple_bugs=False,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,7 +1,7 @@
-"""A real cluster of two brokers, min.insync.replicas 2, while one of them is gone.
+"""A real cluster of two brokers with min.insync.replicas 2, while one of them is gone.
 
-Apache Kafka was asked the same (4.3.1, three brokers): commits are COORDINATOR_NOT_AVAILABLE, after
-five seconds always, and OffsetFetch tells what was committed, at once.
+Apache Kafka behaves the same (4.3.1, three brokers): commits fail with COORDINATOR_NOT_AVAILABLE,
+always after five seconds, and OffsetFetch returns committed offsets at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.actors.coordination.placement import java_hash
+from raylog.actors.coordination.rules.placement import java_hash
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -22,9 +22,9 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.support.fragile_cluster import FragileCluster
 from tests.support.wire_client import WireClient
-from tests.unit.group.test_offsets import committing
+from tests.unit.actors.group.test_offsets import committing
+from tests.worlds.embedded.killable_cluster import KillableCluster
 
 VERSION = 8
 SHARDS = 2
@@ -33,8 +33,8 @@ PAUSE_S = 0.02
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[FragileCluster]:
-    made = FragileCluster(
+def cluster(tmp_path: Path) -> Iterator[KillableCluster]:
+    made = KillableCluster(
         tmp_path,
         brokers=2,
         offsets_topic_num_partitions=str(SHARDS),
@@ -48,7 +48,7 @@ def cluster(tmp_path: Path) -> Iterator[FragileCluster]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that takes a moment."""
+    """Wait for a condition that takes a moment."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
@@ -56,14 +56,14 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def groups_at(client: WireClient, broker_id: int) -> list[str]:
-    """Groups that a broker coordinates, once that is known."""
+    """The groups that a broker coordinates, once that is known."""
     names = [f"g{number}" for number in range(20)]
     found = client.ask(FindCoordinatorRequest(coordinator_keys=names), 4).coordinators
     return [one.key for one in found if one.node_id == broker_id]
 
 
-def is_alone(cluster: FragileCluster) -> bool:
-    """Whether broker 0 alone is in sync wherever it leads."""
+def is_alone(cluster: KillableCluster) -> bool:
+    """Whether broker 0 is the only in-sync replica of everything that it leads."""
     led = [one.machine.progress for one in cluster.replicas("__consumer_offsets").values()]
     return all(one is not None and set(one.isr) == {0} for one in led)
 
@@ -74,7 +74,7 @@ def commit(client: WireClient, group: str, offset: int) -> str:
 
 
 def fetch(client: WireClient, group: str) -> int | str:
-    """The committed offset, or the error instead."""
+    """The committed offset, or the error."""
     topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     asked = OffsetFetchRequestGroup(group_id=group, topics=[topic])
     (found,) = client.ask(OffsetFetchRequest(groups=[asked]), VERSION).groups
@@ -85,7 +85,7 @@ def fetch(client: WireClient, group: str) -> int | str:
 
 
 def test_refused_commits_trouble_nobody_else(
-    cluster: FragileCluster, caplog: pytest.LogCaptureFixture
+    cluster: KillableCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with WireClient(*cluster.address(0)) as client:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=2)
@@ -100,12 +100,12 @@ def test_refused_commits_trouble_nobody_else(
         assert fetch(client, group) == 1
         until(lambda: is_alone(cluster))
         caplog.set_level("INFO", "raylog.actors.coordination.hosting")
-        told: Counter[object] = Counter()
+        answers: Counter[object] = Counter()
         for offset in range(10, 40):
-            told[commit(client, group, offset)] += 1
-            told[fetch(client, group)] += 1
-            told[fetch(client, other)] += 1
-        assert told == {"COORDINATOR_NOT_AVAILABLE": 30, 1: 30, 7: 30}
+            answers[commit(client, group, offset)] += 1
+            answers[fetch(client, group)] += 1
+            answers[fetch(client, other)] += 1
+        assert answers == {"COORDINATOR_NOT_AVAILABLE": 30, 1: 30, 7: 30}
         assert not [one for one in caplog.messages if one.startswith(shards)]
         cluster.start(1)
         until(lambda: commit(client, group, 3) == "NONE")

@@ -1,7 +1,7 @@
-"""Offsets of transactions and of nobody's, markers, tombstones and crashes, in any order.
+"""Transactional and plain offset commits, markers, tombstones and crashes, in any order.
 
-What the shard tells at any time, and what it reads back from the bytes, is what the log says when
-every record is replayed with its offset, as Apache Kafka does it; the log may refuse any append.
+What the shard answers at any time, and what it reads back from the bytes, equals a replay of every
+record with its offset, as in Apache Kafka. The log may refuse any append.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.coordination import records
-from raylog.actors.group.offset_store import Topics
-from raylog.actors.replica import api
+from raylog.actors.coordination.rules import records
+from raylog.actors.group.rules.offset_store import Topics
+from raylog.actors.replica import messages as api
 from raylog.wire.control import decode_end_txn_marker
 from raylog.wire.errors import ErrorCode, NotEnoughReplicas, NotLeaderOrFollower
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.records import NO_PRODUCER_ID, decode_batch, iter_batches
-from tests.support.coordinator_world import Asking, CoordinatorWorld
-from tests.support.coordinator_world import run as run_world
-from tests.support.gateway_world import settle
-from tests.support.pending_offsets import committing_in, marker
-from tests.unit.group.test_offsets import committing, deleting
+from tests.unit.actors.group.test_offsets import committing, deleting
+from tests.worlds.group.actor import Asking, CoordinatorWorld
+from tests.worlds.group.actor import run as run_world
+from tests.worlds.group.pending_offsets import committing_in, marker
+from tests.worlds.runtime import settle
 
 PRODUCERS = (1, 2)
 GROUPS = "ab"
@@ -37,7 +37,7 @@ Place = tuple[str, int]
 
 
 class Written(NamedTuple):
-    """An offset and where its record stands in the log."""
+    """An offset, and the offset of its record in the log."""
 
     offset: int
     at: int
@@ -45,7 +45,7 @@ class Written(NamedTuple):
 
 @dataclass
 class Model:
-    """The log, replayed as simply as can be."""
+    """The simplest possible replay of the log."""
 
     committed: dict[Place, Written] = field(default_factory=dict)
     pending: dict[int, dict[Place, Written]] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Model:
 
 
 class Playing:
-    """One run: what is asked, and which epoch each producer is at."""
+    """One run: the requests, and the current epoch of each producer."""
 
     def __init__(self, world: CoordinatorWorld) -> None:
         self.world = world
@@ -106,7 +106,7 @@ class Playing:
         self.asked.append(self.world.send(request, 9))
 
     async def inside(self, group: str, partition: int, producer_id: int, behind: int) -> None:
-        """A commit of a producer, or of its predecessor `behind` epochs ago."""
+        """Commit as a producer, or as its predecessor `behind` epochs ago."""
         request = committing_in(
             {partition: self.next_offset()},
             group=group,
@@ -116,7 +116,7 @@ class Playing:
         self.asked.append(self.world.send(request, 5))
 
     async def end(self, producer_id: int, committed: bool, bumps: bool) -> None:
-        """The end of a transaction of version 2 if it bumps the epoch, else of version 1."""
+        """End a transaction: of version 2 if it bumps the epoch, else of version 1."""
         self.epochs[producer_id] += bumps
         self.world.mark(
             marker(
@@ -128,7 +128,7 @@ class Playing:
         )
 
     async def late_end(self, producer_id: int, committed: bool) -> None:
-        """A marker that comes once more, or for the first time after its successor."""
+        """Send a marker again, or for the first time after its successor."""
         epoch = self.epochs[producer_id]
         self.world.mark(
             marker(committed=committed, producer_id=producer_id, epoch=epoch, version=2)
@@ -151,7 +151,7 @@ class Playing:
         await self.turn()
 
     async def refuse(self) -> None:
-        """The log refuses the first of what is on its way, and is not read again for that."""
+        """Let the log refuse the first append in flight, without being read again."""
         loads = self.world.link.kinds().count(api.CLAIM)
         self.world.log.refusals.append(NotEnoughReplicas("too few"))
         await self.release()
@@ -159,7 +159,7 @@ class Playing:
         assert self.world.link.kinds().count(api.CLAIM) == loads
 
     async def lose(self, is_written: bool) -> None:
-        """An append fails; whether its records are in the log nobody is told."""
+        """Let an append fail without telling whether its records are in the log."""
         log = self.world.log
         log.failure, log.writes_failing = NotLeaderOrFollower("it is closed"), is_written
         await self.release()
@@ -168,7 +168,7 @@ class Playing:
         await settle()
 
     async def crash(self, is_written: bool) -> None:
-        """The coordinator's process ends; what is on its way is written or not."""
+        """End the coordinator's process. What is in flight is written or not."""
         if is_written:
             await self.release()
         self.world.link.held.clear()
@@ -178,7 +178,7 @@ class Playing:
         await self.world.begin()
 
     async def rest(self) -> None:
-        """Everything has arrived."""
+        """Let everything in flight arrive."""
         self.world.link.release()
         await self.world.runtime.advance(10_000)
         await settle()
@@ -212,8 +212,8 @@ _actions = st.one_of(
 )
 
 
-def told(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
-    """Committed offsets, and where some are pending."""
+def fetched(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
+    """The committed offsets, and the partitions with pending ones."""
     host = world.actor._shards.get(0)
     assert host is not None
     store = host.shard.offsets
@@ -228,7 +228,7 @@ def told(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
 
 
 def committed(world: CoordinatorWorld) -> dict[Place, int]:
-    """What is told of offsets now, whatever is on its way."""
+    """The offsets that are answered now, whatever is in flight."""
     host = world.actor._shards.get(0)
     assert host is not None
     store = host.shard.offsets
@@ -240,18 +240,17 @@ def committed(world: CoordinatorWorld) -> dict[Place, int]:
 
 
 async def check(playing: Playing) -> None:
-    """The shard at rest against the log, and again after it was read back."""
+    """Compare the shard at rest with the log, and again after reading it back."""
     await playing.rest()
     model = Model.of(playing.world.log.bytes())
     expected = ({place: one.offset for place, one in model.committed.items()}, model.unstable())
-    assert told(playing.world) == expected
+    assert fetched(playing.world) == expected
     await playing.crash(is_written=True)
-    assert told(playing.world) == expected
+    assert fetched(playing.world) == expected
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(_actions, min_size=5, max_size=40))
-def test_the_shard_holds_what_the_log_says(actions: list[Action]) -> None:
+def test_shard_state_matches_the_log(actions: list[Action]) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
         playing = Playing(world)
@@ -267,7 +266,6 @@ def test_the_shard_holds_what_the_log_says(actions: list[Action]) -> None:
         run_world(scenario, Path(directory))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(_groups, _partitions, _producers), min_size=1, max_size=12))
 def test_every_acknowledged_offset_counts_once_its_transaction_has_committed(
     commits: list[tuple[str, int, int]],
@@ -284,7 +282,7 @@ def test_every_acknowledged_offset_counts_once_its_transaction_has_committed(
             last[group, partition] = offset
         for producer_id in PRODUCERS:
             assert await world.end(marker(producer_id=producer_id)) == [["NONE"]]
-        assert told(world) == (last, set())
+        assert fetched(world) == (last, set())
 
     with tempfile.TemporaryDirectory() as directory:
         run_world(scenario, Path(directory))

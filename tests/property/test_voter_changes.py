@@ -1,9 +1,9 @@
-"""Voters that are added, removed and lost while controllers come and go: what counted stays.
+"""Voters are added, removed and lost while controllers come and go: what is committed stays.
 
-As in `test_metadata_quorum`, a run is a seed: controllers come up, append, change the voters and
-vanish, calls get lost, brokers lose power, and now and then a broker comes back with an empty
-directory. An epoch has one controller, whatever set of voters it was won from, and what one
-controller was told is committed is in the log of every later one.
+As in `test_metadata_quorum`, a run is a seed. Controllers start, append, change the voters and
+vanish, calls get lost, brokers lose power, and sometimes a broker comes back with an empty
+directory. An epoch has one controller, whatever voter set it was won from, and what one controller
+was told is committed is in the log of every later one.
 """
 
 import asyncio
@@ -11,19 +11,20 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.actors.controller.api import AddVoter, RemoveVoter
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
-from raylog.actors.controller.voters import VoterControl
+from raylog.actors.controller.messages import AddVoter, RemoveVoter
+from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.controller.rules.quorum import QuorumLost
+from raylog.actors.controller.rules.voters import VoterControl
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Voters, VotersChanged, encode_record
 from raylog.actors.names import BROKER, broker_name
 from raylog.actors.runtime.base import ActorSpec
-from raylog.actors.simulation.loop import run_in_virtual_time
+from raylog.simulation.loop import run_in_virtual_time
 from raylog.wire.errors import KafkaError
 from tests.property.test_metadata_quorum import History, LossyWorld, contents
-from tests.support.disk import FaultyDisk
-from tests.support.voters import CLUSTER, VoterHost
+from tests.worlds.broker.voters import CLUSTER, VoterHost
+from tests.worlds.storage.disk import FaultyDisk
 
 BROKERS = 5
 FOUNDERS: Voters = tuple((one, f"d{one}") for one in range(3))
@@ -64,7 +65,7 @@ class Brokers:
             self.disks[broker_id].kill()
 
     def lose_directory(self, broker_id: int) -> None:
-        """Of a broker that is down."""
+        """Lose the directory of a broker that is down."""
         self.disks[broker_id] = FaultyDisk()
         self.directories[broker_id] += "'"
 
@@ -81,7 +82,7 @@ class Run:
         self.chance = self.brokers.world.random
         self.history = History()
         self.in_force: list[Voters] = [FOUNDERS]
-        """The set committed last, and those appended since."""
+        """The last committed voter set, and those appended since."""
         self.changes = 0
         self.lost = 0
         self.ends = 0.0
@@ -105,7 +106,10 @@ class Run:
         assert world.failures == []
 
     async def settle(self) -> None:
-        """A controller comes up; at most its first attempts meet what others have left behind."""
+        """Start a controller.
+
+        At most its first attempts fail because of what others have left behind.
+        """
         for attempt in range(3):
             try:
                 await self.control(f"last.{attempt}", steps=1)
@@ -116,7 +120,7 @@ class Run:
         raise AssertionError("nobody takes over")
 
     async def controllers(self, number: int) -> None:
-        """One controller after the other, some of them rivals of those of other numbers."""
+        """Run one controller after another. Some compete with those of other numbers."""
         generation = 0
         while asyncio.get_running_loop().time() < self.ends:
             generation += 1
@@ -148,7 +152,7 @@ class Run:
             await asyncio.sleep(self.chance.uniform(0, 0.5))
 
     def image(self, quorum: VoterQuorum) -> MetadataImage:
-        """What the machine knows: the set in force, and who is registered."""
+        """The machine's knowledge: the current voter set, and the registered brokers."""
         image = MetadataImage(voters=quorum.voters)
         for one, directory_id in enumerate(self.brokers.directories):
             image.brokers[one] = BrokerRegistration(
@@ -161,21 +165,21 @@ class Run:
         self.history.commit(contents(quorum))
 
     async def change(self, quorum: VoterQuorum, machine: VoterControl, since_ms: float) -> None:
-        """Add a voter or remove one, as the machine allows it."""
+        """Add or remove a voter, as the machine allows it."""
         broker_id = self.chance.randrange(BROKERS)
         members = dict(quorum.voters)
         committed = quorum.next_offset
         try:
             if broker_id in members:
                 asked = RemoveVoter(broker_id, members[broker_id])
-                decision = machine.remove(asked, committed, quorum.heard_since(since_ms))
+                decision = machine.remove(asked, committed, quorum.rules.in_contact_since(since_ms))
             else:
                 directory_id = self.brokers.directories[broker_id]
                 machine.begin_joining(AddVoter(broker_id, directory_id, 1_000), committed)
                 if not await self.brought_level(quorum, broker_id, directory_id):
                     machine.gave_up()
                     return
-                decision = machine.joined(quorum.heard_since(since_ms))
+                decision = machine.joined(quorum.rules.in_contact_since(since_ms))
         except KafkaError:
             return
         [record] = decision.records
@@ -198,7 +202,7 @@ class Run:
         raise QuorumLost("a copy knows a later epoch")
 
     async def break_things(self) -> None:
-        """Brokers are away for a while; now and then one comes back empty."""
+        """Stop brokers for a while. Sometimes one comes back empty."""
         while asyncio.get_running_loop().time() < self.ends:
             await asyncio.sleep(self.chance.uniform(0, 3))
             broken = self.chance.sample(range(BROKERS), self.chance.choice([1, 1, 1, 2]))
@@ -212,7 +216,7 @@ class Run:
                 await self.brokers.up(broker_id)
 
     def may_be_lost(self, broker_id: int) -> bool:
-        """Whether each set that may be in force has three voters, and no other one of them lost."""
+        """Whether each voter set that may be current has three voters, with no other one lost."""
         key = (broker_id, self.brokers.directories[broker_id])
         return all(
             key not in voters or (len(voters) >= 3 and self.brokers.intact(voters) == len(voters))
@@ -226,7 +230,7 @@ def run_to_its_end(run: Run) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 30))
-def test_what_counted_once_counts_whoever_votes(seed: int) -> None:
+def test_committed_records_survive_voter_changes(seed: int) -> None:
     run = Run(seed)
     run_to_its_end(run)
     assert run.history.commits >= 2

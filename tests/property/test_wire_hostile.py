@@ -1,4 +1,4 @@
-"""Whatever bytes arrive, decoding gives a message or DecodeError, within bounded memory."""
+"""For any bytes, decoding returns a message or raises DecodeError, within bounded memory."""
 
 import random
 import tracemalloc
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.wire.api import ApiKey, supported_versions
+from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode, encode
 from raylog.wire.errors import DecodeError, UnsupportedVersion
 from raylog.wire.frame import decode_request, decode_request_header, decode_response
-from tests.support.messages import ALL_CASES, BOUNDED, Case, messages
+from tests.support.messages import ALL_CASES, BOUNDED, Case, messages, params
 
 MUTATIONS = 24
 INTERESTING = (b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff\x0f", b"\x7f\xff")
@@ -20,7 +20,7 @@ MEMORY_MAX = 256 * 1024
 
 
 def mutated(encoded: bytes, rng: random.Random) -> bytes:
-    """`encoded` with one to three places cut, overwritten, repeated or stuffed."""
+    """`encoded` with one to three places cut, overwritten, repeated or extended."""
     data = bytearray(encoded)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(data) + 1)
@@ -39,7 +39,7 @@ def mutated(encoded: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@pytest.mark.parametrize("case", params(ALL_CASES))
 @settings(BOUNDED, max_examples=2)
 @given(data=st.data())
 def test_mutated_messages(case: Case, data: st.DataObject) -> None:
@@ -56,7 +56,7 @@ def test_mutated_messages(case: Case, data: st.DataObject) -> None:
         assert encode(decode(case.cls, case.version, written), case.version) == written
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@pytest.mark.parametrize("case", params(ALL_CASES))
 def test_counts_and_lengths_that_lie(case: Case) -> None:
     """A few bytes that promise gigabytes cost no memory."""
     with suppress(DecodeError):
@@ -88,4 +88,4 @@ def test_random_request_frames(frame: bytes) -> None:
 @given(st.sampled_from(ApiKey), st.binary(max_size=60))
 def test_random_response_frames(api_key: ApiKey, frame: bytes) -> None:
     with suppress(DecodeError):
-        decode_response(api_key, supported_versions(api_key)[-1], frame)
+        decode_response(api_key, api_key.versions[-1], frame)

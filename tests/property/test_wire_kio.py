@@ -30,6 +30,7 @@ from tests.support.messages import (
     BOUNDED,
     Case,
     Messages,
+    params,
     written_form,
 )
 
@@ -103,7 +104,7 @@ def kio_plain(value: Any, kafka_type: str | None = None) -> Any:
 
 
 def our_plain(message: Any, version: int) -> Any:
-    """Our message as plain data; an absent tagged struct is an all-default one, as in kio."""
+    """Our message as plain data. An absent tagged struct is an all-default one, as in kio."""
     plain = {}
     for field in layout_of(type(message)).fields:
         if version not in field.versions:
@@ -119,11 +120,11 @@ def our_plain(message: Any, version: int) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """Names differ in where the unit stands and where digits are set apart."""
+    """A name without differences in the position of units and in separated digits."""
     return name.removesuffix("_ms").replace("_", "")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", params(CASES))
 @BOUNDED
 @given(data=st.data())
 def test_same_bytes_and_fields(case: Case, data: st.DataObject) -> None:

@@ -1,4 +1,4 @@
-"""Every message at every version survives the trip through bytes."""
+"""Every message at every version survives encoding and decoding."""
 
 from copy import deepcopy
 
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from raylog.wire.codec import decode, decode_from, encode, encode_chunks
 from raylog.wire.errors import DecodeError
-from tests.support.messages import ALL_CASES, BOUNDED, Case, messages, written_form
+from tests.support.messages import ALL_CASES, BOUNDED, Case, messages, params, written_form
 
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@pytest.mark.parametrize("case", params(ALL_CASES))
 @BOUNDED
 @given(data=st.data())
 def test_round_trip(case: Case, data: st.DataObject) -> None:

@@ -1,25 +1,32 @@
-"""Mistakes that replicated logs have made, each planted into the real code by name.
+"""Mistakes that replicated logs have made, planted into the real code by name.
 
-The simulation must find each.
+The simulation must find each of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.rules.machine import BrokerMachine
+from raylog.actors.broker.rules.voter import Ready as VoterReady
+from raylog.actors.broker.rules.voter import VoterRules
 from raylog.actors.broker.voter import Voter
-from raylog.actors.controller import brokers as controller_brokers
-from raylog.actors.controller.changes import PartitionChange
-from raylog.actors.controller.partitions import PartitionControl
-from raylog.actors.controller.quorum import VoterQuorum
-from raylog.actors.metadata.log import LogEntry
+from raylog.actors.controller.rules import brokers as controller_brokers
+from raylog.actors.controller.rules import quorum as quorum_rules
+from raylog.actors.controller.rules.changes import PartitionChange
+from raylog.actors.controller.rules.partitions import PartitionControl
+from raylog.actors.controller.rules.quorum import QuorumRules, Ready
+from raylog.actors.metadata.entries import LogEntry
+from raylog.actors.metadata.log_copy import Append, Promise
 from raylog.actors.metadata.records import NO_LEADER
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterState
-from raylog.actors.replica import serving
-from raylog.actors.replica.leading import FollowerState, LeaderProgress, Proposal
-from raylog.actors.replica.machine import (
+from raylog.actors.metadata.voting import VoterAppend, VoterState
+from raylog.actors.replica import follower_sessions
+from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.rules import sessions
+from raylog.actors.replica.rules.leading import FollowerState, LeaderProgress, Proposal
+from raylog.actors.replica.rules.machine import (
     Effect,
     Follow,
     PartitionMachine,
@@ -27,18 +34,14 @@ from raylog.actors.replica.machine import (
     StartLeading,
     Truncated,
 )
-from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.produce import Write
+from raylog.actors.replica.writes import Write
 from raylog.storage.producers import ProducerStates
-from tests.sim.planting import Plant, replace
+from tests.sim.planting import Plant, plants_into, replace
 
 PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    PLANTS[function.__name__] = function
-    return function
+plant = plants_into(PLANTS)
 
 
 # ---- the replica -----------------------------------------------------------------------------
@@ -46,7 +49,7 @@ def plant(function: Plant) -> Plant:
 
 @plant
 def truncates_to_high_watermark(stack: ExitStack) -> None:
-    """Followers cut at their high watermark, as before KIP-101."""
+    """Followers truncate to their high watermark, as before KIP-101."""
     carry_out = Partition._carry_out
 
     def mistaken(partition: Partition, effect: Effect) -> None:
@@ -61,17 +64,17 @@ def truncates_to_high_watermark(stack: ExitStack) -> None:
 @plant
 def does_not_compare_histories(stack: ExitStack) -> None:
     """The leader serves a follower without looking at the epoch of its last record."""
-    standing = serving._standing
+    fetch_obstacle: Any = sessions.fetch_obstacle
 
-    def mistaken(partition: Partition, interest: Any) -> Any:
-        return standing(partition, interest._replace(last_fetched_epoch=-1))
+    def mistaken(*asked: Any) -> Any:
+        return fetch_obstacle(*asked[:-1], asked[-1]._replace(last_fetched_epoch=-1))
 
-    replace(stack, serving, "_standing", mistaken)
+    replace(stack, follower_sessions, "fetch_obstacle", mistaken)
 
 
 @plant
 def high_watermark_off_by_one(stack: ExitStack) -> None:
-    """The leader releases one record more than all in sync hold."""
+    """The leader releases one record more than all in-sync replicas have."""
     replicated = LeaderProgress.replicated_up_to
 
     def mistaken(progress: LeaderProgress, log_end_offset: int) -> int:
@@ -82,7 +85,7 @@ def high_watermark_off_by_one(stack: ExitStack) -> None:
 
 @plant
 def grows_isr_too_early(stack: ExitStack) -> None:
-    """A follower joins with its first fetch, however far behind it is."""
+    """A follower joins the ISR with its first fetch, however far behind it is."""
     propose = LeaderProgress.propose
 
     def mistaken(
@@ -99,7 +102,7 @@ def grows_isr_too_early(stack: ExitStack) -> None:
 
 @plant
 def lets_laggards_rejoin(stack: ExitStack) -> None:
-    """Who left for lagging joins again at once, for it still holds the high watermark."""
+    """A follower that left for lagging rejoins at once, because it has the high watermark."""
     propose = LeaderProgress.propose
 
     def mistaken(
@@ -115,7 +118,7 @@ def lets_laggards_rejoin(stack: ExitStack) -> None:
 
 @plant
 def joining_members_do_not_count(stack: ExitStack) -> None:
-    """The high watermark passes those who are to join: the committed members alone hold it."""
+    """The high watermark ignores replicas that are about to join the ISR."""
 
     def mistaken(progress: LeaderProgress) -> None:
         progress._counted = tuple(
@@ -129,7 +132,7 @@ def joining_members_do_not_count(stack: ExitStack) -> None:
 
 @plant
 def leaving_members_do_not_count(stack: ExitStack) -> None:
-    """The high watermark passes those who are to leave before that is confirmed."""
+    """The high watermark ignores replicas that are about to leave, before that is confirmed."""
 
     def mistaken(progress: LeaderProgress) -> None:
         pending = progress._pending
@@ -145,12 +148,12 @@ def leaving_members_do_not_count(stack: ExitStack) -> None:
 
 @plant
 def forgets_producers_when_it_leads(stack: ExitStack) -> None:
-    """A new leader knows nothing of the producers that wrote to the old one."""
+    """A new leader does not know the producers that wrote to the old one."""
     carry_out = Partition._carry_out
 
     def mistaken(partition: Partition, effect: Effect) -> None:
         if isinstance(effect, StartLeading):
-            partition.log.producers = ProducerStates()
+            partition.log.state.producers = ProducerStates()
         carry_out(partition, effect)
 
     replace(stack, Partition, "_carry_out", mistaken)
@@ -158,7 +161,7 @@ def forgets_producers_when_it_leads(stack: ExitStack) -> None:
 
 @plant
 def counts_fetches_of_an_older_opening(stack: ExitStack) -> None:
-    """What a follower held before it restarted counts for what it holds now."""
+    """A fetch position from before a follower's restart still counts."""
     fetched = LeaderProgress.fetched
     meet = LeaderProgress._meet_followers
 
@@ -194,7 +197,7 @@ def answers_before_replication(stack: ExitStack) -> None:
 
 @plant
 def follower_releases_what_it_lacks(stack: ExitStack) -> None:
-    """A follower takes the leader's high watermark over, even above its own log end."""
+    """A follower adopts the leader's high watermark even above its own log end."""
 
     def mistaken(
         machine: PartitionMachine, log_end_offset: int, leader_high_watermark: int
@@ -215,18 +218,18 @@ def readers_see_all_there_is(stack: ExitStack) -> None:
 
     def mistaken(partition: Partition, *asked: Any) -> Any:
         machine = partition.machine
-        told, machine.high_watermark = machine.high_watermark, partition.log.log_end_offset
+        reported, machine.high_watermark = machine.high_watermark, partition.log.log_end_offset
         try:
             return read(partition, *asked)
         finally:
-            machine.high_watermark = told
+            machine.high_watermark = reported
 
     replace(stack, Partition, "_read", mistaken)
 
 
 @plant
 def restarts_as_the_same_opening(stack: ExitStack) -> None:
-    """A log that is opened anew says it is the opening that was there before."""
+    """A reopened log reports its previous incarnation."""
     replace(stack, BrokerMachine, "_new_incarnation", lambda machine, slot: "always")
 
 
@@ -235,7 +238,7 @@ def restarts_as_the_same_opening(stack: ExitStack) -> None:
 
 @plant
 def accepts_late_isr_changes(stack: ExitStack) -> None:
-    """AlterPartition counts whatever epochs it was asked under."""
+    """AlterPartitionManager accepts changes with any epochs."""
     replace(stack, PartitionControl, "_check_epochs", lambda *_, **__: None)
 
 
@@ -248,7 +251,7 @@ def trusts_a_crashed_broker(stack: ExitStack) -> None:
 
 @plant
 def elects_anybody_alive(stack: ExitStack) -> None:
-    """The first assigned replica that lives leads, in sync or not."""
+    """The first live assigned replica leads, in sync or not."""
 
     def mistaken(change: PartitionChange, candidates: tuple[int, ...]) -> int:
         return next((one for one in change.replicas if change._may_lead(one)), NO_LEADER)
@@ -271,30 +274,28 @@ def voters_do_not_sync(stack: ExitStack) -> None:
 
 @plant
 def writes_without_a_majority(stack: ExitStack) -> None:
-    """A record counts once any voter has it."""
-    replace(stack, VoterQuorum, "_is_majority", staticmethod(any))
+    """A record is committed once any voter has it."""
+    replace(stack, quorum_rules, "is_majority", lambda votes, _: votes > 0)
 
 
 @plant
 def counts_copies_of_older_epochs(stack: ExitStack) -> None:
-    """What a new controller found counts before an entry of its own epoch is with a majority."""
-    append = VoterQuorum.append
-    began: set[tuple[int, int]] = set()
+    """A new controller commits entries of older epochs before one of its own has a majority."""
+    append = QuorumRules.append
 
-    async def mistaken(quorum: VoterQuorum, entries: list[LogEntry]) -> None:
-        term = (id(quorum), quorum.epoch)
-        if term in began:
-            await append(quorum, entries)
-            return
-        began.add(term)
-        quorum._log.entries.extend(entries)
+    def mistaken(rules: QuorumRules, entries: Sequence[LogEntry], now_ms: float) -> Ready:
+        if rules.committed:
+            return append(rules, entries, now_ms)
+        rules.log.apply(Append(tuple(entries)))
+        rules.committed = rules.log.next_offset
+        return Ready()
 
-    replace(stack, VoterQuorum, "append", mistaken)
+    replace(stack, QuorumRules, "append", mistaken)
 
 
 @plant
 def adopts_the_shortest_log(stack: ExitStack) -> None:
-    """A controller that takes over goes on from a voter that lacks records."""
+    """A new controller continues from a voter that lacks records."""
 
     def mistaken(state: VoterState) -> tuple[int, int]:
         return -state.last_epoch, -state.next_offset
@@ -306,21 +307,23 @@ def adopts_the_shortest_log(stack: ExitStack) -> None:
 def voters_take_any_epoch(stack: ExitStack) -> None:
     """A deposed controller may still write."""
 
-    async def mistaken(voter: Voter, epoch: int, controller: str) -> None:
-        if epoch > voter.promised_epoch:
-            await voter._promise(epoch, controller)
+    def mistaken(rules: VoterRules, epoch: int, controller: str, *_: object) -> tuple[Promise, ...]:
+        is_later = epoch > rules.copy.promised_epoch
+        return (Promise(epoch, controller),) if is_later else ()
 
-    replace(stack, Voter, "_require_current", lambda *_: None)
-    replace(stack, Voter, "_follow", mistaken)
+    replace(stack, VoterRules, "require_current", lambda *_: None)
+    replace(stack, VoterRules, "_follow", mistaken)
 
 
 @plant
 def voters_do_not_look_back(stack: ExitStack) -> None:
-    """A voter takes entries whatever its log holds before them."""
-    append = Voter.append
+    """A voter accepts entries without checking what precedes them in its log."""
+    append = VoterRules.append
 
-    async def mistaken(voter: Voter, asked: VoterAppend) -> VoterAppended:
-        epoch = voter._log.epoch_before(asked.previous_offset)
-        return await append(voter, asked if epoch is None else asked._replace(previous_epoch=epoch))
+    def mistaken(rules: VoterRules, asked: VoterAppend, now_ms: float) -> VoterReady:
+        epoch = rules.copy.epoch_before(asked.previous_offset)
+        if epoch is not None:
+            asked = asked._replace(previous_epoch=epoch)
+        return append(rules, asked, now_ms)
 
-    replace(stack, Voter, "append", mistaken)
+    replace(stack, VoterRules, "append", mistaken)

@@ -1,4 +1,4 @@
-"""Mistakes of clients, planted into the real one as those of `planted` are into the cluster."""
+"""Mistakes of clients, planted into the real client like those of `planted` into the cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from raylog.actors.coordination.lease import Lease
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.arguments import as_committed
@@ -17,21 +18,18 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.progress import COMMITTED
 from raylog.client.errors import ClientError, ConnectionLost
 from raylog.client.producer.accumulator import Accumulator
-from raylog.client.producer.batch import Batch
+from raylog.client.producer.batch import Batch, ProducerIdentity
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactional import Transactions
+from raylog.client.transactions import TransactionRequests
 from raylog.wire.errors import KafkaError
-from raylog.wire.messages.end_txn import EndTxnResponse
 from raylog.wire.records import NO_SEQUENCE
-from tests.sim.planting import Plant, replace
+from tests.sim.planting import Plant, plants_into, replace
 
 CLIENT_PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    CLIENT_PLANTS[function.__name__] = function
-    return function
+plant = plants_into(CLIENT_PLANTS)
 
 
 # -- producers ---------------------------------------------------------------------------------
@@ -39,7 +37,7 @@ def plant(function: Plant) -> Plant:
 
 @plant
 def numbers_repeats_anew(stack: ExitStack) -> None:
-    """A batch that is sent again takes the next sequence numbers, as if it were another one."""
+    """A retried batch gets new sequence numbers, as if it were another one."""
     refused = Accumulator.refused
 
     def mistaken(accumulator: Accumulator, batch: Batch, not_before_ms: float) -> None:
@@ -51,7 +49,7 @@ def numbers_repeats_anew(stack: ExitStack) -> None:
 
 @plant
 def repeats_behind_others(stack: ExitStack) -> None:
-    """A batch that is sent again goes behind later ones, which get its sequence numbers."""
+    """A retried batch is queued after later ones, which get its sequence numbers."""
     take_back = Accumulator._take_back
 
     def mistaken(
@@ -85,30 +83,32 @@ def takes_a_lost_answer_for_a_good_one(stack: ExitStack) -> None:
 @plant
 def repeats_an_end_as_the_other(stack: ExitStack) -> None:
     """An EndTxn whose answer was lost is repeated with the other outcome."""
-    end = Transactions._end
+    end = TransactionRequests.end
 
-    async def mistaken(transactions: Transactions, *, commit: bool) -> EndTxnResponse:
-        patience_ms, transactions._max_block_ms = transactions._max_block_ms, 0
+    async def mistaken(
+        requests: TransactionRequests, identity: ProducerIdentity, *, commit: bool
+    ) -> ProducerIdentity:
+        timeout_ms, requests.timeout_ms = requests.timeout_ms, 0
         try:
-            return await end(transactions, commit=commit)
+            return await end(requests, identity, commit=commit)
         except ClientError:
-            transactions._max_block_ms = patience_ms
-            return await end(transactions, commit=not commit)
+            requests.timeout_ms = timeout_ms
+            return await end(requests, identity, commit=not commit)
         finally:
-            transactions._max_block_ms = patience_ms
+            requests.timeout_ms = timeout_ms
 
-    replace(stack, Transactions, "_end", mistaken)
+    replace(stack, TransactionRequests, "end", mistaken)
 
 
 @plant
 def commits_offsets_beside_the_transaction(stack: ExitStack) -> None:
-    """Offsets of a transaction count at once, whatever becomes of it."""
+    """Offsets of a transaction count at once, whatever its outcome."""
 
     async def mistaken(transactions: Transactions, offsets: Any, group: GroupMetadata) -> None:
         transactions.state.require_open("send_offsets_to_transaction")
         commits = Commits(
-            transactions._core,
-            transactions._groups,
+            transactions._requests.core,
+            transactions._requests.groups,
             group.group_id,
             lambda: group,
             hold=lambda _: None,
@@ -138,7 +138,7 @@ def commits_offsets_for_nobody(stack: ExitStack) -> None:
 
 @plant
 def commits_what_is_fetched(stack: ExitStack) -> None:
-    """What is committed is how far fetches have come, not how far the application has."""
+    """Commits use the fetch position instead of the application's position."""
     positions = ConsumerCore.positions
 
     def mistaken(consumer: ConsumerCore, keys: Iterable[TopicPartition]) -> dict[Any, Any]:
@@ -156,7 +156,7 @@ def commits_what_is_fetched(stack: ExitStack) -> None:
 
 @plant
 def commits_what_it_returns(stack: ExitStack) -> None:
-    """Automatic commits come as a poll returns, not with the next one."""
+    """Automatic commits happen when a poll returns, not in the next one."""
     until = AsyncConsumer._until
 
     async def mistaken(
@@ -172,7 +172,7 @@ def commits_what_it_returns(stack: ExitStack) -> None:
 
 @plant
 def keeps_records_of_revoked_partitions(stack: ExitStack) -> None:
-    """What was fetched of a partition is handed out though another member has it now."""
+    """Fetched records of a revoked partition are returned, although another member owns it."""
     remove = Fetcher.remove
 
     def mistaken(fetcher: Fetcher, keys: Iterable[TopicPartition]) -> None:
@@ -193,7 +193,7 @@ def keeps_records_of_revoked_partitions(stack: ExitStack) -> None:
 
 @plant
 def believes_in_refused_commits(stack: ExitStack) -> None:
-    """A commit of a generation that is over counts as done."""
+    """A commit of an earlier generation that was refused counts as done."""
     commit = Commits._commit
 
     async def mistaken(
@@ -209,7 +209,7 @@ def believes_in_refused_commits(stack: ExitStack) -> None:
 
 @plant
 def sends_commits_side_by_side(stack: ExitStack) -> None:
-    """Each commit goes its own way, repeats included: an older one may come last."""
+    """Commits and their retries are sent concurrently, so an older one may arrive last."""
 
     def mistaken(commits: Commits, offsets: Offsets, done: Done) -> None:
         async def alone() -> None:
@@ -227,7 +227,7 @@ def sends_commits_side_by_side(stack: ExitStack) -> None:
 
 @plant
 def goes_on_where_it_was(stack: ExitStack) -> None:
-    """A partition that comes back begins where this consumer was, not where its group is."""
+    """A reassigned partition continues at the consumer's old position, not at the committed one."""
     remove, start_from = Fetcher.remove, Fetcher.start_from
     known: dict[tuple[int, TopicPartition], int] = {}
 
@@ -248,3 +248,16 @@ def goes_on_where_it_was(stack: ExitStack) -> None:
 
     replace(stack, Fetcher, "remove", removing)
     replace(stack, Fetcher, "start_from", starting)
+
+
+# -- coordinators ------------------------------------------------------------------------------
+
+
+@plant
+def answers_without_a_lease(stack: ExitStack) -> None:
+    """A coordinator whose Broker hangs answers from memory after its successor has begun."""
+
+    def mistaken(lease: Lease, then: Callable[[bool], None]) -> None:
+        then(True)
+
+    replace(stack, Lease, "check", mistaken)

@@ -1,27 +1,24 @@
-"""Mistakes that groups of replicated logs have made, planted as those of `planted` are."""
+"""Mistakes about groups that replicated logs have made, planted like those of `planted`."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-from raylog.actors.group.consumer.state import GroupState
-from raylog.actors.group.existing import ExistingTopics
 from raylog.actors.group.loading import Loading
-from raylog.actors.group.pending import StoredOffset
-from tests.sim.planting import Plant, replace
+from raylog.actors.group.rules.consumer.state import GroupState
+from raylog.actors.group.rules.existing import ExistingTopics
+from raylog.actors.group.rules.pending import StoredOffset
+from tests.sim.planting import Plant, plants_into, replace
 
 GROUP_PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    GROUP_PLANTS[function.__name__] = function
-    return function
+plant = plants_into(GROUP_PLANTS)
 
 
 @plant
 def takes_offsets_of_a_deleted_topic(stack: ExitStack) -> None:
-    """Offsets go by the topic's name: those of a deleted one are those of the next."""
+    """Offsets belong to the topic's name, so those of a deleted topic count for its successor."""
 
     def mistaken(topics: ExistingTopics, topic: str, _: StoredOffset) -> bool:
         return topic in topics.image.topic_ids
@@ -31,13 +28,13 @@ def takes_offsets_of_a_deleted_topic(stack: ExitStack) -> None:
 
 @plant
 def gives_partitions_that_are_owned(stack: ExitStack) -> None:
-    """A member is given partitions that another one has not given up yet."""
+    """A member is assigned partitions that another one has not revoked yet."""
     replace(stack, GroupState, "is_free", lambda *_: True)
 
 
 @plant
 def loses_an_offset_as_it_loads(stack: ExitStack) -> None:
-    """A coordinator that takes over does not take the last key that it has read."""
+    """A coordinator that takes over ignores the last key that it has read."""
     place_some = Loading.place_some
 
     def mistaken(loading: Loading) -> None:

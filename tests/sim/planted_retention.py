@@ -1,33 +1,30 @@
-"""Mistakes about records that are deleted or compacted, planted as those of `planted` are."""
+"""Mistakes about deleted or compacted records, planted like those of `planted`."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-from raylog.actors.gateway import rules
+from raylog.actors.gateway import topic_rules as rules
 from raylog.storage.latest import LatestOffsets
-from raylog.storage.maintained import MaintainedLog
+from raylog.storage.log import Log
 from raylog.storage.recovery import Recovery
-from tests.sim.planting import Plant, replace
+from tests.sim.planting import Plant, plants_into, replace
 
 RETENTION_PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    RETENTION_PLANTS[function.__name__] = function
-    return function
+plant = plants_into(RETENTION_PLANTS)
 
 
 @plant
-def believes_the_largest_timestamp(stack: ExitStack) -> None:
-    """What a client says in a batch's header is its age."""
+def trusts_batch_max_timestamp(stack: ExitStack) -> None:
+    """The client's timestamp in a batch's header counts as its age."""
     replace(stack, rules, "set_max_timestamp", lambda *_: None)
 
 
 @plant
 def compacts_the_newest_away(stack: ExitStack) -> None:
-    """Of a key its last record goes as well."""
+    """Compaction also removes the last record of a key."""
 
     def mistaken(latest: LatestOffsets, offset: int, key: bytes) -> bool:
         return offset <= latest._latest.get(key, -1)
@@ -38,17 +35,17 @@ def compacts_the_newest_away(stack: ExitStack) -> None:
 @plant
 def keeps_producers_of_compacted_logs(stack: ExitStack) -> None:
     """Where records do not go by age, producers do not either."""
-    retention = MaintainedLog.retention
+    retention = Log.retention
 
-    def mistaken(log: MaintainedLog, now_ms: int, high_watermark: int) -> list[str]:
-        return retention(log, now_ms, high_watermark) if log.config.delete else []
+    def mistaken(log: Log, now_ms: int, high_watermark: int) -> list[str]:
+        return retention(log, now_ms, high_watermark) if log.state.config.delete else []
 
-    replace(stack, MaintainedLog, "retention", mistaken)
+    replace(stack, Log, "retention", mistaken)
 
 
 @plant
 def opens_a_log_at_its_first_segment(stack: ExitStack) -> None:
-    """The log start that was stored is not read: deleted records come back."""
+    """The stored log start is not read, so deleted records come back."""
     bounds = Recovery._bounds
     replace(stack, Recovery, "_bounds", lambda recovery, _: bounds(recovery, 0))
 
@@ -56,4 +53,4 @@ def opens_a_log_at_its_first_segment(stack: ExitStack) -> None:
 @plant
 def tells_a_log_start_that_is_not_durable(stack: ExitStack) -> None:
     """A follower that is killed after DeleteRecords was answered brings records back."""
-    replace(stack, MaintainedLog, "durable_start_offset", property(lambda log: log._start))
+    replace(stack, Log, "durable_start_offset", property(lambda log: log.state.start_offset))

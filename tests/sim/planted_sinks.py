@@ -1,29 +1,26 @@
-"""Mistakes of sinks that seeds with a streaming query are to find."""
+"""Mistakes of sinks that seeds with a streaming query must find."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
 
-from raylog.raydp_jobs import commit, continuity, coordinator
-from raylog.raydp_jobs.batches import Batch
-from raylog.raydp_jobs.marks import Mark
-from raylog.raydp_jobs.sink_state import SinkState
-from raylog.raydp_jobs.state_scan import StateScan
-from tests.sim.planting import Plant, replace
+from raylog.sink import commit, continuity, coordinator
+from raylog.sink.batches import Batch
+from raylog.sink.marks import Mark
+from raylog.sink.state import SinkState
+from raylog.sink.state_scan import StateScan
+from tests.sim.planting import Plant, plants_into, replace
 
 PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    PLANTS[function.__name__] = function
-    return function
+plant = plants_into(PLANTS)
 
 
 @plant
-def goes_by_numbers_alone(stack: ExitStack) -> None:
-    """A batch is written if its number or a later one is committed, whatever its ends."""
+def compares_batch_numbers_only(stack: ExitStack) -> None:
+    """A batch counts as written if its number or a later one is committed, whatever its end."""
 
     def mistaken(state: SinkState, batch: Batch) -> bool:
         written = state.batch
@@ -39,7 +36,7 @@ def goes_by_numbers_alone(stack: ExitStack) -> None:
 
 @plant
 def remembers_by_the_group_alone(stack: ExitStack) -> None:
-    """What is written is known by the group's offsets, which expire after seven idle days."""
+    """Only the group's offsets tell what is written, and these expire after seven idle days."""
     state_of = continuity.state_of
 
     def mistaken(stored: SinkState | None, **named: Any) -> SinkState:

@@ -1,22 +1,22 @@
-"""Mistakes that transactions of replicated logs have made, planted as those of `planted` are."""
+"""Mistakes about transactions that replicated logs have made, planted like those of `planted`."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
 
-from raylog.actors.coordination.step import Step
-from raylog.actors.group.offset_store import OffsetStore
-from raylog.actors.group.shard import Shard
+from raylog.actors.coordination.rules.step import Step
+from raylog.actors.group.rules.offset_store import OffsetStore
+from raylog.actors.group.rules.shard import Shard
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.verifying import Held, Verifying
-from raylog.actors.transaction import adding, ending, starting
 from raylog.actors.transaction.hosting import TransactionHost
-from raylog.actors.transaction.ids import Ids
 from raylog.actors.transaction.markers import MarkerSender
-from raylog.actors.transaction.shard import TransactionShard
-from raylog.actors.transaction.state import Transaction
-from raylog.actors.transaction.step import TransactionStep
+from raylog.actors.transaction.rules import adding, ending, starting
+from raylog.actors.transaction.rules.ids import Ids
+from raylog.actors.transaction.rules.shard import TransactionShard
+from raylog.actors.transaction.rules.state import Transaction
+from raylog.actors.transaction.rules.step import TransactionStep
 from raylog.storage.producers import ProducerStates
 from raylog.wire.errors import (
     ConcurrentTransactions,
@@ -25,15 +25,12 @@ from raylog.wire.errors import (
     ProducerFenced,
 )
 from raylog.wire.records import BatchHeader
-from tests.sim.planting import Plant, replace
+from tests.sim.planting import Plant, plants_into, replace
 
 TRANSACTION_PLANTS: dict[str, Plant] = {}
 
 
-def plant(function: Plant) -> Plant:
-    """Name a mistake by its function."""
-    TRANSACTION_PLANTS[function.__name__] = function
-    return function
+plant = plants_into(TRANSACTION_PLANTS)
 
 
 # ---- the coordinator -------------------------------------------------------------------------
@@ -41,13 +38,13 @@ def plant(function: Plant) -> Plant:
 
 @plant
 def ends_whatever_the_epoch(stack: ExitStack) -> None:
-    """EndTxn is not fenced by its epoch: one that comes late ends the next transaction."""
+    """EndTxn is not fenced by its epoch, so a late one ends the next transaction."""
     replace(stack, ending, "_check_holder", lambda *_, **__: None)
 
 
 @plant
 def sends_markers_too_early(stack: ExitStack) -> None:
-    """Markers leave before what was decided is durable."""
+    """Markers are sent before the decision is durable."""
 
     def mistaken(host: TransactionHost, step: TransactionStep) -> None:
         if step.coordinator_epoch is not None:
@@ -60,7 +57,7 @@ def sends_markers_too_early(stack: ExitStack) -> None:
 
 @plant
 def forgets_what_it_decided(stack: ExitStack) -> None:
-    """A coordinator that is loaded does not go on with what its predecessor had decided."""
+    """A loading coordinator does not complete what its predecessor had decided."""
     replace(stack, TransactionShard, "loaded", lambda *_: None)
 
 
@@ -79,7 +76,7 @@ def one_marker_is_enough(stack: ExitStack) -> None:
 
 @plant
 def repeats_markers_as_they_were(stack: ExitStack) -> None:
-    """A marker without an answer is repeated under the same coordinator epoch."""
+    """A marker without an answer is repeated with the same coordinator epoch."""
 
     def mistaken(sender: MarkerSender, piece: Any) -> None:
         sender._unanswered.discard(piece)
@@ -91,7 +88,7 @@ def repeats_markers_as_they_were(stack: ExitStack) -> None:
 
 @plant
 def successors_use_the_same_coordinator_epoch(stack: ExitStack) -> None:
-    """A coordinator that is loaded sends markers under the epoch that the log has."""
+    """A loading coordinator sends markers with the coordinator epoch in the log."""
     send = Ids.send_markers
 
     def mistaken(ids: Ids, step: TransactionStep, decided: Any) -> None:
@@ -117,7 +114,7 @@ def instances_share_an_epoch(stack: ExitStack) -> None:
 
 @plant
 def answers_before_it_is_durable(stack: ExitStack) -> None:
-    """EndTxn is answered when it is decided, not when that is durable."""
+    """EndTxn is answered when it is decided, not when the decision is durable."""
     replace(stack, TransactionStep, "answer", Step.answer_now)
 
 
@@ -125,8 +122,8 @@ def answers_before_it_is_durable(stack: ExitStack) -> None:
 
 
 @plant
-def fences_who_is_in_haste(stack: ExitStack) -> None:
-    """EndTxn 5 by who goes on while markers are being written is refused for good."""
+def fences_early_end_txn(stack: ExitStack) -> None:
+    """An EndTxn 5 that arrives while markers are being written is refused for good."""
 
     def mistaken(found: Transaction) -> KafkaError:
         return ProducerFenced(f"{found.transactional_id!r} is being completed")
@@ -136,7 +133,7 @@ def fences_who_is_in_haste(stack: ExitStack) -> None:
 
 @plant
 def opens_while_markers_are_written(stack: ExitStack) -> None:
-    """Partitions are added to a transaction while the one before is being completed."""
+    """Partitions are added to a transaction while the previous one is being completed."""
     held = Ids.held
 
     def mistaken(ids: Ids, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
@@ -151,7 +148,7 @@ def opens_while_markers_are_written(stack: ExitStack) -> None:
 
 @plant
 def forgets_to_stop_waiting(stack: ExitStack) -> None:
-    """A request that has waited for the end of a transaction in vain is answered twice."""
+    """A request that waited in vain for the end of a transaction is answered twice."""
 
     def mistaken(ids: Ids, transactional_id: str, asked: Any) -> bool:
         return asked in ids._parked.get(transactional_id, [])
@@ -164,7 +161,7 @@ def forgets_to_stop_waiting(stack: ExitStack) -> None:
 
 @plant
 def takes_markers_of_older_coordinators(stack: ExitStack) -> None:
-    """A marker may carry a lower coordinator epoch than one before."""
+    """A marker may have a lower coordinator epoch than the previous one."""
 
     def mistaken(states: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> None:
         if header.producer_epoch < states.epoch_of(header.producer_id):
@@ -194,7 +191,7 @@ def markers_count_before_they_are_replicated(stack: ExitStack) -> None:
 
 @plant
 def takes_late_writes(stack: ExitStack) -> None:
-    """Leaders do not ask whether the transaction of a write is open."""
+    """Leaders do not check that the transaction of a write is open."""
     must_ask = Verifying._must_ask
 
     def mistaken(verifying: Verifying, partition: Partition, header: Any, held: Held) -> bool:
@@ -205,7 +202,7 @@ def takes_late_writes(stack: ExitStack) -> None:
 
 @plant
 def does_not_tell_who_aborted(stack: ExitStack) -> None:
-    """Readers of committed records are not told of aborted transactions."""
+    """Readers of committed records are not told about aborted transactions."""
     read = Partition._read
 
     def mistaken(partition: Partition, *asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What planted mistakes are made with."""
+"""Tools to plant mistakes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ Plant = Callable[[ExitStack], None]
 
 
 def replace(stack: ExitStack, owner: object, name: str, value: object) -> None:
-    """Have something else in the place of a function or an attribute of a class."""
+    """Replace a function or an attribute of a class."""
     stack.enter_context(patch.object(owner, name, value))
 
 
 @contextmanager
 def planted(plant: Plant) -> Iterator[None]:
-    """Make one mistake while entered."""
+    """Make one mistake within the context."""
     with ExitStack() as stack:
         plant(stack)
         yield
+
+
+def plants_into(plants: dict[str, Plant]) -> Callable[[Plant], Plant]:
+    """A decorator that names a mistake by its function."""
+
+    def plant(function: Plant) -> Plant:
+        plants[function.__name__] = function
+        return function
+
+    return plant

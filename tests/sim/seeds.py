@@ -1,4 +1,4 @@
-"""The seeds of one kind that the tests run: each once, whatever tests look at it."""
+"""The seeds of one kind, each run once for all tests that look at it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.run import Report, run_seed
-from raylog.actors.simulation.scenario import Plan
-from raylog.simulation.kinds import simulation_of
+import pytest
+
+from raylog.simulation.kinds import Kind
+from raylog.simulation.run import Report, run_seed
+from raylog.simulation.scenario import Plan
 
 SEEDS_A_TEST = 5
+SHARE = 16
+"""`make test` runs one seed in this many."""
 MORE = 3
-"""Up to so many times as many seeds are run for branches that the usual ones do not take."""
+"""Branches that the usual seeds miss are searched in up to this many times more seeds."""
 
 
 _TRACE = """
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.run import run_seed
-from raylog.actors.simulation.scenario import Plan
-from raylog.simulation.kinds import simulation_of
+from raylog.simulation.kinds import Kind
+from raylog.simulation.run import run_seed
+from raylog.simulation.scenario import Plan
 
 kind = Kind("{kind}")
-print(run_seed(7, Plan(kind=kind), simulation=simulation_of(kind)).trace)
+print(run_seed(7, Plan(kind=kind)).trace)
 """
 
 
 def traces_of(kind: Kind) -> set[str]:
-    """The traces of one seed in processes that hash differently: there is to be one."""
+    """The traces of one seed in processes with different hash seeds. There must be only one."""
     return {
         subprocess.run(
             [sys.executable, "-c", _TRACE.format(kind=kind)],
@@ -45,20 +48,28 @@ def traces_of(kind: Kind) -> set[str]:
 
 @cache
 def report_of(kind: Kind, seed: int) -> Report:
-    """What came of a seed."""
-    return run_seed(seed, Plan(kind=kind), simulation=simulation_of(kind))
+    """The report of a seed."""
+    return run_seed(seed, Plan(kind=kind))
 
 
-def first_seeds(kind: Kind, count: int) -> Sequence[int]:
-    """The first seed of each test; the one that is asked for by KIND and SEED, if any is."""
+def first_seeds(kind: Kind, count: int) -> Sequence[Any]:
+    """The first seed of each test, or the one of KIND and SEED."""
     asked = os.environ.get("SEED")
     if not asked:
-        return range(0, count, SEEDS_A_TEST)
-    return [int(asked)] if kind is Kind(os.environ.get("KIND") or Kind.PLAIN) else []
+        return share_of(count)
+    return [pytest.param(int(asked))] if kind is Kind(os.environ.get("KIND") or Kind.PLAIN) else []
+
+
+def share_of(count: int) -> Sequence[Any]:
+    """The first seed of each test. Of `count` seeds most are left to `make long`."""
+    return [
+        pytest.param(seed, marks=pytest.mark.long if seed * SHARE > count else ())
+        for seed in range(0, count, SEEDS_A_TEST)
+    ]
 
 
 def passed(kind: Kind, first: int) -> Iterator[Report]:
-    """The reports of one test's seeds, each of which has to be without a violation."""
+    """The reports of one test's seeds. Each must be without violations."""
     last = first + (1 if os.environ.get("SEED") else SEEDS_A_TEST)
     for seed in range(first, last):
         report = report_of(kind, seed)
@@ -67,7 +78,7 @@ def passed(kind: Kind, first: int) -> Iterator[Report]:
 
 
 def never_taken(kind: Kind, count: int) -> list[str]:
-    """Branches that no seed takes: none of the first `count`, nor of as many more as may be run."""
+    """Branches that no seed reaches, neither the first `count` nor the additional ones."""
     missing: set[str] = set()
     taken: set[str] = set()
     for seed in range(MORE * count):

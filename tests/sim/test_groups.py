@@ -1,11 +1,11 @@
-"""Clusters under faults whose clients are members of groups: offsets and owners stay right."""
+"""Clusters under faults with members of groups: offsets and owners stay correct."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.properties import OF_GROUPS
+from raylog.simulation.kinds import Kind
+from tests.sim.properties import OF_GROUPS
 from tests.sim.seeds import first_seeds, never_taken, passed
 
 SEEDS = 25
@@ -19,6 +19,7 @@ def test_offsets_and_owners_stay_right(first: int) -> None:
         assert checked >= {one.name for one in OF_GROUPS}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_branch_is_taken() -> None:
     assert not never_taken(Kind.GROUPS, SEEDS)

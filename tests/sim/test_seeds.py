@@ -1,26 +1,26 @@
-"""Whole clusters under faults of every kind: each seed is another history."""
+"""Whole clusters under faults of every kind. Each seed is a different history."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.properties import (
+from raylog.simulation.kinds import Kind
+from raylog.simulation.properties import Property
+from raylog.simulation.run import run_seed
+from tests.sim.properties import (
     OF_CLIENTS,
     OF_DISASTERS,
     OF_GROUPS,
     OF_RETENTION,
     OF_TRANSACTIONS,
-    Property,
 )
-from raylog.actors.simulation.run import run_seed
 from tests.sim.seeds import first_seeds, never_taken, passed, traces_of
 
 SEEDS = 120
 RARE = {Property.REFUSED_ABSENT, Property.LAGGARDS_STAY_OUT, Property.FLUSHED_KEPT}
-"""Not looked at by every few seeds."""
+"""Not checked in every few seeds."""
 OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_RETENTION | OF_DISASTERS | OF_CLIENTS
-"""Looked at in seeds of other kinds."""
+"""Checked in seeds of other kinds."""
 
 
 @pytest.mark.parametrize("first", first_seeds(Kind.PLAIN, SEEDS))
@@ -32,6 +32,7 @@ def test_every_property_holds(first: int) -> None:
         assert checked >= {one.name for one in set(Property) - OF_OTHERS - RARE}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_branch_is_taken() -> None:
     assert not never_taken(Kind.PLAIN, SEEDS)

@@ -1,5 +1,7 @@
-"""A streaming query with an exactly-once sink on a cluster under faults: each row once, none left
-out, though drivers die, checkpoints are restored and weeks pass."""
+"""A streaming query with an exactly-once sink under faults: each row is there once.
+
+Drivers die, checkpoints are restored and weeks pass.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from functools import cache
 
 import pytest
 
-from raylog.actors.simulation.properties import Property
-from raylog.actors.simulation.run import Report, run_seed
+from raylog.simulation.properties import Property
+from raylog.simulation.run import Report, run_seed
 from tests.sim.planted_sinks import PLANTS
 from tests.sim.planting import planted
+from tests.sim.seeds import SEEDS_A_TEST, share_of
 from tests.sim.sinks.scenario import SinkSimulation
 
 SEEDS = 10
-A_TEST = 5
 SEARCHED = 30
-"""Seeds in which a planted mistake is looked for."""
+"""The number of seeds in which to search for a planted mistake."""
 
 
 @cache
@@ -24,23 +26,24 @@ def report_of(seed: int) -> Report:
     return run_seed(seed, simulation=SinkSimulation)
 
 
-def told(seed: int, word: str) -> int:
-    """A figure of a seed's last word, such as how many weeks passed."""
+def count_of(seed: int, word: str) -> int:
+    """A number in a seed's final text, such as how many weeks passed."""
     last = report_of(seed).timeline[-1].replace(",", "").split()
     return int(last[last.index(word) - 1])
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
+@pytest.mark.parametrize("first", share_of(SEEDS))
 def test_each_row_is_written_once(first: int) -> None:
-    for seed in range(first, first + A_TEST):
+    for seed in range(first, first + SEEDS_A_TEST):
         report = report_of(seed)
         assert report.passed, f"seed {seed}: {report.violations[:3]}"
         assert report.counts[Property.OFFSETS_WITH_OUTPUT.name] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["rows", "mismatches", "weeks"])
 def test_queries_meet_what_they_are_to_meet(word: str) -> None:
-    assert sum(told(seed, word) for seed in range(SEEDS)) > 0
+    assert sum(count_of(seed, word) for seed in range(SEEDS)) > 0
 
 
 @pytest.mark.timeout(600)

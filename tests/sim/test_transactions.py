@@ -1,13 +1,13 @@
-"""Clusters under faults whose clients write in transactions: no transaction is ever torn."""
+"""Clusters under faults with transactional clients: no transaction is visible in part."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.properties import OF_TRANSACTIONS
-from raylog.actors.simulation.run import run_seed
-from raylog.actors.simulation.scenario import Plan
+from raylog.simulation.kinds import Kind
+from raylog.simulation.run import run_seed
+from raylog.simulation.scenario import Plan
+from tests.sim.properties import OF_TRANSACTIONS
 from tests.sim.seeds import first_seeds, never_taken, passed, traces_of
 
 SEEDS = 40
@@ -15,7 +15,7 @@ PLAN = Plan(kind=Kind.TRANSACTIONS)
 
 
 @pytest.mark.parametrize("first", first_seeds(Kind.TRANSACTIONS, SEEDS))
-def test_no_transaction_is_torn(first: int) -> None:
+def test_transactions_are_atomic(first: int) -> None:
     reports = list(passed(Kind.TRANSACTIONS, first))
     checked = {name for report in reports for name, count in report.counts.items() if count}
     if len(reports) > 1:
@@ -23,11 +23,13 @@ def test_no_transaction_is_torn(first: int) -> None:
         assert checked >= {one.name for one in OF_TRANSACTIONS}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_every_branch_is_taken() -> None:
     assert not never_taken(Kind.TRANSACTIONS, SEEDS)
 
 
+@pytest.mark.long
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     (trace,) = traces_of(Kind.TRANSACTIONS)
     assert len(trace) == 64

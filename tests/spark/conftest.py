@@ -20,8 +20,8 @@ from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
+from raylog.client.transactions import FEATURE
 from raylog.raydp_jobs.java import JavaMissing, find_java
-from raylog.raydp_jobs.protocol import FEATURE
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.update_features import (

@@ -15,8 +15,9 @@ from raylog.client.io import run_blocking
 from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
-from raylog.raydp_jobs.batches import Batch, KafkaRange
-from raylog.raydp_jobs.commit import (
+from raylog.client.transactions import TransactionRequests
+from raylog.sink.batches import Batch, KafkaRange
+from raylog.sink.commit import (
     BatchMachine,
     Effect,
     Event,
@@ -25,13 +26,12 @@ from raylog.raydp_jobs.commit import (
     Write,
     Written,
 )
-from raylog.raydp_jobs.coordinator import Transactions, add_partition
-from raylog.raydp_jobs.lookup import name_of
-from raylog.raydp_jobs.marks import Mark
-from raylog.raydp_jobs.protocol import choose_protocol
-from raylog.raydp_jobs.sink_state import SinkState
-from raylog.raydp_jobs.state_topic import STATE_TOPIC, StateTopic
-from raylog.raydp_jobs.writer import PartitionWriter
+from raylog.sink.coordinator import SinkRequests, choose_protocol
+from raylog.sink.lookup import name_of
+from raylog.sink.marks import Mark
+from raylog.sink.state import SinkState
+from raylog.sink.state_topic import STATE_TOPIC, StateTopic
+from raylog.sink.writer import PartitionWriter
 from raylog.wire.records import Record, encode_batch
 
 R = TypeVar("R")
@@ -57,10 +57,17 @@ class WatchedCore(Core):
         *,
         timeout_ms: float | None = None,
         at_most: int | None = None,
+        at_least: int = 0,
         answered: bool = True,
     ) -> Pending[R]:
         pending = await super().submit(
-            node_id, request, expected, timeout_ms=timeout_ms, at_most=at_most, answered=answered
+            node_id,
+            request,
+            expected,
+            timeout_ms=timeout_ms,
+            at_most=at_most,
+            at_least=at_least,
+            answered=answered,
         )
         if pending.api_key.name in WATCHED:
             self.sent.add((pending.api_key.name, pending.version))
@@ -72,7 +79,7 @@ class Driver:
     """A sink's driver; `rows` of every partition are written by as many writers."""
 
     core: WatchedCore
-    transactions: Transactions
+    transactions: SinkRequests
     topic: str
     partitions: int = 3
     between: Callable[[Effect], Event | None] = lambda effect: None
@@ -155,7 +162,7 @@ class Driver:
     ) -> TaskReport:
         protocol, name = self.transactions.protocol, self.transactions.transactional_id
         if protocol.registers:
-            await add_partition(core, protocol, name, identity, key)
+            await TransactionRequests(core, protocol, name).add_partitions(identity, [key])
         writer = PartitionWriter(core, protocol, name, identity, key)
         mark = batch.mark
         assert isinstance(mark, Mark)
@@ -188,6 +195,6 @@ def driving(
         protocol = run_blocking(choose_protocol(core))
         states_of = StateTopic(core, states, sink_id or topic)
         name = name_of(sink_id or topic)
-        yield Driver(core, Transactions(core, protocol, name, name, states_of, [topic]), topic)
+        yield Driver(core, SinkRequests(core, protocol, name, name, states_of, [topic]), topic)
     finally:
         core.close()

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from raylog.raydp_jobs.commit import TaskReport
 from raylog.raydp_jobs.tasks import WriteRun
+from raylog.sink.commit import TaskReport
 
 
 @dataclass(frozen=True)

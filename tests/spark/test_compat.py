@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pandas as pd
@@ -24,8 +24,7 @@ ROWS = ROWS_A_BATCH * (2 * BATCHES)
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.parent.name)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with tarfile.open(request.param) as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(request.param, tmp_path)
     return tmp_path
 
 
@@ -35,14 +34,14 @@ def run_to_the_end(file: Path, bootstrap: str) -> None:
     command += ["--bootstrap", bootstrap]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
-        told = []
+        output = []
         for line in run.stderr:
-            told.append(line)
+            output.append(line)
             if line.startswith("batch ") and line.endswith(" 0 behind\n"):
                 break
         run.terminate()
-        told += run.stderr
-    assert any(line.startswith("batch ") for line in told), "".join(told)
+        output += run.stderr
+    assert any(line.startswith("batch ") for line in output), "".join(output)
 
 
 def test_pipelines_of_an_earlier_commit_go_on(folder: Path) -> None:

@@ -6,16 +6,16 @@ batches 0 and 1 of query `q`: a row to each partition of `out`, of ten records o
 
 from __future__ import annotations
 
-import tarfile
+import shutil
 from pathlib import Path
 
 import pytest
 
 from raylog.client import BlockingClient, TopicPartition
 from raylog.client.io import run_blocking
-from raylog.raydp_jobs.batches import Batch, KafkaRange, SourceMismatch
-from raylog.raydp_jobs.lookup import look_up_state, name_of
-from raylog.raydp_jobs.marks import Mark
+from raylog.sink.batches import Batch, KafkaRange, SourceMismatch
+from raylog.sink.lookup import look_up_state, name_of
+from raylog.sink.marks import Mark
 from raylog.testing import EmbeddedBroker
 from tests.spark.driving import Driver, driving
 from tests.spark.reading import values
@@ -32,8 +32,7 @@ SOURCE = TopicPartition("in", 0)
 
 @pytest.mark.parametrize("commit", sorted(path.name for path in DATA.iterdir()))
 def test_a_query_goes_on_without_a_loss_or_a_duplicate(commit: str, tmp_path: Path) -> None:
-    with tarfile.open(DATA / commit / "sink.tar.xz") as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(DATA / commit / "sink.tar.xz", tmp_path)
 
     def batch(driver: Driver, batch_id: int, start: int, end: int) -> Batch:
         cluster_id = run_blocking(driver.transactions.cluster_id())

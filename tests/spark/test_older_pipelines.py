@@ -8,7 +8,7 @@ have written their second batch, and Spark does not know of it yet.
 from __future__ import annotations
 
 import json
-import tarfile
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -32,8 +32,7 @@ def left(
 ) -> Iterator[Bench]:
     """What the commit has left, and three records more."""
     folder = tmp_path_factory.mktemp("older")
-    with tarfile.open(DATA / request.param / "pipelines.tar.xz") as packed:
-        packed.extractall(folder, filter="data")
+    shutil.unpack_archive(DATA / request.param / "pipelines.tar.xz", folder)
     with EmbeddedBroker(data=folder / "broker", settings=KEPT) as broker:
         bench = Bench(spark, broker.bootstrap, folder)
         bench.feed("in", {"n": 5}, b"worse", {"n": 6})

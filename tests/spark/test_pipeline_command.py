@@ -66,7 +66,7 @@ def feed(bootstrap: str, topic: str, *rows: bytes) -> None:
             producer.send(topic, row)
 
 
-def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
+def test_pipeline_runs_until_stopped_and_reports_its_failure(
     raylog: str, name: str, tmp_path: Path
 ) -> None:
     with BlockingClient(raylog) as client:
@@ -79,11 +79,11 @@ def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         lines = iter(run.stderr.readline, "")
-        told = list(takewhile(lambda line: not line.startswith("batch 0: 2 rows"), lines))
+        output = list(takewhile(lambda line: not line.startswith("batch 0: 2 rows"), lines))
         log = tmp_path / "checkpoint" / "raylog" / "spark.log"
-        assert [line for line in told if not line.startswith("starting Spark: ")] == [
-            "records in a batch, at most: 1,000,000 of rows (max_offsets_per_trigger)\n",
-            f"messages of Spark go to {log}\n",
+        assert [line for line in output if not line.startswith("starting Spark: ")] == [
+            "most records in a batch: 1,000,000 of rows (max_offsets_per_trigger)\n",
+            f"Spark logs to {log}\n",
             "starting Spark\n",
             f"{name} runs\n",
         ]

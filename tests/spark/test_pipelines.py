@@ -242,14 +242,14 @@ def test_dead_letters_are_as_they_were_and_there_once(bench: Bench, three: str) 
     assert [(one.headers or [])[:2] for one in found] == [[("h", b"\x00"), ("none", None)]] * len(
         bad
     )
-    told = [headers_of(one) for one in found]
-    assert [one["__raylog.errors.reason"] for one in told] == list(bad.values())
-    assert [(one["__raylog.errors.topic"], one["__raylog.errors.partition"]) for one in told] == [
-        (f"{three}-in", "1")
-    ] * len(bad)
-    offsets = [int(one["__raylog.errors.offset"]) for one in told]
+    letter_headers = [headers_of(one) for one in found]
+    assert [one["__raylog.errors.reason"] for one in letter_headers] == list(bad.values())
+    assert [
+        (one["__raylog.errors.topic"], one["__raylog.errors.partition"]) for one in letter_headers
+    ] == [(f"{three}-in", "1")] * len(bad)
+    offsets = [int(one["__raylog.errors.offset"]) for one in letter_headers]
     assert offsets == sorted(set(offsets))
-    assert [one["__raylog.errors.timestamp"] for one in told] == [
+    assert [one["__raylog.errors.timestamp"] for one in letter_headers] == [
         str(1_000 + n) for n in range(len(bad))
     ]
 
@@ -382,11 +382,11 @@ def test_sources_of_two_clusters_have_their_own_dead_letters(
     )
     bench.run(spec)
     assert [row["n"] for row in bench.rows(f"{three}-out")] == [1, 2, 3]
-    told = {
+    letter_headers = {
         one.value: headers_of(one)["__raylog.errors.offset"]
         for one in bench.records(f"{three}-bad")
     }
-    assert told == {b"near": "2", b"far": "1"}
+    assert letter_headers == {b"near": "2", b"far": "1"}
     found = lags(bench.bootstrap, spec, TIMEOUT_MS)
     assert [(one.source, one.lag) for one in found] == [("near", 0), ("far", 0)]
 
@@ -475,7 +475,7 @@ def test_avro_in_and_out(bench: Bench, three: str) -> None:
         ({"output_mode": "complete"}, "transform: .*[Cc]omplete output mode"),
     ],
 )
-def test_what_cannot_work_is_told_before_it_runs(
+def test_invalid_pipeline_is_reported_before_it_runs(
     bench: Bench, three: str, fields: dict[str, Any], says: str
 ) -> None:
     with pytest.raises((BadSpec, PipelineFailed), match=says):
@@ -491,7 +491,7 @@ def test_a_row_that_is_too_large_is_named(bench: Bench, three: str) -> None:
         bench.run(bench.spec(three, sink=sink))
 
 
-def test_it_stops_after_the_batch_and_goes_on_from_there(
+def test_stopped_pipeline_finishes_the_batch_and_resumes_there(
     bench: Bench, three: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.feed(f"{three}-in", *(b"%d" % n for n in range(9)), b"\xff")

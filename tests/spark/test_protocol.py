@@ -12,8 +12,8 @@ from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.io import run_blocking
 from raylog.client.producer.accumulator import ProducerIdentity
-from raylog.raydp_jobs.batches import BatchFailed
-from raylog.raydp_jobs.commit import (
+from raylog.sink.batches import BatchFailed
+from raylog.sink.commit import (
     AnswerLost,
     BatchMachine,
     CommitOffsets,
@@ -30,13 +30,13 @@ from raylog.raydp_jobs.commit import (
     WriteLost,
     Written,
 )
-from raylog.raydp_jobs.marks import Mark, read_mark
-from raylog.raydp_jobs.protocol import FIRST, SECOND
-from raylog.raydp_jobs.writer import WriteRefused
+from raylog.sink.marks import Mark
+from raylog.sink.writer import WriteRefused
 from raylog.wire.errors import ErrorCode, KafkaError
 from tests.spark.conftest import level
 from tests.spark.driving import Driver, driving, expected
 from tests.spark.reading import read_all, until_settled, values
+from tests.support.marks import read_mark
 from tests.support.ray_clusters import wait_until
 
 
@@ -75,10 +75,10 @@ def test_several_writers_commit_as_one(driver: Driver, bootstrap: str) -> None:
 def test_all_requests_are_of_the_clusters_version(driver: Driver, bootstrap: str) -> None:
     driver.write(driver.batch(0))
     if level(bootstrap) == 2:
-        assert driver.transactions.protocol is SECOND
+        assert driver.transactions.protocol.keeps_identity
         assert driver.core.sent == {("PRODUCE", 12), ("TXN_OFFSET_COMMIT", 5), ("END_TXN", 5)}
     else:
-        assert driver.transactions.protocol is FIRST
+        assert driver.transactions.protocol.registers
         assert driver.core.sent == {
             ("ADD_PARTITIONS_TO_TXN", 3),
             ("PRODUCE", 11),
@@ -212,7 +212,7 @@ def test_the_state_is_read_when_it_is_settled(driver: Driver, bootstrap: str) ->
 
     def read() -> None:
         with driving(bootstrap, driver.topic) as other:
-            other.transactions.transactional_id = f"{driver.topic}-other"
+            other.transactions.transaction.transactional_id = f"{driver.topic}-other"
             begun.set()
             found = run_blocking(other.transactions.settle(ReadState()))
             order.append("read")

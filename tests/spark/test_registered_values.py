@@ -23,8 +23,8 @@ from raylog.raydp_jobs.pipelines.output import records
 from raylog.raydp_jobs.pipelines.reading import parsed
 from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSink, TopicSource
 from tests.spark.test_tombstones import RECORD
-from tests.support import fake_registry
 from tests.support.protos import message
+from tests.worlds.servers import registry as fake_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -151,7 +151,7 @@ def test_sinks_write_what_others_read(
     assert placed == datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_rows_that_do_not_fit_are_told(spark: SparkSession, registry: SchemaRegistry) -> None:
+def test_rows_that_do_not_fit_are_reported(spark: SparkSession, registry: SchemaRegistry) -> None:
     AvroSerializer(registry, AVRO)("out", {"n": 5, "s": None})
     with pytest.raises(BadSpec, match=r"sink\.value: column s: expected string, found none"):
         written(spark, registry, "avro", "cast(5 as int) n")

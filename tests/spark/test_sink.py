@@ -18,9 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.raydp_jobs import sink as sinks
-from raylog.raydp_jobs.commit import BatchFailed, TaskReport, Written
-from raylog.raydp_jobs.marks import Mark, read_mark
-from raylog.raydp_jobs.rows import BadColumns
 from raylog.raydp_jobs.sink import (
     ExactlyOnceSink,
     SinkSettings,
@@ -28,9 +25,12 @@ from raylog.raydp_jobs.sink import (
     write_exactly_once,
 )
 from raylog.raydp_jobs.tasks import WriteRun
+from raylog.sink.commit import BatchFailed, TaskReport, Written
+from raylog.sink.rows import BadColumns
 from raylog.testing import EmbeddedBroker
 from tests.spark.faulty import DyingRun, HangingRun, ShuffleLosingRun
 from tests.spark.reading import read_all, values
+from tests.support.marks import read_mark
 from tests.support.ray_clusters import wait_until
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Copy:
         start: str = "earliest",
         until: Callable[[StreamingQuery], object] = StreamingQuery.awaitTermination,
         *,
-        told: Path | None = None,
+        other_checkpoint: Path | None = None,
     ) -> None:
         """Batches of 30 rows of each source; the sink is told of another checkpoint by `told`."""
         streams = [
@@ -91,7 +91,9 @@ class Copy:
             for bootstrap in self.source_bootstraps
         ]
         stream = reduce(DataFrame.unionAll, streams)
-        with raylog_sink(self.bootstrap, self.topic, self.topic, str(told or checkpoint)) as sink:
+        with raylog_sink(
+            self.bootstrap, self.topic, self.topic, str(other_checkpoint or checkpoint)
+        ) as sink:
             query = (
                 stream.select("key", "value")
                 .writeStream.foreachBatch(sink)
@@ -209,7 +211,7 @@ def test_rows_whose_computation_raises_fail_the_batch_in_one_run(
         client.create_topics([NewTopic(name, 1)])
     divided = udf(lambda n: str(1 // n), "string")
     df = spark.range(0, 2, 1, 1).select(divided("id").alias("value"))
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
+    caplog.set_level(logging.INFO, "raylog.sink")
     with pytest.raises(BatchFailed, match="ZeroDivisionError: integer division or modulo by zero"):
         write_exactly_once(df, raylog, name, name, "job")
     assert "to be written again" not in caplog.text
@@ -226,7 +228,7 @@ def test_a_repeated_task_is_refused_and_the_batch_runs_again(
 ) -> None:
     """A worker dies when its rows are written; its task's next attempt must not write again."""
     monkeypatch.setattr(sinks, "WriteRun", partial(DyingRun, folder=str(tmp_path)))
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
+    caplog.set_level(logging.INFO, "raylog.sink")
     assert write_exactly_once(rows, bootstrap, topic, topic, "job")
     assert values(bootstrap, topic) == ALL
     assert "an earlier one may have written" in caplog.text
@@ -245,7 +247,7 @@ def test_a_repeated_stage_is_refused_and_the_batch_runs_again(
     shuffle = spark.sparkContext.getConf().get("spark.local.dir", "")
     run = partial(ShuffleLosingRun, folder=str(tmp_path), shuffle=shuffle)
     monkeypatch.setattr(sinks, "WriteRun", run)
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
+    caplog.set_level(logging.INFO, "raylog.sink")
     assert write_exactly_once(rows.coalesce(1), bootstrap, topic, topic, "job")
     assert values(bootstrap, topic) == ALL
     assert re.search(r"task \S+ in stage \d+\.[1-9]: .*(expected 0|an earlier one)", caplog.text)
@@ -275,7 +277,7 @@ def test_a_stream_is_copied_with_its_offsets(copy: Copy, tmp_path: Path) -> None
     of_source = {key: at.offset for key, at in offsets.items() if key.topic == copy.source}
     assert sum(of_source.values()) == ROWS
     marks = {read_mark(offset.metadata) for offset in offsets.values()}
-    assert {mark.batch_id for mark in marks if mark is not None} == {1}
+    assert {mark.batch_id for mark in marks} == {1}
 
 
 def test_a_batch_that_spark_does_not_know_to_be_written_is_skipped(
@@ -338,7 +340,7 @@ def test_a_checkpoint_of_another_query_is_refused(copy: Copy, tmp_path: Path) ->
     with BlockingClient(copy.bootstrap) as client:
         client.create_topics([NewTopic(own.topic, 1)])
     with pytest.raises(StreamingQueryException, match="NoCheckpoint: the checkpoint belongs to"):
-        own.run(tmp_path / "own", told=tmp_path / "theirs")
+        own.run(tmp_path / "own", other_checkpoint=tmp_path / "theirs")
     assert values(own.bootstrap, own.topic) == []
 
 
@@ -452,5 +454,4 @@ def test_the_mark_names_the_query_of_the_checkpoint(copy: Copy, tmp_path: Path) 
     with BlockingClient(copy.bootstrap) as client:
         offsets = client.group_offsets(f"raylog-sink-{copy.topic}")
     mark = read_mark(offsets[TopicPartition(copy.topic, 0)].metadata)
-    assert isinstance(mark, Mark)
     assert mark.query_id in query_id

@@ -12,8 +12,8 @@ from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.admin.topics import Resource, ResourceType
 from raylog.client.producer.partitioner import partition_of_key
-from raylog.raydp_jobs.batches import Batch, KafkaRange, OtherRange, SourceMismatch, StateLost
-from raylog.raydp_jobs.commit import (
+from raylog.sink.batches import Batch, KafkaRange, OtherRange, SourceMismatch, StateLost
+from raylog.sink.commit import (
     CommitOffsets,
     Effect,
     End,
@@ -22,10 +22,10 @@ from raylog.raydp_jobs.commit import (
     WriteLost,
     WriteState,
 )
-from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
-from raylog.raydp_jobs.lookup import look_up_state, name_of
-from raylog.raydp_jobs.marks import Job, Mark
-from raylog.raydp_jobs.state_topic import PARTITIONS, STATE_TOPIC, BadStateTopic
+from raylog.sink.driver import SinkDriver, SinkSettings
+from raylog.sink.lookup import look_up_state, name_of
+from raylog.sink.marks import Job, Mark
+from raylog.sink.state_topic import PARTITIONS, STATE_TOPIC, BadStateTopic
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import TransactionalIdNotFound
 from tests.spark.conftest import VERSIONS
@@ -222,8 +222,8 @@ def test_a_checkpoint_restored_from_an_older_copy_is_refused(
             )
         return str(raised.value)
 
-    assert "ends at 25" in (told := restored(1, 10, 25))
-    assert "batch 3 of query 'q', which is committed and ended at 40" in told
+    assert "ends at 25" in (message := restored(1, 10, 25))
+    assert "batch 3 of query 'q', which is committed and ended at 40" in message
     assert "ends at 90" in restored(2, 25, 90)
     assert "committed up to 40, found 90" in restored(3, 30, 90)
     assert values(bootstrap, driver.topic) == expected(*(("q", n) for n in range(4)))
@@ -275,7 +275,7 @@ def test_a_mark_of_an_older_build_is_gone_on_from(
     assert values(bootstrap, driver.topic) == expected(("q", 5), ("q", 6))
 
 
-def test_what_an_older_build_wrote_meanwhile_is_gone_on_from(
+def test_marks_written_by_an_older_build_are_continued(
     driver: Driver, bootstrap: str, client: BlockingClient
 ) -> None:
     """It reads the marks that this build leaves beside its state, and writes its own."""

@@ -79,7 +79,7 @@ def test_a_tombstone_without_a_time_does_not_parse(spark: SparkSession, avro_fil
 
 
 @pytest.mark.parametrize("value", ["json", "avro"])
-def test_its_row_is_written_as_a_tombstone_with_its_key(
+def test_tombstone_row_is_written_with_its_key(
     spark: SparkSession, avro_file: Path, value: str
 ) -> None:
     schema_file = avro_file if value == "avro" else None

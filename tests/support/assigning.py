@@ -14,18 +14,18 @@ Owned = dict[str, list[int]]
 
 
 def topics(**partitions: int) -> dict[str, Topic]:
-    """Topics by name."""
+    """Return topics by name."""
     return {name: Topic(name, count) for name, count in partitions.items()}
 
 
 def members(count: int, subscribed: Mapping[str, Topic]) -> list[Member]:
-    """Members C0, C1, … that subscribe to everything."""
+    """Return the members C0, C1, …, which subscribe to everything."""
     names = frozenset(subscribed)
     return [Member(f"C{index}", names) for index in range(count)]
 
 
 def short(assignment: Mapping[str, MemberAssignment]) -> dict[str, str]:
-    """An assignment as the facts word it: "t0p0 t0p1"."""
+    """Return an assignment in short form: "t0p0 t0p1"."""
     return {
         member_id: " ".join(
             f"{topic}p{number}" for topic, numbers in each.partitions.items() for number in numbers
@@ -37,7 +37,7 @@ def short(assignment: Mapping[str, MemberAssignment]) -> dict[str, str]:
 def having(
     now: Sequence[Member], assignment: Mapping[str, MemberAssignment], generation: int = 1
 ) -> list[Member]:
-    """The members with what the assignment gave them."""
+    """Return the members as owners of what the assignment gave them."""
     return [
         Member(
             member.member_id,
@@ -57,7 +57,7 @@ def having(
 
 
 class AssignorOracle:
-    """A Java process that calls Apache Kafka's assignors."""
+    """A Java process that runs Apache Kafka's assignors."""
 
     def __init__(self, java: KafkaJars) -> None:
         self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class AssignorOracle:
     def assign(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> dict[str, Owned]:
-        """What Kafka's assignor of that name gives each member; `server-range` is KIP-848's."""
+        """Return the assignment of Kafka's assignor `name`; `server-range` is KIP-848's."""
         lines = [_topic_line(topic) for topic in topics.values()]
         lines += [_member_line(member) for member in members]
         stdin, stdout = self._process.stdin, self._process.stdout

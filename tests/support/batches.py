@@ -1,4 +1,4 @@
-"""Record batches with any field wrong, built apart from the code under test."""
+"""Record batches with any field wrong, built independently of the code under test."""
 
 import struct
 
@@ -8,7 +8,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def varint(number: int) -> bytes:
-    """Zigzag varint, the textbook way."""
+    """Return a zigzag varint, encoded the textbook way."""
     rest = (number << 1) ^ (number >> 63)
     out = bytearray()
     while rest >> 7:
@@ -18,7 +18,7 @@ def varint(number: int) -> bytes:
 
 
 def sized(content: bytes | None) -> bytes:
-    """Bytes behind their varint length."""
+    """Return bytes prefixed with their varint length."""
     return varint(-1) if content is None else varint(len(content)) + content
 
 
@@ -32,7 +32,7 @@ def raw_record(
     attributes: int = 0,
     length: int | None = None,
 ) -> bytes:
-    """One record; `headers` as they are on the wire, `length` instead of the true one."""
+    """Return one record; `headers` are raw bytes, and `length` overrides the true length."""
     content = bytes([attributes]) + varint(time_delta) + varint(delta)
     content += sized(key) + sized(value) + headers
     return varint(len(content) if length is None else length) + content
@@ -55,7 +55,7 @@ def raw_batch(
     count: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """One batch of `records` (or of `body`), each header field overridable."""
+    """Return a batch of `records` (or of `body`); each header field can be overridden."""
     covered = struct.pack(
         ">hiqqqhii",
         attributes,

@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl when they are needed."""
+"""Certificates for tests, made by openssl on demand."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ KEY_PASSWORD = "key password"
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Who signs certificates."""
+    """A certificate authority."""
 
     directory: Path
     name: str
 
     @property
     def certificate(self) -> Path:
-        """What to trust."""
+        """The authority's own certificate, which clients trust."""
         return self.directory / f"{self.name}.pem"
 
     def issue(
         self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1", days: int = 2
     ) -> tuple[Path, Path]:
-        """A certificate and its key; with negative days it has expired."""
+        """Return a certificate and its key; negative `days` make it expired."""
         certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         request, extensions = self.directory / f"{name}.csr", self.directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={hosts}\n")
@@ -45,7 +45,7 @@ class Authority:
 
 
 def authority(directory: Path, name: str = "authority") -> Authority:
-    """One that nobody knows; the test is skipped where openssl is not installed."""
+    """Return a new authority; skip the test if openssl is not installed."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     one = Authority(directory, name)
@@ -57,14 +57,14 @@ def authority(directory: Path, name: str = "authority") -> Authority:
 
 
 def encrypted_key(key: Path) -> Path:
-    """A copy of a key that needs KEY_PASSWORD."""
+    """Return a copy of a key, encrypted with KEY_PASSWORD."""
     path = key.with_suffix(".encrypted.key")
     _openssl("pkcs8", "-topk8", "-in", key, "-out", path, "-passout", f"pass:{KEY_PASSWORD}")
     return path
 
 
 def server_context(pair: tuple[Path, Path], trusted: Path | None = None) -> ssl.SSLContext:
-    """A broker's side; with `trusted` it wants certificates of clients."""
+    """Return a broker's TLS context; with `trusted` it requires client certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pair)
     if trusted is not None:

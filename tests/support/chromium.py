@@ -1,5 +1,7 @@
-"""A page in headless Chromium, driven over its debugging pipe: nothing to install beside Debian's
-package `chromium`."""
+"""A page in headless Chromium, driven over its debugging pipe.
+
+It needs nothing but Debian's package `chromium`.
+"""
 
 import base64
 import json
@@ -20,7 +22,7 @@ needs_chromium = pytest.mark.skipif(
 )
 _FLAGS = (
     "--headless=new",
-    "--no-sandbox",  # of containers, where tests run as root
+    "--no-sandbox",  # needed in containers, where tests run as root
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -31,7 +33,7 @@ _FLAGS = (
 
 
 class Page:
-    """One page, and every request that it made."""
+    """One page, with the requests that it made."""
 
     def __init__(self, read: BinaryIO, write: BinaryIO) -> None:
         self._read = read
@@ -47,7 +49,7 @@ class Page:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Ask the browser; events that come first are kept."""
+        """Call a method of the browser; keep the events that arrive before its result."""
         self._number += 1
         asked: dict[str, Any] = {"id": self._number, "method": method, "params": arguments}
         if self._session is not None:
@@ -63,14 +65,14 @@ class Page:
             self.events.append(found)
 
     def open(self, path: Path) -> None:
-        """Load a file and wait until it is there; events before are forgotten."""
+        """Load a file and wait for it; earlier events are dropped."""
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
         while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
             self.events.append(self._next())
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression; promises are awaited."""
+        """Return the value of an expression, awaiting promises."""
         found = self.call(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
         )
@@ -88,18 +90,18 @@ class Page:
         )
 
     def media(self, media: str = "screen", scheme: str = "light") -> None:
-        """Show the page as in print, or in a dark theme."""
+        """Emulate a medium such as print, and a light or dark colour scheme."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as a PNG."""
+        """Save the whole page as a PNG."""
         found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(found["data"]))
 
     @property
     def requests(self) -> list[str]:
-        """URLs that were asked for."""
+        """The URLs that the page requested."""
         return [
             each["params"]["request"]["url"]
             for each in self.events
@@ -108,7 +110,7 @@ class Page:
 
     @property
     def complaints(self) -> list[str]:
-        """Uncaught exceptions, and what the browser refused or failed to do."""
+        """Uncaught exceptions and log entries of the browser."""
         thrown = [
             json.dumps(each["params"]["exceptionDetails"])
             for each in self.events
@@ -133,11 +135,11 @@ class Page:
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Page]:
-    """A browser with one empty page; `profile` is an empty directory of its own."""
+    """Run a browser with one empty page; `profile` is an empty directory for it alone."""
     assert CHROMIUM is not None, "tests are marked with needs_chromium"
     to_browser, write_fd = os.pipe()
     read_fd, from_browser = os.pipe()
-    # The browser wants the pipes at descriptors 3 and 4.
+    # The browser expects the pipes at descriptors 3 and 4.
     moved = f'exec 3<&{to_browser} 4>&{from_browser}; exec "$@"'
     process = subprocess.Popen(
         ["/bin/bash", "-c", moved, "bash", CHROMIUM, *_FLAGS, f"--user-data-dir={profile}"],
@@ -152,5 +154,5 @@ def chromium(profile: Path) -> Iterator[Page]:
         try:
             yield Page(read, write)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # with its helpers
+            os.killpg(process.pid, signal.SIGKILL)  # together with its helper processes
             process.wait()

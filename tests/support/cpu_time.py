@@ -1,4 +1,4 @@
-"""How much of the processor something takes, on a machine that others share."""
+"""CPU time of a piece of work, on a machine with other load."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ ATTEMPTS = 3
 
 
 def cpu_s(work: Callable[[], object], enough_s: float) -> float:
-    """CPU seconds of this thread: the least of some attempts, fewer once one takes `enough_s`.
+    """Return the least CPU seconds of several attempts; stop once one takes `enough_s` or less.
 
-    Other work on the machine makes CPU time longer as well, and a pass of the garbage collector
-    looks at all that the tests of this process have made.
+    Other load on the machine also increases CPU time. The garbage collector is off meanwhile: a
+    collection would scan all objects that the tests of this process have made.
     """
     least_s = float("inf")
     for _ in range(ATTEMPTS):

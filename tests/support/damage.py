@@ -1,4 +1,4 @@
-"""What a disk, or a hand, may do to the files of a partition replica while nobody has them open."""
+"""Damage that disks or people may do to a partition replica's files while they are closed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Damage = Callable[[Path, random.Random], None]
 
 
 def segments(directory: Path) -> list[Path]:
-    """The segment files of a partition, oldest first."""
+    """Return the segment files of a partition, oldest first."""
     return sorted(directory.glob("*.log"))
 
 
 def batches(segment: Path) -> list[tuple[int, int]]:
-    """(position, size) of every batch that a segment holds."""
+    """Return (position, size) of every batch in a segment."""
     data = segment.read_bytes()
     found, position = [], 0
     while position + 61 <= len(data):
@@ -155,7 +155,7 @@ def flipped_bit_in_old_data(directory: Path, rng: random.Random) -> None:
 
 
 def flipped_header(directory: Path, rng: random.Random) -> None:
-    """Offset, length, leader epoch and magic: no checksum covers them."""
+    """Flip a bit in offset, length, leader epoch or magic: no checksum covers these."""
     one = rng.choice(segments(directory))
     position, size = _some_batch(one, rng)
     if size:
@@ -191,7 +191,7 @@ def index_missing(directory: Path, rng: random.Random) -> None:
 
 
 def _lie(path: Path, lie: Callable[[SparseIndex], None]) -> None:
-    """Change an index and make its checksums right again."""
+    """Change an index and recompute its checksums."""
     data = path.read_bytes()
     head = decode_head(data[: head_bytes(data[:HEAD_BYTES])])
     if head is None:
@@ -255,7 +255,7 @@ def _cut(name: str) -> Damage:
 
 
 def _lying(name: str, kind: int, version: int, lie: Callable[[Any], Any]) -> Damage:
-    """Other contents, whose checksum is right."""
+    """Return damage that changes the contents of a checkpoint and recomputes its checksum."""
 
     def damage(directory: Path, rng: random.Random) -> None:
         for one in directory.glob(name):

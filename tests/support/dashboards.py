@@ -1,4 +1,4 @@
-"""The dashboards in deploy/grafana, and their queries as Grafana would send them."""
+"""The dashboards in deploy/grafana, and their queries as Grafana sends them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DASHBOARDS: dict[str, dict[str, Any]] = {
 
 
 def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """All panels, rows too."""
+    """Return all panels, including rows."""
     return list(dashboard["panels"])
 
 
 def queries_of(dashboard: dict[str, Any]) -> Iterator[str]:
-    """Of panels, variables and annotations, as they are written."""
+    """Yield the queries of panels, variables and annotations, unexpanded."""
     for panel in panels_of(dashboard):
         for target in panel.get("targets", ()):
             yield target["expr"]
@@ -31,7 +31,7 @@ def queries_of(dashboard: dict[str, Any]) -> Iterator[str]:
 
 
 def filled_in(dashboard: dict[str, Any], query: str, interval: str) -> str:
-    """A query with all variables at `All`, for a scrape interval."""
+    """Return a query with all variables set to `All`, for a scrape interval."""
     for variable in dashboard["templating"]["list"]:
         query = query.replace(f"${variable['name']}", variable.get("allValue", ""))
     return query.replace("$__rate_interval", interval)

@@ -1,18 +1,18 @@
 """Examples in documents: fenced blocks, as programs that a test runs and type-checks.
 
-Every block ```python of a page is a program of its own. A comment before a block changes that:
+Each ```python block of a page is a program of its own. A comment before a block changes that:
 
-- `<!-- example: continues -->`: the block goes on with the program of the block before;
-- `<!-- example: not typed -->`: it runs, but mypy does not see it (libraries without types);
-- `<!-- example: not run: REASON -->`: mypy sees it, but it does not run;
+- `<!-- example: continues -->`: the block continues the program of the previous block;
+- `<!-- example: not typed -->`: it runs, but mypy does not check it (untyped libraries);
+- `<!-- example: not run: REASON -->`: mypy checks it, but it does not run;
 - `<!-- example: only read: REASON -->`: neither;
-- `<!-- example: run -->` before a block ```console: its commands (`$ …`) run, one after the other;
-- `<!-- example: output -->` before a block ```text: what the program before it prints.
+- `<!-- example: run -->` before a ```console block: run its commands (`$ …`) in order;
+- `<!-- example: output -->` before a ```text block: the output of the previous program.
 
-The blocks of a page run in order, on one broker with topics made on first use. `localhost:9092`
-in a program stands for that broker, and so does the variable `bootstrap`, which is there already;
-in a command it is the default. `localhost:8081` stands for a schema registry, in commands too. In
-expected output a line `…` stands for any lines.
+The blocks of a page run in order, on one broker that creates topics on first use. In a program,
+`localhost:9092` and the predefined variable `bootstrap` stand for that broker; commands use it by
+default. `localhost:8081` stands for a schema registry, also in commands. In expected output, a line
+`…` matches any lines.
 """
 
 import re
@@ -32,7 +32,7 @@ _MARKS_WITH_REASON = ("not run: ", "only read: ")
 
 @dataclass(slots=True)
 class Example:
-    """A program or a session of commands in a page. `line` is where it begins."""
+    """A program or a console session in a page, which begins at `line`."""
 
     page: Path
     line: int
@@ -49,7 +49,7 @@ class Example:
 
     @property
     def where(self) -> str:
-        """Page and line, as an editor takes it."""
+        """Page and line in the form that editors understand."""
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
     @property
@@ -59,16 +59,16 @@ class Example:
 
     @property
     def is_typed(self) -> bool:
-        """Whether mypy sees it."""
+        """Whether mypy checks it."""
         return self.language == "python" and not self.marks & {"not typed", "only read"}
 
     def program(self, bootstrap: str = BROKER, registry: str = REGISTRY) -> str:
-        """The program's text, asking a broker and a schema registry."""
+        """Return the program's text for this broker and schema registry."""
         text = self.text.replace(BROKER, bootstrap).replace(REGISTRY, registry)
         return f"{PREAMBLE}\n{text}"
 
     def commands(self) -> list[tuple[str, str | None]]:
-        """Commands of a session, each with the output that the page shows after it."""
+        """Return a session's commands, each with the output that the page shows after it."""
         found: list[tuple[str, list[str]]] = []
         for line in self.text.splitlines():
             if line.startswith("$ "):
@@ -81,7 +81,7 @@ class Example:
 
 
 def examples_of(page: Path) -> list[Example]:
-    """The programs and sessions of a page, in order; raises ValueError for a mark it ignores."""
+    """Return a page's programs and sessions in order; raise ValueError for a misplaced mark."""
     found: list[Example] = []
     for line, language, text, mark in _blocks(page):
         kind = _kind(mark)
@@ -97,7 +97,7 @@ def examples_of(page: Path) -> list[Example]:
 
 
 def is_like(shown: str, printed: str) -> bool:
-    """Whether what was printed is what a page shows."""
+    """Return whether the printed output matches the output shown in a page."""
     parts = [re.escape(line.rstrip()) for line in shown.strip().splitlines()]
     pattern = "\n".join(r"[\s\S]*?" if part == re.escape("…") else part for part in parts)
     lines = "\n".join(line.rstrip() for line in printed.strip().splitlines())
@@ -105,7 +105,7 @@ def is_like(shown: str, printed: str) -> bool:
 
 
 def _kind(mark: str | None) -> str | None:
-    """A mark without its reason; raises ValueError for one that does not exist."""
+    """Return a mark without its reason; raise ValueError for an unknown mark."""
     if mark is None or mark in _MARKS:
         return mark
     for known in _MARKS_WITH_REASON:
@@ -115,7 +115,7 @@ def _kind(mark: str | None) -> str | None:
 
 
 def _blocks(page: Path) -> list[tuple[int, str, str, str | None]]:
-    """Fenced blocks: first line, language, text without the indent of the fence, mark before."""
+    """Return the fenced blocks: first line, language, text without indent, and the mark before."""
     found = []
     mark: str | None = None
     inside: tuple[int, str, str, list[str]] | None = None

@@ -1,4 +1,4 @@
-"""Golden frames as text: a readable line for each, then its bytes in hexadecimal."""
+"""Golden frames as text: for each a readable title line, then its bytes in hexadecimal."""
 
 import re
 import textwrap
@@ -14,7 +14,7 @@ _LINE_CHARACTERS = 96
 
 @dataclass(frozen=True, order=True)
 class Frame:
-    """One frame without its length."""
+    """One frame without its length prefix."""
 
     api_key: ApiKey
     version: int
@@ -26,7 +26,7 @@ class Frame:
 
 
 def write_frames(frames: list[Frame]) -> None:
-    """Replace the files: one an API, frames by version, the request first."""
+    """Replace the files: one per API, frames by version, each request before its response."""
     for old in FRAMES.glob("*.txt"):
         old.unlink()
     FRAMES.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def write_frames(frames: list[Frame]) -> None:
 
 
 def read_frames() -> list[Frame]:
-    """All frames, in the order of the files."""
+    """Return all frames, in the order of the files."""
     return [frame for path in sorted(FRAMES.glob("*.txt")) for frame in _read(path)]
 
 

@@ -1,7 +1,7 @@
-"""A Locust load test in one process: users share one producer, a few consumers read along.
+"""A Locust load test in one process: users share one producer, and a few consumers read.
 
-Prints what it saw as JSON. Run by a test, with the bootstrap servers, users and seconds as
-arguments; importing locust lets gevent patch the standard library.
+It prints what it saw as JSON. A test runs it with the bootstrap servers, users and seconds as
+arguments. Importing locust makes gevent patch the standard library.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ gaps: list[float] = []
 
 
 class Sender(User):
-    """Sends a record and waits until it is acknowledged, again and again."""
+    """A user that sends a record and waits for its acknowledgement, again and again."""
 
     wait_time = constant(0.5)
     producer: BlockingProducer[bytes, bytes]
-    """All users'."""
+    """The producer shared by all users."""
 
     @task
     def send(self) -> None:
-        """One request, as Locust counts them."""
+        """Send one record, which Locust counts as a request."""
         began = time.perf_counter()
         value = b"%d" % next(numbers)
         self.producer.send_and_wait(TOPIC, value, key=value)
@@ -51,7 +51,7 @@ class Sender(User):
 
 
 def read_along(bootstrap: str, partition: int) -> None:
-    """One consumer, in a greenlet of its own."""
+    """Consume a partition in a greenlet of its own."""
     with Admin(bootstrap) as admin:
         consumer = admin.consumer()
         consumer.assign({TopicPartition(TOPIC, partition): EARLIEST})
@@ -61,7 +61,7 @@ def read_along(bootstrap: str, partition: int) -> None:
 
 
 def tick() -> None:
-    """See how long other greenlets keep this one waiting."""
+    """Measure how long other greenlets keep this one waiting."""
     while True:
         began = time.perf_counter()
         gevent.sleep(0.01)
@@ -69,7 +69,7 @@ def tick() -> None:
 
 
 async def beside() -> str:
-    """Asyncio in a greenlet of its own, while the clients' loops run in theirs."""
+    """Run asyncio in a greenlet of its own, while the clients' loops run in theirs."""
     await asyncio.sleep(0.1)
     return "ran"
 

@@ -1,4 +1,4 @@
-"""An event loop that notes how long each callback holds it, in CPU time of its thread."""
+"""An event loop that measures how long each callback holds it, in CPU time of its thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class HeldLoop(asyncio.SelectorEventLoop):
-    """What runs between two looks at the clock and the sockets is one callback: it is measured."""
+    """An event loop that keeps the longest callback and its CPU time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
         self.longest = ""
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget the longest callback."""
         self.longest_s, self.longest = 0.0, ""
 
     def _measured(self, callback: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
-"""The largest requests that the limits of each API allow, in the shapes that cost most.
+"""The largest requests that each API's limits allow, in the most expensive shapes.
 
-Every array of a message is filled in turn, as deep as it lies, with elements that name what exists
-(one thing many times), what exists (each once), or nothing that exists.
+Every array of a message is filled in turn, at any depth, with elements that name one thing that
+exists (repeated), things that exist (once each), or things that do not exist.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey, limit_of
 from raylog.wire.codec import encode
-from raylog.wire.limits import limit_of
 from raylog.wire.messages.registry import request_class
 from raylog.wire.schema import Array, Field, Kind, is_struct, layout_of
 
@@ -19,7 +18,7 @@ HEADER_BYTES = 64
 
 
 class Known(NamedTuple):
-    """What there is to be named."""
+    """What exists and can be named."""
 
     topic: str
     topic_id: bytes
@@ -39,7 +38,7 @@ class Shape(NamedTuple):
 
 
 def shapes(api_key: ApiKey, version: int, known: Known, kinds: Sequence[str]) -> Iterator[Shape]:
-    """The requests of an API at a version: the empty one, and of each array those `kinds`."""
+    """Yield requests of an API at a version: the empty one, and for each array those `kinds`."""
     cls = request_class(api_key)
     if "empty" in kinds:
         yield Shape(api_key, version, "empty", _sound(cls(), api_key, version))
@@ -58,12 +57,12 @@ def shapes(api_key: ApiKey, version: int, known: Known, kinds: Sequence[str]) ->
 
 
 def newest(api_key: ApiKey, served: range) -> int:
-    """The newest version that is served."""
-    return min(served[-1], VERSIONS[api_key].last)
+    """Return the newest version that is served."""
+    return min(served[-1], api_key.last_version)
 
 
 def _paths(cls: type, version: int) -> Iterator[tuple[Field, ...]]:
-    """Every array of a message, by the arrays and structs around it."""
+    """Yield every array of a message, as the path of fields to it."""
     for field in layout_of(cls).fields:
         if version not in field.versions:
             continue
@@ -81,7 +80,7 @@ def _paths(cls: type, version: int) -> Iterator[tuple[Field, ...]]:
 def _filled(
     cls: type, version: int, path: tuple[Field, ...], count: int, how: str, known: Known
 ) -> Any:
-    """A message whose array at `path` has `count` elements, those around it one."""
+    """Return a message with `count` elements in the array at `path`, and one in those around it."""
     whole = cls()
     field, *rest = path
     kind = field.kind
@@ -118,7 +117,7 @@ def _element(kind: Kind | type, version: int, number: int, how: str, known: Know
 
 
 def _name(one: Any, version: int, number: int, how: str, known: Known) -> None:
-    """Have a struct name what exists, or not; nested arrays get one element that is sound."""
+    """Fill a struct with names that exist or not; nested arrays get one valid element."""
     for field in layout_of(type(one)).fields:
         if version not in field.versions:
             continue
@@ -142,7 +141,7 @@ def _name(one: Any, version: int, number: int, how: str, known: Known) -> None:
 
 
 def _sound(request: Any, api_key: ApiKey, version: int) -> Any:
-    """Give a request what handlers look at first, so that they look at the rest as well."""
+    """Set the fields that handlers check first, so that they go on to the rest."""
     fields = {field.name: field for field in layout_of(type(request)).fields}
     for name, value in {
         "acks": 1,

@@ -1,72 +1,30 @@
-"""Clients that write and read all the time while a test hurts the cluster under them.
+"""Clients that write and read all the time while a test disturbs the cluster.
 
-Every record's value is its number within its partition, so that order, losses and duplicates show.
+Every record's value is its number within its partition, so order, losses and duplicates show.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
 
+from tests.support.librdkafka import PASSING, QUICK
 from tests.support.ray_clusters import DEADLINE_S, wait_until
+from tests.support.working import Working
 
-QUICK = {
-    "reconnect.backoff.ms": "50",
-    "reconnect.backoff.max.ms": "250",
-    "retry.backoff.ms": "50",
-    "retry.backoff.max.ms": "250",
-    "topic.metadata.refresh.fast.interval.ms": "50",
-    "log_level": "0",
-}
-"""A client that looks for its broker more often than is usual, so that we measure the broker."""
 IN_FLIGHT_MAX = 200
-_PASSING = (
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._RESOLVE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-)
-"""What librdkafka reports and then mends by itself."""
 
 
-class _Client:
-    """A client in a thread, working until the `with` block ends."""
+class _Client(Working):
+    """A client of one topic."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self.failures: list[str] = []
+        super().__init__()
         self.partitions = range(partitions)
         self._bootstrap = bootstrap
         self._topic = topic
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=type(self).__name__, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.finish()
-
-    def finish(self) -> None:
-        """End the work and wait until that is done."""
-        self._ending.set()
-        self._thread.join(2 * DEADLINE_S)
-        assert not self._thread.is_alive(), f"the {self._thread.name} does not end"
-
-    def _work(self) -> None:
-        raise NotImplementedError
 
     def _until(self, look: Callable[[], bool], what: str) -> None:
         wait_until(lambda: self.failures or look(), what)
@@ -74,10 +32,10 @@ class _Client:
 
 
 class Writer(_Client):
-    """An idempotent producer with acks=all that never rests.
+    """An idempotent producer with acks=all that writes continuously.
 
-    At its end it waits until everything sent was acknowledged. `pause_s` is a rest between two
-    records of a partition.
+    When it ends, it waits until everything it sent is acknowledged. `pause_s` is the pause between
+    two records of a partition.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.0) -> None:
@@ -86,17 +44,17 @@ class Writer(_Client):
         self.acknowledged: dict[int, dict[int, int]] = {p: {} for p in self.partitions}
         """Partition to offset to number."""
         self.implied: dict[int, set[int]] = {p: set() for p in self.partitions}
-        """Numbers that librdkafka takes for acknowledged because what it sent later was."""
+        """Numbers that librdkafka counts as acknowledged because a later record was."""
         self.sent = dict.fromkeys(self.partitions, 0)
-        self._heard = dict.fromkeys(self.partitions, 0.0)
+        self._acknowledged_s = dict.fromkeys(self.partitions, 0.0)
         self._longest_s = 0.0
 
     def longest_s(self) -> float:
-        """The longest time that a partition acknowledged nothing since this was asked last."""
+        """Return the longest time without an acknowledgement in a partition since the last call."""
         longest_s, self._longest_s = self._longest_s, 0.0
         return longest_s
 
-    def _work(self) -> None:
+    def work(self) -> None:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "enable.idempotence": "true",
@@ -105,7 +63,7 @@ class Writer(_Client):
             "message.timeout.ms": str(int(DEADLINE_S * 1000)),
         }
         producer = Producer(settings | QUICK)
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             for partition in self.partitions:
                 value = str(self.sent[partition]).encode()
                 producer.produce(
@@ -113,7 +71,7 @@ class Writer(_Client):
                 )
                 self.sent[partition] += 1
             producer.poll(0.002 + self._pause_s)
-            while len(producer) > IN_FLIGHT_MAX and not self._ending.is_set():
+            while len(producer) > IN_FLIGHT_MAX and not self.ending.is_set():
                 producer.poll(0.05)
         if producer.flush(DEADLINE_S):
             self.failures.append("records neither delivered nor failed")
@@ -124,24 +82,24 @@ class Writer(_Client):
             return
         partition, offset, number = _numbers(message)
         now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - (self._heard[partition] or now))
-        self._heard[partition] = now
+        self._longest_s = max(self._longest_s, now - (self._acknowledged_s[partition] or now))
+        self._acknowledged_s[partition] = now
         if offset is None:
             self.implied[partition].add(number)
         else:
             self.acknowledged[partition][offset] = number
 
     def acknowledged_in(self, partition: int) -> int:
-        """How many records of a partition were acknowledged."""
+        """Return how many records of a partition were acknowledged."""
         return len(self.acknowledged[partition]) + len(self.implied[partition])
 
     def until_acknowledged(self, more: int = 1) -> float:
-        """Wait until so many records sent from now on were acknowledged in each partition.
+        """Wait until `more` records sent from now on are acknowledged in each partition.
 
-        Returns how long that took in seconds.
+        Return how many seconds that took.
         """
         began = time.monotonic()
-        # What librdkafka has sent may have been answered before this moment.
+        # Records that librdkafka has already sent may have been answered before this moment.
         goals = {partition: sent + more for partition, sent in self.sent.items()}
         self._until(
             lambda: all(self.acknowledged_in(p) >= goal for p, goal in goals.items()),
@@ -151,14 +109,14 @@ class Writer(_Client):
 
 
 class Reader(_Client):
-    """A consumer of all partitions from their beginning, without a group."""
+    """A consumer of all partitions from the beginning, without a group."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         super().__init__(bootstrap, topic, partitions)
         self.seen: dict[int, list[tuple[int, int]]] = {p: [] for p in self.partitions}
-        """Partition to (offset, number), as they came."""
+        """Partition to (offset, number), in order of arrival."""
 
-    def _work(self) -> None:
+    def work(self) -> None:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "group.id": "none",
@@ -168,7 +126,7 @@ class Reader(_Client):
         }
         consumer = Consumer(settings | QUICK)
         consumer.assign([TopicPartition(self._topic, p, 0) for p in self.partitions])
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             for message in consumer.consume(500, 0.1):
                 self._take(message)
         consumer.close()
@@ -176,7 +134,7 @@ class Reader(_Client):
     def _take(self, message: Message) -> None:
         error = message.error()
         if error is not None:
-            if error.code() not in _PASSING:
+            if error.code() not in PASSING:
                 self.failures.append(str(error))
             return
         partition, offset, number = _numbers(message)
@@ -184,7 +142,7 @@ class Reader(_Client):
         self.seen[partition].append((offset, number))
 
     def until_read(self, ends: Mapping[int, int]) -> None:
-        """Wait until the record before each partition's end was read."""
+        """Wait until everything below each partition's end is read."""
         self._until(
             lambda: all(self.seen[p] and self.seen[p][-1][0] >= end - 1 for p, end in ends.items()),
             "all records to be read",
@@ -192,7 +150,7 @@ class Reader(_Client):
 
 
 def _numbers(message: Message) -> tuple[int, int | None, int]:
-    """Partition, offset if it is known, and the number that the record holds."""
+    """Return partition, offset (None if unknown), and the number that the record holds."""
     value, partition, offset = message.value(), message.partition(), message.offset()
     assert value is not None
     assert partition is not None
@@ -200,7 +158,7 @@ def _numbers(message: Message) -> tuple[int, int | None, int]:
 
 
 def assert_nothing_lost(writer: Writer, reader: Reader) -> None:
-    """Every sent record is there once, in order; each acknowledged one at its offset."""
+    """Assert that each sent record is there once, in order, at its acknowledged offset."""
     assert not writer.failures, writer.failures[:3]
     reader.until_read({p: max(offsets) + 1 for p, offsets in writer.acknowledged.items()})
     for partition, acknowledged in writer.acknowledged.items():

@@ -1,4 +1,4 @@
-"""Results of load tests that were never run: a fault, a stall, lag, wrong answers at will."""
+"""Made-up results of load tests: a fault, a stall, lag, wrong answers as a test likes."""
 
 import math
 import random
@@ -24,11 +24,11 @@ from raylog.loadtest.scenario import Scenario, Threshold
 
 WARMUP_S = 5
 SAMPLES = 400
-"""Latencies of a second that are drawn; each stands for several requests."""
+"""How many latencies are drawn per second; each stands for several requests."""
 
 
 def scenario(**changed: Any) -> Scenario:
-    """Writers and a group on one topic, while a broker is lost."""
+    """Return a scenario of writers and a group on one topic, in which a broker is lost."""
     return Scenario.model_validate(
         {
             "name": "broker-loss",
@@ -52,7 +52,7 @@ def scenario(**changed: Any) -> Scenario:
 
 
 def job() -> Job:
-    """A run of that scenario, as the process that leads it is told."""
+    """Return the job that a lead process gets to run that scenario."""
     return Job(
         scenario=scenario(),
         run="ab12",
@@ -64,7 +64,7 @@ def job() -> Job:
 
 
 def encoded(latencies_us: Sequence[float], each: int = 1) -> str:
-    """As results keep them."""
+    """Return latencies encoded as in results."""
     histogram = HdrHistogram(1, 3_600_000_000, 3)
     for latency in latencies_us:
         histogram.record_value(max(int(latency), 1), each)
@@ -84,7 +84,7 @@ def operation(
     noise: float = 0.1,
     errors: dict[str, int] | None = None,
 ) -> Operation:
-    """Latencies are lognormal. A stall makes those of its seconds wait until it ends."""
+    """Return an operation with lognormal latencies; requests in a stall wait until it ends."""
     chance = random.Random(f"{name} {seed}")
     each = max(rate // SAMPLES, 1)
     intervals = []
@@ -104,7 +104,7 @@ def operation(
                 latencies=encoded(found, each),
             )
         )
-    return Operation(name=name, intended=rate * seconds, errors=errors or {}, intervals=intervals)
+    return Operation(name=name, errors=errors or {}, intervals=intervals)
 
 
 def _stalled_us(second: int, stall: tuple[int, float] | None, chance: random.Random) -> float:
@@ -116,13 +116,13 @@ def _stalled_us(second: int, stall: tuple[int, float] | None, chance: random.Ran
 def gauge(
     name: str, unit: str, seconds: int, value: Callable[[int], float], **labels: str
 ) -> Gauge:
-    """A value for each second."""
+    """Return a gauge with one value per second."""
     points = [(float(at), value(at)) for at in range(seconds)]
     return Gauge(name=name, labels=labels, unit=unit, points=points)
 
 
 def joins(latencies_us: Sequence[float] = (90_000, 120_000, 150_000)) -> Operation:
-    """Members of groups that join as the run begins."""
+    """Return the operation of group members that join at the beginning."""
     first = Interval(
         second=0,
         requests=len(latencies_us),
@@ -130,7 +130,7 @@ def joins(latencies_us: Sequence[float] = (90_000, 120_000, 150_000)) -> Operati
         bytes=0,
         latencies=encoded(latencies_us),
     )
-    return Operation(name="join", intended=len(latencies_us), errors={}, intervals=[first])
+    return Operation(name="join", errors={}, intervals=[first])
 
 
 def result(
@@ -145,7 +145,7 @@ def result(
     kind: str = "Raylog 0.1.0",
     **changed: Any,
 ) -> Result:
-    """A run with a fault at 60 s, after which writers wait for 3 s and lag grows."""
+    """Return a run with a fault at 60 s, after which writers wait for 3 s and lag grows."""
     made = scenario(duration_s=float(seconds))
     chance = random.Random(seed)
     found: dict[str, Any] = {
@@ -202,7 +202,7 @@ def _generator(worker: int, seconds: int, chance: random.Random) -> Generator:
 
 
 def _gauges(seconds: int, chance: random.Random) -> list[Gauge]:
-    """The lag of a group, and metrics of three brokers."""
+    """Return the lag of a group, and metrics of three brokers."""
     return [
         gauge(
             "lag",
@@ -231,7 +231,7 @@ def _gauges(seconds: int, chance: random.Random) -> list[Gauge]:
 
 
 def failed(**changed: Any) -> Result:
-    """A run that lost records and was too slow."""
+    """Return a run that lost records and was too slow."""
     slow = Threshold(operation="produce", percentile="p99_ms", max_ms=50.0)
     findings = [
         Finding(

@@ -1,8 +1,8 @@
-"""A load test in one process: users of a scenario for some seconds, then the audit.
+"""A load test in one process: a scenario's users for some seconds, then the audit.
 
-Prints what was seen as JSON. Run by a test, with the bootstrap servers, a scenario as JSON and
-perhaps how many records are to be acknowledged at least. Importing locust lets gevent patch the
-standard library.
+It prints what it saw as JSON. A test runs it with the bootstrap servers, a scenario as JSON, and
+optionally a least number of acknowledged records. Importing locust makes gevent patch the standard
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STOP_TIMEOUT_S = 60
 
 
 def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
-    """Run it for its time, and until so many records are acknowledged."""
+    """Run the scenario for its duration, and until `requests` records are acknowledged."""
     local = Local(scenario, f"run{time.time_ns()}", bootstrap)
     topics = [local.topic(name) for name in scenario.topics]
     with Admin(bootstrap) as admin:
@@ -85,13 +85,13 @@ def main(bootstrap: str, scenario: Scenario, requests: int) -> None:
 
 
 def done(seen: list[Operation]) -> int:
-    """Records that are acknowledged."""
+    """Return how many records are acknowledged."""
     produced = [interval for one in seen if one.name == PRODUCE for interval in one.intervals]
     return sum(interval.requests for interval in produced)
 
 
 def summary(seen: list[Operation]) -> dict[str, dict[str, object]]:
-    """All parts of each operation, added up."""
+    """Return the sums of all parts of each operation."""
     parts: dict[str, list[Operation]] = {}
     for one in seen:
         parts.setdefault(one.name, []).append(one)
@@ -102,7 +102,6 @@ def _added_up(operations: list[Operation]) -> dict[str, object]:
     intervals = [interval for one in operations for interval in one.intervals]
     latencies = added_up(interval.latencies for interval in intervals)
     return {
-        "intended": sum(one.intended for one in operations),
         "requests": sum(interval.requests for interval in intervals),
         "failures": sum(interval.failures for interval in intervals),
         "errors": [text for one in operations for text in one.errors],

@@ -1,13 +1,15 @@
-"""Hypothesis strategies for wire messages, made from their schema."""
+"""Hypothesis strategies for wire messages, derived from their schema."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey
 from raylog.wire.internal.blobs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -43,7 +45,7 @@ def _api_cases() -> list[Case]:
         Case(cls, version, key)
         for key in ApiKey
         for cls in (request_class(key), response_class(key))
-        for version in range(VERSIONS[key].first, VERSIONS[key].last + 1)
+        for version in range(key.first_version, key.last_version + 1)
     ]
 
 
@@ -57,6 +59,25 @@ def _blob_cases() -> list[Case]:
 API_CASES = _api_cases()
 BLOB_CASES = _blob_cases()
 ALL_CASES = API_CASES + BLOB_CASES
+
+
+def params(cases: Iterable[Case]) -> list[object]:
+    """Return the cases as parameters; all but the first and last version are marked long."""
+    versions: dict[type, list[int]] = {}
+    listed = list(cases)
+    for case in listed:
+        versions.setdefault(case.cls, []).append(case.version)
+    return [
+        pytest.param(
+            case,
+            id=str(case),
+            marks=pytest.mark.long
+            if min(versions[case.cls]) < case.version < max(versions[case.cls])
+            else (),
+        )
+        for case in listed
+    ]
+
 
 _INTS = {
     code: st.integers(-(2**bits), 2**bits - 1)
@@ -81,14 +102,14 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 class Messages:
-    """Strategies for one version; `overrides` replaces those of fields by name."""
+    """Strategies for one version; `overrides` replaces strategies of fields by name."""
 
     def __init__(self, version: int, overrides: dict[str, st.SearchStrategy[Any]] | None = None):
         self.version = version
         self.overrides = overrides or {}
 
     def of(self, cls: type) -> st.SearchStrategy[Any]:
-        """Instances of `cls`; fields that the version lacks keep their defaults."""
+        """Return a strategy for `cls`; fields that the version lacks keep their defaults."""
         fields = [f for f in layout_of(cls).fields if self.version in f.versions]
         return st.builds(cls, **{f.name: self._field(f) for f in fields})
 
@@ -113,12 +134,12 @@ class Messages:
 
 @cache
 def messages(case: Case) -> st.SearchStrategy[Any]:
-    """Any message of the case."""
+    """Return a strategy for the case's messages."""
     return Messages(case.version).of(case.cls)
 
 
 def written_form(message: Any) -> Any:
-    """`message` as it comes back from the wire: an all-default tagged struct is not written."""
+    """Return `message` as decoded from the wire: an all-default tagged struct is not written."""
     for field in layout_of(type(message)).fields:
         value = getattr(message, field.name)
         if is_struct(field.kind) and value is not None:

@@ -1,8 +1,8 @@
-"""One transaction of librdkafka, held open until told to commit; a process of its own.
+"""One librdkafka transaction, held open until told to commit, in a process of its own.
 
 `python -m tests.support.open_transaction BOOTSTRAP TOPIC ID TIMEOUT_MS VALUE` prints `open` when
-its record is written, reads a line, and prints `committed` or the error's name, `fatal` behind it
-where the producer can do no more.
+its record is written, reads a line, and prints `committed` or the error's name. It adds `fatal` to
+an error after which the producer cannot be used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CALL_S = 30.0
 
 
 def say(line: str) -> None:
-    """One line for who has started this."""
+    """Print one line for the parent process."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

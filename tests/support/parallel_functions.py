@@ -11,7 +11,7 @@ from raylog.client.interceptors import ConsumerRecord, ProducerRecord
 
 
 def note_down(record: ConsumerRecord) -> None:
-    """Append to the file that the record's value names: key, offset, process."""
+    """Append key, offset and process to the file that the record's value names."""
     assert isinstance(record.value, bytes)
     assert isinstance(record.key, bytes)
     path, _, what = record.value.decode().partition("|")
@@ -29,7 +29,7 @@ def note_down(record: ConsumerRecord) -> None:
 
 
 def note_place(record: ConsumerRecord) -> None:
-    """Append to the file that the record's value names: key, number, Ray node."""
+    """Append key, number and Ray node to the file that the record's value names."""
     import ray
 
     assert isinstance(record.value, bytes)
@@ -42,7 +42,7 @@ def note_place(record: ConsumerRecord) -> None:
 
 
 def with_place(record: ConsumerRecord) -> bytes:
-    """The record's number, and the Ray node that it was processed on."""
+    """Return the record's number, and the Ray node that it was processed on."""
     import ray
 
     assert isinstance(record.value, bytes)
@@ -52,7 +52,7 @@ def with_place(record: ConsumerRecord) -> bytes:
 
 
 def upper(record: ConsumerRecord) -> ProducerRecord | None:
-    """A result for topic `out`."""
+    """Return a result for topic `out`."""
     assert isinstance(record.value, bytes)
     if record.value.startswith(b"poison"):
         raise ValueError(record.value.decode())

@@ -1,7 +1,7 @@
-"""A million records through a broker that loses one, and a minute with one that is late once.
+"""A million records through a broker that loses one, and a minute with one late answer.
 
-`python -m tests.support.planted_load` takes five minutes and prints what each load test reported,
-and the same without a fault. `make test` plants the same faults in shorter runs.
+`python -m tests.support.planted_load` takes five minutes. It prints what each load test reported,
+and the same for a run without faults. `make test` plants the same faults in shorter runs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from typing import Any
 
 from raylog.testing import EmbeddedBroker
-from tests.support.lying_broker import Lies, LyingBroker, Place
+from tests.worlds.servers.lying_broker import Lies, LyingBroker, Place
 
 LOSES = Lies(loses=Place(partition=1, offset=300_000))
 IS_LATE = Lies(late_ms=500, late_after_s=20, late_every_s=60)
 
 
 def scenario(duration_s: int, rate: int) -> dict[str, Any]:
-    """Two producers and a consumer."""
+    """Return a scenario with two producers and a consumer."""
     return {
         "name": "planted",
         "question": "Is it reported?",
@@ -40,7 +40,7 @@ def scenario(duration_s: int, rate: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Each fault, and then none."""
+    """Run with each fault, then without."""
     for name, lies, given in (
         ("one record in a million is lost", LOSES, scenario(52, 20_000)),
         ("none is lost", Lies(), scenario(52, 20_000)),
@@ -59,13 +59,13 @@ def main() -> None:
             )
         report = json.loads(done.stdout.splitlines()[-1])
         produced, cpu_s = report["operations"]["produce"], report["cpu_s"]
-        told = {
+        figures = {
             "records": produced["requests"],
             "produce_ms": produced["ms"],
             "cpu_us_a_record": round(cpu_s / produced["requests"] * 1e6, 1),
             "findings": report["audit"]["findings"],
         }
-        sys.stdout.write(f"{name}: {json.dumps(told)}\n")
+        sys.stdout.write(f"{name}: {json.dumps(figures)}\n")
 
 
 if __name__ == "__main__":

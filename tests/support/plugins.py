@@ -1,4 +1,4 @@
-"""Plug-in packages that a test installs: a module and the metadata that registers it."""
+"""Plug-in packages that a test installs: a module and its registration metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Install = Callable[..., None]
 def installed(
     directory: Path, group: str, code: str, entries: Mapping[str, str], package: str = "strangers"
 ) -> Iterator[None]:
-    """A package of one module, registered in `group`: entry name to class name."""
+    """Install a package of one module, registered in `group` as entry name to class name."""
     directory.mkdir(parents=True, exist_ok=True)
     module = f"{package.replace('-', '_')}_plugin"
     (directory / f"{module}.py").write_text(dedent(code))

@@ -1,4 +1,4 @@
-"""Debian's Prometheus and promtool, and names of metric families in queries."""
+"""Debian's Prometheus and promtool, and the names of metric families in queries."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OF_HISTOGRAM = ("_bucket", "_count", "_sum")
 
 
 def promtool() -> str:
-    """The path of promtool; the test is skipped where it is not installed."""
+    """Return the path of promtool; skip the test if it is not installed."""
     return _tool("promtool")
 
 
 def prometheus() -> str:
-    """The path of prometheus; the test is skipped where it is not installed."""
+    """Return the path of prometheus; skip the test if it is not installed."""
     return _tool("prometheus")
 
 
@@ -32,7 +32,7 @@ def _tool(name: str) -> str:
 
 
 def families_in(query: str) -> list[Family]:
-    """The families that a query reads; the test fails if one is not in the table."""
+    """Return the metric families that a query reads; fail if one is not in the table."""
     return [_family(name) for name in _NAME.findall(query)]
 
 

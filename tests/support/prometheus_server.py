@@ -1,4 +1,4 @@
-"""A Prometheus that scrapes brokers each second, for a test."""
+"""A Prometheus that scrapes brokers every second, for a test."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ STARTS_IN_S = 30
 
 
 class PrometheusServer:
-    """Its HTTP API."""
+    """A client of its HTTP API."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
     def ask(self, path: str, **query: str) -> Any:
-        """What it answers; the test fails if that is an error."""
+        """Return the data of an API response; fail if it is an error."""
         url = f"http://{self.address}/api/v1/{path}?{urlencode(query)}"
         with urlopen(url, timeout=10) as answer:  # http
-            told = json.load(answer)
-        assert told["status"] == "success", told
-        return told["data"]
+            document = json.load(answer)
+        assert document["status"] == "success", document
+        return document["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The series that an expression has now."""
+        """Return the current series of an expression."""
         result: list[dict[str, Any]] = self.ask("query", query=expression)["result"]
         return result
 
     def has(self, expression: str) -> bool:
-        """Whether an expression has any series now."""
+        """Return whether an expression has any series now."""
         return bool(self.query(expression))
 
 
 @contextmanager
 def scraping(targets: Sequence[str], directory: Path) -> Iterator[PrometheusServer]:
-    """A Prometheus with the project's alerts; it ends with the block."""
+    """Run a Prometheus with the project's alerts until the block ends."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],

@@ -1,4 +1,4 @@
-"""Protobuf messages for tests, compiled when they are first asked for."""
+"""Protobuf messages for tests, compiled on first use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ message Basket {
 
 @cache
 def message(name: str) -> Any:
-    """The class of a message in FILES."""
+    """Return the class of a message in FILES."""
     return GetMessageClass(_pool().FindMessageTypeByName(name))
 
 

@@ -1,4 +1,4 @@
-"""A cluster of brokers on Ray as a test sees it: started, looked at, hurt, stopped."""
+"""A cluster of brokers on Ray that a test starts, inspects, disturbs and stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.messages import BrokerStatus
 from raylog.actors.cluster import (
     BrokerPlan,
     ClusterPlan,
@@ -26,7 +26,8 @@ from raylog.actors.cluster import (
     stop_cluster,
 )
 from raylog.actors.names import BROKER, CONTROLLER, broker_name, controller_name
-from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, on_node
+from raylog.actors.places import on_node
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.runtime.processes import descendants
 from raylog.actors.runtime.ray_node import LOOPBACK, ActorEntry, LocalRay, actors_named
 
@@ -37,11 +38,11 @@ T = TypeVar("T")
 DEADLINE_S = 60.0
 LOOK_S = 0.02
 IMPORT_S = 0.7
-"""An interpreter's start and import of Ray on the idle reference machine."""
+"""The time to start an interpreter and import Ray on the idle reference machine."""
 
 
 def wait_until(look: Callable[[], T], what: str, timeout_s: float = DEADLINE_S) -> T:
-    """The first true value that `look` gives; fails after a while."""
+    """Return the first true value of `look`; fail after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (value := look()):
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
@@ -50,11 +51,11 @@ def wait_until(look: Callable[[], T], what: str, timeout_s: float = DEADLINE_S) 
 
 
 def slowness() -> float:
-    """How many times longer the start of a process takes here and now than on an idle machine.
+    """Return how much longer starting a process takes now than on an idle machine (1.0 or more).
 
-    A restarted actor is such a process: where others take the processor's time, promises about
-    restarts are kept as much later as this says. It is measured before what it is to judge: what
-    that has left running must not excuse it.
+    A restarted actor is such a process: on a loaded machine, deadlines for restarts are extended
+    by this factor. Measure it before the operation to judge, so that processes left over by the
+    operation do not excuse it.
     """
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import ray"], check=True)
@@ -63,7 +64,7 @@ def slowness() -> float:
 
 @dataclass(slots=True)
 class RayCluster:
-    """One cluster; its brokers keep their ports through stop and start."""
+    """One cluster, whose brokers keep their ports when it is stopped and started."""
 
     runtime: RayRuntime
     data: Path
@@ -72,11 +73,11 @@ class RayCluster:
     nodes: Sequence[str] = ()
     ports: list[int] = field(default_factory=list)
     hosts: Sequence[str] = ()
-    """Where each broker listens, if not all on loopback."""
+    """Where each broker listens, if not on loopback."""
     _plan: ClusterPlan | None = None
 
     def start(self) -> float:
-        """Start all brokers, on the data that is there; returns the seconds until they serve."""
+        """Start all brokers on the existing data; return the seconds until they serve."""
         began = time.monotonic()
         asyncio.run(self._start())
         return time.monotonic() - began
@@ -103,12 +104,12 @@ class RayCluster:
 
     @staticmethod
     def _placed(broker: BrokerPlan, host: str) -> BrokerPlan:
-        """A broker that listens at its own host."""
+        """Return a plan of a broker that listens on its own host."""
         listeners = broker.settings["listeners"].replace(LOOPBACK, host)
         return replace(broker, settings={**broker.settings, "listeners": listeners})
 
     def start_one(self, broker_id: int, node_id: str) -> float:
-        """Start one broker again, on another node; returns the seconds until it serves."""
+        """Restart one broker on another node; return the seconds until it serves."""
         began = time.monotonic()
         assert self._plan is not None, "the cluster was started"
         (broker,) = [one for one in self._plan.brokers if one.broker_id == broker_id]
@@ -118,16 +119,16 @@ class RayCluster:
         return time.monotonic() - began
 
     def stop(self) -> dict[int, str]:
-        """Stop all brokers cleanly; returns what did not end so."""
+        """Stop all brokers cleanly; return what did not stop cleanly."""
         return asyncio.run(stop_cluster(self.runtime, self.cluster_id, self.broker_ids))
 
     def end(self) -> None:
-        """End every actor that is left, however the cluster stands; Ray restarts none."""
+        """End all actors, whatever the cluster's state; Ray restarts none."""
         if self._plan is not None:
             asyncio.run(self._end())
 
     async def _end(self) -> None:
-        # Who restarts others goes first.
+        # Actors that restart others end first.
         actors = sorted(self.actors(), key=lambda one: f"/{BROKER}/" not in one.name)
         for actor in actors:
             await self.runtime.end_for_good(actor.name)
@@ -140,26 +141,26 @@ class RayCluster:
 
     @property
     def broker_ids(self) -> list[int]:
-        """Of all brokers that were started."""
+        """The ids of all brokers that were started."""
         assert self._plan is not None, "the cluster was started"
         return [broker.broker_id for broker in self._plan.brokers]
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all brokers."""
+        """The addresses of all brokers."""
         places = zip(self._hosts, self.ports, strict=True)
         return ",".join(f"{host}:{port}" for host, port in places)
 
     def actors(self) -> list[ActorEntry]:
-        """All actors of the cluster, as Ray knows them."""
+        """Return all actors of the cluster, as Ray reports them."""
         return actors_named(f"{self.cluster_id}/")
 
     def status(self, broker_id: int = 0) -> BrokerStatus:
-        """How a broker stands."""
+        """Return a broker's status."""
         return asyncio.run(describe_cluster(self.runtime, self.cluster_id, [broker_id]))[0]
 
     def pid(self, role: str, broker_id: int = 0) -> int:
-        """The process of a role; of replicas, the one that holds most partitions. 0: none."""
+        """Return the pid of a role, for replicas of the process with most partitions; 0 if none."""
         try:
             if role == CONTROLLER:
                 return asyncio.run(self.runtime.find(controller_name(self.cluster_id))).pid
@@ -172,14 +173,14 @@ class RayCluster:
         return max(children, key=lambda one: (one.partitions, one.pid)).pid if children else 0
 
     def kill(self, role: str, broker_id: int = 0) -> int:
-        """End a process of a role by SIGKILL; returns its pid."""
+        """Kill a process of a role with SIGKILL; return its pid."""
         pid = self.pid(role, broker_id)
         assert pid, f"broker {broker_id} has no {role}"
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def until_succeeded(self, role: str, pid: int, broker_id: int = 0) -> int:
-        """Wait until another process than `pid` plays a role; returns its pid."""
+        """Wait until a process other than `pid` has the role; return its pid."""
 
         def successor() -> int:
             found = self.pid(role, broker_id)
@@ -189,15 +190,15 @@ class RayCluster:
 
 
 Note = Callable[[str, float], None]
-"""Notes a figure for the end of the report."""
+"""Records a figure for the end of the report."""
 NewCluster = Callable[..., RayCluster]
-"""Makes a cluster on a test's own data, which is ended with the test."""
+"""Creates a cluster on a test's own data; it ends with the test."""
 NewNode = Callable[..., LocalRay]
-"""Starts a node more of the Ray of this session, which ends with the test."""
+"""Starts another node of the session's Ray; it ends with the test."""
 
 
 def kill(node: LocalRay) -> None:
-    """End a node with all that runs on it."""
+    """Kill a node with all that runs on it."""
     for process in [*node.processes, *descendants(node.processes)]:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

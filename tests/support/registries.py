@@ -1,4 +1,4 @@
-"""Registries to test with: the one of this process, and franz-go's where Go is installed."""
+"""Schema registries for tests: the one in this process, and franz-go's if Go is installed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Protocol
 
 import pytest
 
-from tests.support import fake_registry, srfake_peer
-from tests.support.fake_registry import Call
+from tests.support import srfake_peer
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import Call
 
 
 class Running(Protocol):
-    """A registry that runs, and what it was asked."""
+    """A running registry, and the requests that it received."""
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its address."""
 
     @property
     def calls(self) -> list[Call]:
-        """All requests so far."""
+        """Return all requests so far."""
 
 
 Start = Callable[[], AbstractContextManager[Running]]
@@ -30,7 +31,7 @@ KINDS = ["fake", "srfake"]
 
 
 def starter(kind: str) -> Start:
-    """What starts a registry of a kind; the test is skipped where it cannot be started."""
+    """Return a function that starts a registry; skip the test if the kind cannot be started."""
     if kind == "fake":
         return fake_registry.running
     try:

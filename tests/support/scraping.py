@@ -1,4 +1,4 @@
-"""What a broker tells Prometheus, read as Prometheus does."""
+"""A broker's metrics, read as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class Scraped:
     samples: list[Sample]
 
     def matching(self, name: str, **labels: str) -> list[Sample]:
-        """Samples of that name with these labels, whatever others they have."""
+        """Return the samples of that name with these labels and any others."""
         wanted = labels.items()
         return [one for one in self.samples if one.name == name and wanted <= one.labels.items()]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of their values, as sum() in PromQL."""
+        """Return the sum of the matching samples' values, as sum() in PromQL."""
         return sum(one.value for one in self.matching(name, **labels))
 
     def values(self, name: str, label: str) -> set[str]:
-        """The values that a label has."""
+        """Return the values of a label."""
         return {one.labels[label] for one in self.matching(name)}
 
 
 def scrape(*urls: str) -> Scraped:
-    """Scrape brokers, each as one target; a series that comes twice is a mistake."""
+    """Scrape brokers, each as one target; fail if a series comes twice."""
     samples: list[Sample] = []
     for url in urls:
         with urllib.request.urlopen(url, timeout=SCRAPE_TIMEOUT_S) as answer:
             text = answer.read().decode()
-        told = [one for family in text_string_to_metric_families(text) for one in family.samples]
-        assert len({*map(_series, told)}) == len(told)
-        samples += told
+        parsed = [one for family in text_string_to_metric_families(text) for one in family.samples]
+        assert len({*map(_series, parsed)}) == len(parsed)
+        samples += parsed
     return Scraped(samples)
 
 

@@ -16,7 +16,7 @@ TIMEOUT_MS = 30_000
 
 
 class SequencedProducer:
-    """One producer id; what it sends may go over any connection."""
+    """One producer id, which may send over any connection."""
 
     def __init__(self, client: WireClient) -> None:
         identity = client.ask(InitProducerIdRequest(transactional_id=None), 4)
@@ -27,7 +27,7 @@ class SequencedProducer:
     def send(
         self, client: WireClient, topic: str, sequence: int, *, partition: int = 0
     ) -> PartitionProduceResponse:
-        """Send the one record of a sequence number, and wait for the answer."""
+        """Send one record with this sequence number and return the response."""
         batch = encode_batch(
             [Record(0, TIMESTAMP_MS, None, b"s%d" % sequence, [])],
             producer_id=self._id,

@@ -1,4 +1,4 @@
-"""What Spark keeps of a query: a batch's offsets before it is written, its number after."""
+"""A model of Spark's checkpoint: a batch's offsets before it is written, its number after."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.batches import Batch, KafkaRange
-from raylog.raydp_jobs.marks import Mark
+from raylog.sink.batches import Batch, KafkaRange
+from raylog.sink.marks import Mark
 
 Ends = dict[TopicPartition, int]
 
@@ -19,16 +19,16 @@ class Checkpoint:
     query_id: str
     begin: Ends
     offsets: list[Ends] = field(default_factory=list)
-    """Of batches, noted before they are written."""
+    """Offsets of batches, recorded before they are written."""
     done: int = 0
-    """Batches that Spark knows to be written."""
+    """How many batches Spark knows to be written."""
 
     def planned(
         self, available: Ends, partitions: Sequence[TopicPartition], cluster_id: str
     ) -> Batch | None:
-        """The next batch: the one that is noted and not done, or else up to what is available.
+        """Return the next batch: the recorded one that is not done, or all that is available.
 
-        None if there is nothing new. `partitions` are the sink's, `cluster_id` is the source's.
+        Return None if there is nothing new. `partitions` are the sink's, `cluster_id` the source's.
         """
         if self.done == len(self.offsets):
             if available == self.start():
@@ -38,5 +38,5 @@ class Checkpoint:
         return Batch(Mark(self.query_id, self.done), partitions, [read])
 
     def start(self) -> Ends:
-        """Where the next batch begins."""
+        """Return where the next batch begins."""
         return self.offsets[self.done - 1] if self.done else self.begin

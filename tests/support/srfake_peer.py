@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from bench.jars import cache_directory
-from tests.support.fake_registry import Call
+from tests.worlds.servers.registry import Call
 
 VERSION = "v1.8.0"
 _MODULE = "github.com/twmb/franz-go/pkg/sr"
@@ -28,7 +28,7 @@ _MARK = "/so-far"
 
 
 class MissingGoError(Exception):
-    """Go is not installed, or could not bring the module; the message says which."""
+    """Go is not installed, or could not build the module; the message says which."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class SrFake:
 
     @property
     def calls(self) -> list[Call]:
-        """What was asked so far: lines up to that of a request that asks for nothing."""
+        """The requests received so far, up to a marker request that this property sends."""
         with contextlib.suppress(HTTPError):
             urlopen(f"{self.url}{_MARK}", timeout=_ANSWER_S).close()
         while (said := json.loads(self._lines.get(timeout=_ANSWER_S)))["uri"] != _MARK:
@@ -50,7 +50,7 @@ class SrFake:
 
 
 def program() -> Path:
-    """The program, built at the first call."""
+    """Return the program's path; build it on the first call."""
     go = shutil.which("go")
     if go is None:
         raise MissingGoError("Go is needed for franz-go's srfake: go is not on the path")
@@ -81,7 +81,7 @@ def _run(root: Path, *command: str) -> None:
 
 @contextmanager
 def running(authorization: str | None = None) -> Iterator[SrFake]:
-    """A registry for a while. Raises MissingGoError."""
+    """Run a registry until the block ends; raise MissingGoError without Go."""
     command = [str(program())]
     if authorization is not None:
         command += ["-authorization", authorization]

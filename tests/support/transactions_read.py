@@ -1,4 +1,4 @@
-"""What a reader of committed records sees."""
+"""What a read_committed consumer sees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CALL_S = 30.0
 
 
 def read_committed(bootstrap: str, topic: str) -> list[bytes]:
-    """The values of partition 0, up to its last stable offset."""
+    """Return the values of partition 0 up to its last stable offset."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "reader",

@@ -1,4 +1,4 @@
-"""What processes hold, from /proc."""
+"""Resource use of processes, from /proc."""
 
 import os
 from collections.abc import Iterable
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class Holdings(NamedTuple):
-    """What a set of processes holds."""
+    """The resources of a set of processes."""
 
     anonymous_bytes: int
-    """Memory of their own. Pages of files are left out: others map them, too."""
+    """The processes' own memory. Mapped file pages do not count: other processes map them too."""
     descriptors: int
 
 
 def holdings(pids: Iterable[int]) -> Holdings:
-    """Sum over processes that all run."""
+    """Return the sum over processes, all of which must be running."""
     processes = [Path("/proc") / str(pid) for pid in pids]
     return Holdings(sum(map(_anonymous_bytes, processes)), sum(map(_descriptors, processes)))
 

@@ -1,4 +1,4 @@
-"""One blocking connection that speaks the protocol by message objects, for tests."""
+"""One blocking connection that sends and receives message objects, for tests."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class WireClient:
         self._socket.close()
 
     def ask(self, request: Any, version: int) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and return its response."""
         return self.receive(*self.send(request, version))
 
     def send(self, request: Any, version: int) -> tuple[ApiKey, int]:
-        """Send a request; what it returns names the answer to `receive`."""
+        """Send a request; return the arguments with which `receive` gets its response."""
         api_key = layout_of(type(request)).api_key
         assert api_key is not None
         self._correlation_id += 1
@@ -45,12 +45,12 @@ class WireClient:
         return api_key, version
 
     def receive(self, api_key: ApiKey, version: int) -> Any:
-        """The next answer; EOFError if the broker closes instead."""
+        """Return the next response; raise EOFError if the broker closes the connection."""
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         return decode_response(api_key, version, self._exactly(length))[1]
 
     def is_closed(self) -> bool:
-        """Wait for the broker to close the connection; False if it sends something instead."""
+        """Wait until the broker closes the connection; return False if it sends data instead."""
         return self._socket.recv(1) == b""
 
     def _exactly(self, size: int) -> bytes:

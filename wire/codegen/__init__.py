@@ -1,1 +1,1 @@
-"""Python source for codecs: one decoder and one encoder for each (message, version)."""
+"""Generates the Python source of codecs: a decoder and an encoder per message and version."""

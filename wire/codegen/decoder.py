@@ -1,10 +1,10 @@
-"""Generates decoders: `(buf, pos, left) -> (message, position behind it, elements left)`.
+"""Generates decoders: `(buf, pos, left) -> (message, position after it, elements left)`.
 
-Reads past the end surface as IndexError or struct.error, bad text as UnicodeDecodeError; the
-caller turns them into DecodeError. Slices never raise, so every length is compared with the
-end first, and every count with the bytes its elements need at least. The elements of all arrays
-together, and unknown tagged fields, may be `left` at most: beyond that TooManyElements is raised
-before any object is made for the array at hand.
+Reads past the end raise IndexError or struct.error, and bad text UnicodeDecodeError. The caller
+turns them into DecodeError. Slices never raise, so every length is checked against the end first,
+and every count against the minimal size of its elements. All arrays and unknown tagged fields
+together may have at most `left` elements. Beyond that TooManyElements is raised before any object
+of the current array is created.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ class _DecoderSource(Source):
             self._read_sized(kind, target, path, nullable)
 
     def _read_length(self, code: str) -> int:
-        """Read a length or count into `n`; return what `n` exceeds the true one by."""
+        """Read a length or count into `n`. Returns by how much `n` exceeds the true value."""
         self.run.append(("n", "B" if self.flexible else code))
         self.flush()
         if not self.flexible:
@@ -114,7 +114,7 @@ class _DecoderSource(Source):
         self.line(f"else: {fail}")
 
     def _read_nested(self, cls: type, target: str, level: int, null: str | None) -> None:
-        """Read a struct; `null` is what the leading byte `n` says if there is none."""
+        """Read a struct. `null` is the value of the leading byte `n` that means None."""
         if null is None:
             self.read_struct(cls, level + 1)
             self.line(f"{target} = o{level + 1}")
@@ -159,7 +159,7 @@ class _DecoderSource(Source):
                 self.line(f"{items}.append(e)")
 
     def _read_tags(self, cls: type, level: int) -> None:
-        """Read the tagged fields whose count is in `count`; unknown ones are skipped."""
+        """Read the tagged fields whose count is in `count`. Unknown ones are skipped."""
         known = self.tagged(cls)
         if not known:
             skip = self.constant("skip", skip_tags)
@@ -187,7 +187,7 @@ class _DecoderSource(Source):
     def _read_tag_value(self, cls: type, field: Field, level: int) -> None:
         nullable = self.version in field.nullable
         path = f"{cls.__name__}.{field.name}"
-        if isinstance(field.kind, type) and nullable:  # here Kafka has a varint: 0 is none, not -1
+        if isinstance(field.kind, type) and nullable:  # here Kafka has a varint: 0 is None, not -1
             self._read_nested(field.kind, f"o{level}.{field.name}", level, "n <= 0")
         else:
             self._read(field.kind, f"o{level}.{field.name}", path, level, nullable)

@@ -1,8 +1,8 @@
-"""Generates encoders: `(message, out: bytearray) -> list of chunks, the first of them out`.
+"""Generates encoders: `(message, out: bytearray) -> list of chunks, the first of which is out`.
 
-Everything but record data is appended to `out`; record data goes into the list as it is, with
-a new bytearray behind it. Values that do not fit surface as AttributeError, TypeError,
-struct.error or UnicodeEncodeError; the caller turns them into EncodeError.
+Everything but record data is appended to `out`. Record data goes into the list by reference,
+followed by a new bytearray. Values that do not fit raise AttributeError, TypeError, struct.error or
+UnicodeEncodeError. The caller turns them into EncodeError.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,7 +36,10 @@ def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
 
 
 class _EncoderSource(Source):
-    """`_out` is the variable that bytes go to: the message's, or a tagged field's own buffer."""
+    """Source of an encoder.
+
+    `_out` is the variable of the current buffer: the message's or a tag's.
+    """
 
     _out = "out"
 
@@ -50,7 +53,7 @@ class _EncoderSource(Source):
         self.run.clear()
 
     def write_struct(self, cls: type, obj: str, level: int) -> None:
-        """Write the struct in variable `obj`; its fixed-width tail may stay in `run`."""
+        """Write the struct in variable `obj`. Its last fixed-width fields may stay in `run`."""
         for field in layout_of(cls).fields:
             if self.version not in field.versions and not field.ignorable:
                 self._refuse_absent(cls, field, obj)
@@ -69,7 +72,7 @@ class _EncoderSource(Source):
             self.line(f"{refuse}({path!r}, {self.version}, {value})")
 
     def _differs(self, field: Field, value: str) -> str:
-        """An expression that tells whether `value` differs from the field's default."""
+        """An expression that is true if `value` differs from the field's default."""
         default = field.default
         if default is None:
             given = f"{value} is not None"
@@ -120,7 +123,10 @@ class _EncoderSource(Source):
 
     @contextmanager
     def _unless_null(self, nullable: bool, null: tuple[str, str]) -> Iterator[None]:
-        """Write `null` if `v` is None, else what the body writes; both include the gathered."""
+        """Write `null` if `v` is None, else what the body writes.
+
+        Both include the gathered fields.
+        """
         if not nullable:
             yield
             self.flush()
@@ -154,7 +160,7 @@ class _EncoderSource(Source):
             self.line(f"{self._out} += v")
 
     def _write_records(self) -> None:
-        """Write the length of record data and pass the data on by reference."""
+        """Write the length of record data and pass the data by reference."""
         assert self._out == "out", "record data in a tagged field"
         self.line("parts = v if isinstance(v, (list, tuple)) else (v,)")
         self.line("n = sum(map(len, parts))")
@@ -165,7 +171,7 @@ class _EncoderSource(Source):
             self.line("chunks.append(out)")
 
     def _write_nested(self, cls: type, value: str, level: int, null: str | None) -> None:
-        """Write a struct; `null` is the leading byte that stands for none, 1 for one."""
+        """Write a struct. `null` is the leading byte that means None; 1 means a value."""
         obj = f"o{level + 1}"
         if null is None:
             self.flush()
@@ -224,7 +230,7 @@ class _EncoderSource(Source):
                 self._out = part
                 path = f"{cls.__name__}.{field.name}"
                 nullable = self.version in field.nullable
-                if isinstance(field.kind, type) and nullable:  # a varint here: 0 is none, not -1
+                if isinstance(field.kind, type) and nullable:  # a varint here: 0 means None, not -1
                     self._write_nested(field.kind, value, level, "0")
                 else:
                     self._write(field.kind, value, path, level, nullable)

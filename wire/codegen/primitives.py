@@ -1,4 +1,4 @@
-"""What generated codecs call for the rare and the repeated: long varints, tags, int arrays."""
+"""Functions of generated codecs for rare or repeated cases: long varints, tags, int arrays."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -13,7 +13,7 @@ _TABLE_SIZE = 32  # arrays up to this length have their Struct ready
 
 
 def read_uvarint(buf: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte, above 127, lies before `position`."""
+    """Read the rest of an unsigned varint. `first`, above 127, is the byte before `position`."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buf[position]
@@ -35,7 +35,10 @@ def put_uvarint(out: bytearray, value: int) -> None:
 
 
 def read_tag(buf: Buffer, position: int) -> tuple[int, int, int]:
-    """Tag number, position of its value and end of its value, not yet checked."""
+    """Read a tag.
+
+    Returns its number, and the start and end of its value, which are not checked yet.
+    """
     tag = buf[position]
     position += 1
     if tag > 0x7F:
@@ -48,9 +51,9 @@ def read_tag(buf: Buffer, position: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: Buffer, position: int, count: int, left: int) -> tuple[int, int]:
-    """Step over `count` tagged fields (of a newer peer, say); they are not kept.
+    """Skip `count` tagged fields, such as those of a newer peer.
 
-    Returns the position behind them and what is left of `left`, of which each takes one.
+    Returns the position after them and the rest of `left`, of which each takes one.
     """
     end = len(buf)
     if count > 0x7F:
@@ -74,27 +77,27 @@ def put_tag(out: bytearray, tag: int, value: bytearray) -> None:
 
 
 def bad_length(field: str, length: int, rest: int) -> NoReturn:
-    """Refuse a length or count: negative, null where null is not allowed, or past the end."""
+    """Raise for a length or count that is negative, null without being nullable, or too large."""
     raise DecodeError(f"{field}: length {length} with {rest} bytes left")
 
 
 def too_many(field: str, count: int) -> NoReturn:
-    """Refuse the elements of an array that would exceed what all arrays may have together."""
-    raise TooManyElements(f"{field}: {count} elements are more than there may be")
+    """Raise for an array with more elements than all arrays may have together."""
+    raise TooManyElements(f"{field}: {count} elements exceed the limit")
 
 
 def bad_uuid(field: str, value: bytes) -> NoReturn:
-    """Refuse to encode a UUID of another length than 16 bytes."""
+    """Raise for a UUID that does not have 16 bytes."""
     raise EncodeError(f"{field}: a UUID has 16 bytes, not {len(value)}")
 
 
 def absent_field(field: str, version: int, value: object) -> NoReturn:
-    """Refuse to encode a value that this version has no place for and that matters."""
+    """Raise for a value that would be lost, because this version has no field for it."""
     raise EncodeError(f"{field}: version {version} cannot carry {value!r}")
 
 
 def long_string(field: str, size: int) -> NoReturn:
-    """Refuse to encode a string whose UTF-8 form is too long."""
+    """Raise for a string whose UTF-8 form is too long."""
     raise EncodeError(f"{field}: {size} bytes of text, at most {STRING_BYTES_MAX} are allowed")
 
 

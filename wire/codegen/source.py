@@ -1,4 +1,4 @@
-"""Lines of generated Python and the names they refer to."""
+"""Lines of generated Python code and the names that they use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from raylog.wire.schema import Array, Field, Kind, is_struct, layout_of
 
 
 class Source:
-    """A function under construction, for one message class at one version.
+    """The source of a function for one message class at one version.
 
-    Neighbouring fixed-width fields gather in `run` and leave as one `struct` call; whatever
-    reads or moves the position otherwise calls `flush` first.
+    Neighbouring fixed-width fields gather in `run` and become one `struct` call. Anything else that
+    reads or moves the position calls `flush` first.
     """
 
     def __init__(self, version: int, flexible: bool) -> None:
@@ -23,19 +23,19 @@ class Source:
         self._names: dict[str, object] = {}
 
     def line(self, text: str) -> None:
-        """Add one line at the present indentation."""
+        """Add a line at the current indentation."""
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add `head` and indent what follows."""
+        """Add `head` and indent the lines that follow."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def constant(self, hint: str, value: object) -> str:
-        """A global name for `value`; the same object has one name."""
+        """A global name for `value`. The same object always has the same name."""
         for name, known in self._names.items():
             if known is value:
                 return name
@@ -51,23 +51,23 @@ class Source:
         return name
 
     def function(self, signature: str, title: str) -> object:
-        """Compile the lines to a function; `title` shows in tracebacks."""
+        """Compile the lines to a function. `title` appears in tracebacks."""
         text = "\n".join([f"def codec({signature}):", *self._lines])
         exec(compile(text, f"<{title}>", "exec"), self._names)  # noqa: S102  # our own schema's text
         return self._names["codec"]
 
     def present(self, cls: type) -> list[Field]:
-        """Untagged fields of `cls` in this version, in wire order."""
+        """The untagged fields of `cls` in this version, in wire order."""
         return [f for f in layout_of(cls).fields if self.version in f.versions and f.tag is None]
 
     def tagged(self, cls: type) -> list[Field]:
-        """Tagged fields of `cls` in this version, by rising tag."""
+        """The tagged fields of `cls` in this version, by ascending tag."""
         fields = layout_of(cls).fields
         known = [f for f in fields if self.version in f.versions and f.tag is not None]
         return sorted(known, key=lambda f: f.tag or 0)
 
     def size_min(self, kind: Kind | Array | type) -> int:
-        """Bytes that any value of `kind` takes at least; bounds counts before allocation."""
+        """The least bytes that any value of `kind` takes. It bounds counts before allocation."""
         if is_struct(kind):
             assert isinstance(kind, type)
             tags = 1 if self.flexible else 0

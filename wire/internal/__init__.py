@@ -1,1 +1,1 @@
-"""Formats inside records: internal topics, and blobs that clients pass to one another."""
+"""Formats inside records: internal topics, and blobs that clients exchange."""

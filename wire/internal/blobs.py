@@ -1,7 +1,7 @@
-"""Blobs that say in a leading int16 what they are.
+"""Blobs that start with an int16 type or version.
 
-A key of an internal topic starts with the number of its kind, a value with its version, and so
-do the blobs of the consumer protocol.
+A key of an internal topic starts with the number of its kind, a value with its version, and so do
+the blobs of the consumer protocol.
 """
 
 from typing import NamedTuple, TypeVar
@@ -32,20 +32,6 @@ from raylog.wire.internal.offsets import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from raylog.wire.internal.share_groups import (
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
-    ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
-)
 from raylog.wire.internal.transactions import (
     CoordinatorEpochKey,
     CoordinatorEpochValue,
@@ -59,7 +45,7 @@ _PREFIX_BYTES = 2
 
 
 class RecordKind(NamedTuple):
-    """A kind of record in an internal topic. Keys have one version only, 0."""
+    """A kind of records in an internal topic. Keys only have version 0."""
 
     number: int
     key: type
@@ -84,20 +70,10 @@ OFFSETS_TOPIC = {
         RecordKind(
             8, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue
         ),
-        RecordKind(10, ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
-        RecordKind(11, ShareGroupMetadataKey, ShareGroupMetadataValue),
-        RecordKind(
-            12, ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue
-        ),
-        RecordKind(13, ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
-        RecordKind(
-            14, ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue
-        ),
-        RecordKind(15, ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
         RecordKind(16, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
     )
 }
-"""Kinds of records in `__consumer_offsets`, by number."""
+"""The kinds of records in `__consumer_offsets`, by number. Kafka uses 10 to 15 for share groups."""
 
 TRANSACTIONS_TOPIC = {
     kind.number: kind
@@ -106,7 +82,7 @@ TRANSACTIONS_TOPIC = {
         RecordKind(21_057, CoordinatorEpochKey, CoordinatorEpochValue),
     )
 }
-"""Kinds of records in `__transaction_state`, by number; ours is far from what Kafka may add."""
+"""The kinds of records in `__transaction_state`, by number. Our own is far from Kafka's."""
 
 _NUMBERS = {
     kind.key: kind.number for kind in (*OFFSETS_TOPIC.values(), *TRANSACTIONS_TOPIC.values())
@@ -114,26 +90,26 @@ _NUMBERS = {
 
 
 BLOB_ELEMENTS_MAX = 50_000
-"""Five times the partitions of a large cluster; they are read in 30 ms. What a request may carry
-otherwise, 8 MB of empty names, took two seconds."""
+"""Five times the partitions of a large cluster, decoded in 30 ms. Otherwise a request could carry 8
+MB of empty names, which took two seconds."""
 
 
 def encode_key(key: object) -> bytes:
-    """A record's key behind the number of its kind."""
+    """Encode a record's key after the number of its kind."""
     return _NUMBERS[type(key)].to_bytes(_PREFIX_BYTES, "big") + encode(key, 0)
 
 
 def encode_value(value: object, version: int) -> bytes:
-    """A record's value, or a consumer protocol blob, behind its version."""
+    """Encode a record's value, or a consumer protocol blob, after its version."""
     return version.to_bytes(_PREFIX_BYTES, "big") + encode(value, version)
 
 
 def decode_record(
     kinds: dict[int, RecordKind], key: Buffer, value: Buffer | None
 ) -> tuple[object, object | None] | None:
-    """Key and value of a record; no value is a tombstone.
+    """Decode key and value of a record. A record without a value is a tombstone.
 
-    None if the kind is unknown: a newer version wrote it, and it is to be passed over.
+    Returns None if the kind is unknown. A newer build wrote it, and readers skip it.
     """
     kind = kinds.get(_prefix(key))
     if kind is None:
@@ -148,12 +124,12 @@ def decode_record(
 
 
 def decode_blob(cls: type[T], buf: Buffer) -> T:
-    """A consumer protocol blob.
+    """Decode a consumer protocol blob.
 
-    A version above ours is read as our newest and what follows is ignored: members of one group
-    may run different clients, and newer versions only add fields at the end. Clients make blobs,
-    and whoever reads them may be an event loop: with more than BLOB_ELEMENTS_MAX topics and
-    partitions they cannot be read.
+    A newer version is read as the newest known one, and the rest is ignored: members of one group
+    may run different clients, and newer versions only add fields at the end. Blobs come from
+    clients and may be read in an event loop, so more than BLOB_ELEMENTS_MAX topics and partitions
+    are refused.
     """
     version = _prefix(buf)
     if version < 0:
@@ -165,7 +141,7 @@ def decode_blob(cls: type[T], buf: Buffer) -> T:
 
 def _prefix(buf: Buffer) -> int:
     if len(buf) < _PREFIX_BYTES:
-        raise DecodeError(f"{len(buf)} bytes where a version should be")
+        raise DecodeError(f"{len(buf)} bytes, expected a version")
     return int.from_bytes(buf[:_PREFIX_BYTES], "big", signed=True)
 
 

@@ -1,7 +1,7 @@
-"""Committed offsets decoded as bare tuples, for a coordinator that loads them by the million.
+"""Decodes committed offsets to bare tuples, for a coordinator that loads millions of them.
 
-Five times as fast as `decode_record`, and to the same result. Commits outside of transactions
-stand on their own and the latest of a key alone counts, so decode no more than that:
+This is five times as fast as `decode_record`, with the same result. Commits outside of transactions
+are independent, and only the latest of a key counts, so decode no more than that:
 
     latest: dict[bytes, bytes | None] = {}
     for header, records in bulk.batches(data):
@@ -14,7 +14,7 @@ stand on their own and the latest of a key alone counts, so decode no more than 
         group, topic, partition = decode_commit_key(key)
         fields = None if value is None else decode_commit_value(value)
 
-Versions and layouts stand in `offsets.py`, which also decodes whatever is not of the common forms.
+`offsets.py` has the versions and layouts, and decodes the less common forms.
 """
 
 import struct
@@ -33,7 +33,7 @@ CommitFields = tuple[int, int, str, int, int, bytes]
 
 NO_EXPIRY = -1
 
-_KEYS = (b"\0\0", b"\0\1")  # those of the oldest kind are read, never written
+_KEYS = (b"\0\0", b"\0\1")  # the oldest kind is read, not written
 _PREFIX = struct.Struct(">hh")  # kind of key, length of the group
 _LENGTH = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
@@ -43,22 +43,22 @@ _TIMESTAMP = struct.Struct(">q")
 _V3 = 3  # without a topic id
 _METADATA_V3 = _HEAD.size + 2
 _V4 = 4  # with a topic id
-_METADATA_V4 = _HEAD.size + 1  # where its length plus one takes one byte
+_METADATA_V4 = _HEAD.size + 1  # if its length plus one takes one byte
 _ONE_BYTE = 0x80
 _NO_TAGS = b"\x00"
 _TOPIC_ID = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
 _WITH_TOPIC_ID = len(_TOPIC_ID) + len(ZERO_UUID)
-_USUAL = struct.Struct(">hqibq3s16s")  # version 4 with a topic id and without metadata, as a whole
+_USUAL = struct.Struct(">hqibq3s16s")  # version 4 with a topic id and without metadata
 _NO_METADATA = 1
 
 
 def is_commit_key(key: bytes | None) -> TypeGuard[bytes]:
-    """Whether a key of `__consumer_offsets` is that of a committed offset."""
+    """Whether a key of `__consumer_offsets` belongs to a committed offset."""
     return key is not None and key[:2] in _KEYS
 
 
 def decode_commit_key(key: bytes) -> CommitKey:
-    """The parts of a commit's key; DecodeError if it is malformed."""
+    """Decode a commit's key. Raises DecodeError if it is malformed."""
     try:
         _, group_size = _PREFIX.unpack_from(key)
         topic_at = 4 + group_size
@@ -72,7 +72,7 @@ def decode_commit_key(key: bytes) -> CommitKey:
 
 
 def decode_commit_value(value: bytes) -> CommitFields:
-    """The fields of a commit's value; DecodeError if it is malformed or of an unknown version."""
+    """Decode a commit's value. Raises DecodeError if it is malformed or has an unknown version."""
     if len(value) == _USUAL.size:
         version, offset, epoch, metadata_size, timestamp, tag, topic_id = _USUAL.unpack(value)
         if version == _V4 and metadata_size == _NO_METADATA and tag == _TOPIC_ID:

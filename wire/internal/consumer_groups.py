@@ -16,7 +16,7 @@ from raylog.wire.schema import (
 
 @versioned(versions="0")
 class ConsumerGroupMetadataKey:
-    """Which group."""
+    """The key: a group."""
 
     group_id: str = wire(STRING)
 
@@ -26,12 +26,12 @@ class ConsumerGroupMetadataValue:
     """The group's epoch."""
 
     epoch: int = wire(INT32)
-    metadata_hash: int = wire(INT64, tag=0)  # over the topics subscribed to; 0: not known
+    metadata_hash: int = wire(INT64, tag=0)  # over the subscribed topics; 0: not known
 
 
 @versioned(versions="0")
 class ConsumerGroupPartitionMetadataKey:
-    """Which group."""
+    """The key: a group."""
 
     group_id: str = wire(STRING)
 
@@ -46,7 +46,7 @@ class PartitionMetadata:
 
 @struct
 class TopicMetadata:
-    """One topic as the group saw it."""
+    """A topic as the group knows it."""
 
     topic_id: bytes = wire(UUID)
     topic_name: str = wire(STRING)
@@ -56,14 +56,14 @@ class TopicMetadata:
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupPartitionMetadataValue:
-    """Topics subscribed to; replaced by a hash in Kafka 4.1."""
+    """Metadata of the subscribed topics. Kafka 4.1 replaced it by a hash."""
 
     topics: list[TopicMetadata] = wire(array(TopicMetadata))
 
 
 @versioned(versions="0")
 class ConsumerGroupMemberMetadataKey:
-    """Which member of which group."""
+    """The key: a member of a group."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
@@ -71,7 +71,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @struct
 class ClassicProtocol:
-    """An assignor that a classic member knows."""
+    """An assignor that a classic member supports."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
@@ -79,7 +79,7 @@ class ClassicProtocol:
 
 @struct
 class ClassicMemberMetadata:
-    """What a member that speaks the classic protocol sent."""
+    """What a member with the classic protocol sent."""
 
     session_timeout_ms: int = wire(INT32)
     supported_protocols: list[ClassicProtocol] = wire(array(ClassicProtocol))
@@ -87,7 +87,7 @@ class ClassicMemberMetadata:
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """What a member has said about itself."""
+    """The metadata of a member."""
 
     instance_id: str | None = wire(STRING, nullable="0+")  # None: not a static member
     rack_id: str | None = wire(STRING, nullable="0+")
@@ -97,7 +97,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = wire(STRING, nullable="0+")
     rebalance_timeout_ms: int = wire(INT32, default=-1)  # -1: unknown
     server_assignor: str | None = wire(STRING, nullable="0+")  # None: the group's choice
-    # None: it speaks KIP-848
+    # None: it uses KIP-848
     classic_member_metadata: ClassicMemberMetadata | None = wire(
         ClassicMemberMetadata, default=None, nullable="0+", tag=0
     )
@@ -105,14 +105,14 @@ class ConsumerGroupMemberMetadataValue:
 
 @versioned(versions="0")
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """Which group."""
+    """The key: a group."""
 
     group_id: str = wire(STRING)
 
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """For which group epoch the target was computed."""
+    """The group epoch for which the target assignment was computed."""
 
     assignment_epoch: int = wire(INT32)
     assignment_timestamp: int = wire(INT64, tag=0)  # ms; 0: unknown
@@ -120,7 +120,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @versioned(versions="0")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Which member of which group."""
+    """The key: a member of a group."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
@@ -136,14 +136,14 @@ class TopicPartition:
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What the member shall own in the end."""
+    """The partitions that the member will own when the rebalance ends."""
 
     topic_partitions: list[TopicPartition] = wire(array(TopicPartition))
 
 
 @versioned(versions="0")
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """Which member of which group."""
+    """The key: a member of a group."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)
@@ -155,18 +155,18 @@ class TopicPartitions:
 
     topic_id: bytes = wire(UUID)
     partitions: list[int] = wire(array(INT32))
-    # member epoch at which each came; fences old commits
+    # member epoch at which each was assigned; fences old commits
     assignment_epochs: list[int] | None = wire(array(INT32), default=None, nullable="0+", tag=0)
 
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What the member owns now."""
+    """The partitions that the member owns now."""
 
     member_epoch: int = wire(INT32)
-    # accepted too, should the answer with the new one be lost
+    # also accepted, in case the answer with the new one was lost
     previous_member_epoch: int = wire(INT32)
-    # 0 stable, 1 giving partitions up, 2 waiting for partitions, 127 unknown
+    # 0 stable, 1 revoking partitions, 2 waiting for partitions, 127 unknown
     state: int = wire(INT8)
     assigned_partitions: list[TopicPartitions] = wire(array(TopicPartitions))
     partitions_pending_revocation: list[TopicPartitions] = wire(array(TopicPartitions))
@@ -174,7 +174,7 @@ class ConsumerGroupCurrentMemberAssignmentValue:
 
 @versioned(versions="0")
 class ConsumerGroupRegularExpressionKey:
-    """Which pattern of which group."""
+    """The key: a regular expression of a group."""
 
     group_id: str = wire(STRING)
     regular_expression: str = wire(STRING)
@@ -182,7 +182,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @versioned(versions="0", flexible="0+")
 class ConsumerGroupRegularExpressionValue:
-    """The topics a pattern matched."""
+    """The topics that match a regular expression."""
 
     topics: list[str] = wire(array(STRING))
     version: int = wire(INT64)  # of the metadata it was resolved against

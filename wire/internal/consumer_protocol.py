@@ -1,7 +1,7 @@
-"""Blobs that classic consumers exchange through the coordinator, each behind an int16 version.
+"""Blobs that classic consumers exchange through the coordinator, each after an int16 version.
 
-Subscription: v1 adds the partitions owned (KIP-429), v2 the generation they are of (KIP-792), v3
-the rack (KIP-881). The versions of the assignment do not differ.
+Subscription: v1 adds the owned partitions (KIP-429), v2 their generation (KIP-792), v3 the rack
+(KIP-881). All versions of the assignment are equal.
 """
 
 from raylog.wire.schema import BYTES, INT32, STRING, array, struct, versioned, wire
@@ -17,7 +17,7 @@ class TopicPartition:
 
 @versioned(versions="0-3")
 class ConsumerProtocolSubscription:
-    """What a member wants and has."""
+    """The subscription of a member."""
 
     topics: list[str] = wire(array(STRING))
     user_data: bytes | None = wire(BYTES, default=None, nullable="0+")  # the assignor's own
@@ -29,7 +29,7 @@ class ConsumerProtocolSubscription:
 
 @versioned(versions="0-3")
 class ConsumerProtocolAssignment:
-    """What a member is given."""
+    """The assignment of a member."""
 
     assigned_partitions: list[TopicPartition] = wire(array(TopicPartition))
     user_data: bytes | None = wire(BYTES, default=None, nullable="0+")  # the assignor's own

@@ -1,8 +1,8 @@
 """Records of `__transaction_state`.
 
-v1 is flexible and adds what transaction version 2 needs (KIP-890). A tombstone ends the id.
+v1 is flexible and adds fields of transaction version 2 (KIP-890). A tombstone removes the id.
 
-CoordinatorEpochKey is our own kind, which Apache Kafka passes over as one that it does not know.
+CoordinatorEpochKey is our own kind. Apache Kafka skips it as an unknown one.
 """
 
 from raylog.wire.schema import INT8, INT16, INT32, INT64, STRING, array, struct, versioned, wire
@@ -10,7 +10,7 @@ from raylog.wire.schema import INT8, INT16, INT32, INT64, STRING, array, struct,
 
 @versioned(versions="0")
 class TransactionLogKey:
-    """Which transactional id."""
+    """The key: a transactional id."""
 
     transactional_id: str = wire(STRING)
 
@@ -25,12 +25,12 @@ class PartitionsSchema:
 
 @versioned(versions="0-1", flexible="1+")
 class TransactionLogValue:
-    """Where the transaction stands."""
+    """The state of the transaction."""
 
     producer_id: int = wire(INT64)
-    # of the last committed one, should its answer be lost; -1: none (KIP-890)
+    # of the last committed one, in case its answer was lost; -1: none (KIP-890)
     previous_producer_id: int = wire(INT64, "1+", default=-1, tag=0)
-    # already given to the producer; -1: none (KIP-890)
+    # already returned to the producer; -1: none (KIP-890)
     next_producer_id: int = wire(INT64, "1+", default=-1, tag=1)
     producer_epoch: int = wire(INT16)
     # goes with next_producer_id (KIP-890)
@@ -55,6 +55,6 @@ class CoordinatorEpochKey:
 
 @versioned(versions="0")
 class CoordinatorEpochValue:
-    """The epoch that its markers carry from here on."""
+    """The epoch of the markers that it writes from here on."""
 
     coordinator_epoch: int = wire(INT32)

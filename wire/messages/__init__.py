@@ -1,1 +1,1 @@
-"""One module per API; each message is one dataclass over all its versions."""
+"""One module per API. Each message is one dataclass over all its versions."""

@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn, API key 25: a transaction is about to commit offsets of a group.
+"""AddOffsetsToTxn, API key 25: add a group's offsets to a transaction.
 
-v2 may answer PRODUCER_FENCED (KIP-588).
+v2 may return PRODUCER_FENCED (KIP-588).
 v3 is flexible.
-v4 may answer TRANSACTION_ABORTABLE (KIP-890).
+v4 may return TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from raylog.wire.api import ApiKey
@@ -21,7 +21,7 @@ class AddOffsetsToTxnRequest:
 
 @message(ApiKey.ADD_OFFSETS_TO_TXN, versions="0-4", flexible="3+")
 class AddOffsetsToTxnResponse:
-    """Whether it was added."""
+    """The outcome."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

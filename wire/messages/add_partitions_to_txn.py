@@ -1,10 +1,10 @@
-"""AddPartitionsToTxn, API key 24: partitions a transaction is about to write.
+"""AddPartitionsToTxn, API key 24: add partitions to a transaction.
 
 v1 answers before it throttles (KIP-219).
 v3 is flexible and the newest for clients.
 v4 is for brokers: several transactions at once, or only a check that partitions belong to one
 (KIP-890).
-v5 may answer TRANSACTION_ABORTABLE (KIP-890).
+v5 may return TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from raylog.wire.api import ApiKey
@@ -26,13 +26,13 @@ class AddPartitionsToTxnTransaction:
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)
-    verify_only: bool = wire(BOOL)  # add nothing, tell whether they belong to it
+    verify_only: bool = wire(BOOL)  # add nothing, only check that they belong to it
     topics: list[AddPartitionsToTxnTopic] = wire(array(AddPartitionsToTxnTopic))
 
 
 @message(ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
-    """Which partitions; one transaction in the outer fields up to v3."""
+    """The partitions to add. Up to v3 the outer fields hold the only transaction."""
 
     # KIP-890
     transactions: list[AddPartitionsToTxnTransaction] = wire(
@@ -72,7 +72,7 @@ class AddPartitionsToTxnResult:
 
 @message(ApiKey.ADD_PARTITIONS_TO_TXN, versions="0-5", flexible="3+")
 class AddPartitionsToTxnResponse:
-    """The outcomes; one transaction in the outer field up to v3."""
+    """The outcomes. Up to v3 the outer field holds the only transaction."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16, "4+", ignorable=True)  # KIP-890

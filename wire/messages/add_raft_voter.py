@@ -1,6 +1,6 @@
-"""AddRaftVoter, API key 80: one more voter of the metadata log (KIP-853).
+"""AddRaftVoter, API key 80: add a voter of the metadata log (KIP-853).
 
-v1 can be answered before the new set is committed (KIP-1186).
+v1 can return before the new voter set is committed (KIP-1186).
 """
 
 from raylog.wire.api import ApiKey
@@ -29,7 +29,7 @@ class Listener:
 
 @message(ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+")
 class AddRaftVoterRequest:
-    """Which one, by its id and the directory that holds its copy."""
+    """The voter, by its id and the directory of its copy."""
 
     cluster_id: str | None = wire(STRING, nullable="0+")
     timeout_ms: int = wire(INT32)
@@ -41,7 +41,7 @@ class AddRaftVoterRequest:
 
 @message(ApiKey.ADD_RAFT_VOTER, versions="0-1", flexible="0+")
 class AddRaftVoterResponse:
-    """Whether it votes now."""
+    """The outcome."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

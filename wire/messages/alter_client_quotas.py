@@ -34,7 +34,7 @@ class EntryData:
 
 @message(ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+")
 class AlterClientQuotasRequest:
-    """What to change; each entity succeeds or fails on its own."""
+    """The changes. Each entity succeeds or fails on its own."""
 
     entries: list[EntryData] = wire(array(EntryData))
     validate_only: bool = wire(BOOL)  # check, change nothing

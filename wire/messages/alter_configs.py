@@ -1,4 +1,4 @@
-"""AlterConfigs, API key 33: replace all settings of resources. IncrementalAlterConfigs is better.
+"""AlterConfigs, API key 33: replace all settings of resources.
 
 v2 is flexible.
 """
@@ -17,7 +17,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """All settings of one resource; those not named fall back to defaults."""
+    """All settings of one resource. Omitted ones fall back to their defaults."""
 
     # ConfigResource.Type: 2 topic, 4 broker, 8 logger, 16 client metrics, 32 group
     resource_type: int = wire(INT8)
@@ -27,7 +27,7 @@ class AlterConfigsResource:
 
 @message(ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
-    """What to set."""
+    """The settings."""
 
     resources: list[AlterConfigsResource] = wire(array(AlterConfigsResource))
     validate_only: bool = wire(BOOL)  # check, change nothing

@@ -12,7 +12,7 @@ class ReassignablePartition:
     """One partition."""
 
     partition_index: int = wire(INT32)
-    # the new ones, the first preferred; None: call off what is under way
+    # the new ones, the first preferred; None: cancel the reassignment
     replicas: list[int] | None = wire(array(INT32), default=None, nullable="0+")
 
 
@@ -26,9 +26,9 @@ class ReassignableTopic:
 
 @message(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest:
-    """What to move; each partition succeeds or fails on its own."""
+    """The reassignments. Each partition succeeds or fails on its own."""
 
-    timeout_ms: int = wire(INT32, default=60000)  # how long to wait until it is recorded
+    timeout_ms: int = wire(INT32, default=60000)  # how long to wait for the commit
     allow_replication_factor_change: bool = wire(BOOL, "1+", default=True)  # KIP-860
     topics: list[ReassignableTopic] = wire(array(ReassignableTopic))
 

@@ -17,7 +17,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """One directory, and what shall be in it."""
+    """A directory and the replicas to move to it."""
 
     path: str = wire(STRING)
     topics: list[AlterReplicaLogDirTopic] = wire(array(AlterReplicaLogDirTopic))
@@ -25,7 +25,7 @@ class AlterReplicaLogDir:
 
 @message(ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsRequest:
-    """Where replicas shall be."""
+    """The new directories of replicas."""
 
     dirs: list[AlterReplicaLogDir] = wire(array(AlterReplicaLogDir))
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, API key 91: set where an empty share group starts (KIP-932)."""
+"""AlterShareGroupOffsets, API key 91: set the start offsets of an empty share group (KIP-932)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, INT64, STRING, UUID, array, message, struct, wire

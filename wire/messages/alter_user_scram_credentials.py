@@ -25,7 +25,7 @@ class ScramCredentialUpsertion:
 
 @message(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+")
 class AlterUserScramCredentialsRequest:
-    """What to delete and set; each user succeeds or fails on its own."""
+    """The changes. Each user succeeds or fails on its own."""
 
     deletions: list[ScramCredentialDeletion] = wire(array(ScramCredentialDeletion))
     upsertions: list[ScramCredentialUpsertion] = wire(array(ScramCredentialUpsertion))

@@ -1,6 +1,6 @@
-"""ApiVersions, API key 18: which versions of which APIs the broker speaks.
+"""ApiVersions, API key 18: the API versions that the broker supports.
 
-v3 is flexible, names the client (KIP-511) and tells features (KIP-584).
+v3 is flexible, and adds the client's name (KIP-511) and features (KIP-584).
 v4 lets features start at version 0 (KIP-1050).
 The response header is always version 0. A request of an unknown version is answered in v0 with
 UNSUPPORTED_VERSION.
@@ -12,7 +12,7 @@ from raylog.wire.schema import BOOL, INT16, INT32, INT64, STRING, array, message
 
 @message(ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
 class ApiVersionsRequest:
-    """The first request on most connections."""
+    """Usually the first request of a connection."""
 
     client_software_name: str = wire(STRING, "3+", ignorable=True)  # KIP-511
     client_software_version: str = wire(STRING, "3+", ignorable=True)  # KIP-511
@@ -20,7 +20,7 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    """One API; both ends inclusive."""
+    """The versions of one API, both ends inclusive."""
 
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
@@ -29,7 +29,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """What the broker could do."""
+    """The levels of a feature that the broker supports."""
 
     name: str = wire(STRING)
     min_version: int = wire(INT16)
@@ -38,7 +38,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """What the cluster has agreed to do."""
+    """The finalized levels of a feature in the cluster."""
 
     name: str = wire(STRING)
     max_version_level: int = wire(INT16)
@@ -47,7 +47,7 @@ class FinalizedFeatureKey:
 
 @message(ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
 class ApiVersionsResponse:
-    """APIs and features."""
+    """The supported APIs and features."""
 
     error_code: int = wire(INT16)
     api_keys: list[ApiVersion] = wire(array(ApiVersion))

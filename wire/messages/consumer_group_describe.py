@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe, API key 69: state and members of KIP-848 groups.
 
-v1 tells which protocol each member speaks (KIP-1099).
+v1 returns each member's protocol (KIP-1099).
 """
 
 from raylog.wire.api import ApiKey
@@ -21,7 +21,7 @@ from raylog.wire.schema import (
 
 @message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest:
-    """Which groups."""
+    """The groups to describe."""
 
     group_ids: list[str] = wire(array(STRING))
     include_authorized_operations: bool = wire(BOOL)
@@ -56,7 +56,7 @@ class Member:
     subscribed_topic_names: list[str] = wire(array(STRING))
     subscribed_topic_regex: str | None = wire(STRING, default=None, nullable="0+")
     assignment: Assignment = wire(Assignment)
-    target_assignment: Assignment = wire(Assignment)  # what it shall own once all have moved
+    target_assignment: Assignment = wire(Assignment)  # what it will own when all have reconciled
     # 0 classic, 1 consumer; -1: unknown (KIP-1099)
     member_type: int = wire(INT8, "1+", default=-1, ignorable=True)
 
@@ -73,13 +73,13 @@ class DescribedGroup:
     assignment_epoch: int = wire(INT32)  # group epoch the target assignment was made for
     assignor_name: str = wire(STRING)
     members: list[Member] = wire(array(Member))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     authorized_operations: int = wire(INT32, default=INT32_MIN)
 
 
 @message(ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeResponse:
-    """The groups; each succeeds or fails on its own."""
+    """The groups. Each succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     groups: list[DescribedGroup] = wire(array(DescribedGroup))

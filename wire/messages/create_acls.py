@@ -1,8 +1,8 @@
 """CreateAcls, API key 30.
 
-v1 has prefixed patterns (KIP-290).
+v1 adds prefixed patterns (KIP-290).
 v2 is flexible.
-v3 knows users as resources (KIP-373).
+v3 adds users as a resource type (KIP-373).
 """
 
 from raylog.wire.api import ApiKey
@@ -24,7 +24,7 @@ class AclCreation:
 
 @message(ApiKey.CREATE_ACLS, versions="1-3", flexible="2+")
 class CreateAclsRequest:
-    """The ACLs to create; each succeeds or fails on its own."""
+    """The ACLs to create. Each succeeds or fails on its own."""
 
     creations: list[AclCreation] = wire(array(AclCreation))
 

@@ -1,7 +1,7 @@
-"""CreateDelegationToken, API key 38: a shared secret in place of the owner's (KIP-48).
+"""CreateDelegationToken, API key 38: create a shared secret for an owner (KIP-48).
 
 v2 is flexible.
-v3 may name another owner than who asks (KIP-373).
+v3 allows another owner than the requester (KIP-373).
 """
 
 from raylog.wire.api import ApiKey
@@ -10,7 +10,7 @@ from raylog.wire.schema import BYTES, INT16, INT32, INT64, STRING, array, messag
 
 @struct
 class CreatableRenewers:
-    """Who may renew the token."""
+    """A principal that may renew the token."""
 
     principal_type: str = wire(STRING)
     principal_name: str = wire(STRING)
@@ -18,13 +18,13 @@ class CreatableRenewers:
 
 @message(ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+")
 class CreateDelegationTokenRequest:
-    """What token to make."""
+    """The token to create."""
 
-    # None or empty: who asks (KIP-373)
+    # None or empty: the requester (KIP-373)
     owner_principal_type: str | None = wire(STRING, "3+", nullable="3+")
     owner_principal_name: str | None = wire(STRING, "3+", nullable="3+")
     renewers: list[CreatableRenewers] = wire(array(CreatableRenewers))
-    max_lifetime_ms: int = wire(INT64)  # -1: as the broker has it
+    max_lifetime_ms: int = wire(INT64)  # -1: the broker's maximum
 
 
 @message(ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+")

@@ -1,7 +1,7 @@
-"""CreatePartitions, API key 37: give topics more partitions.
+"""CreatePartitions, API key 37: add partitions to topics.
 
 v2 is flexible.
-v3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
+v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from raylog.wire.api import ApiKey
@@ -10,7 +10,7 @@ from raylog.wire.schema import BOOL, INT16, INT32, STRING, array, message, struc
 
 @struct
 class CreatePartitionsAssignment:
-    """Where the replicas of one new partition go; the first leads."""
+    """The brokers of one new partition. The first one leads."""
 
     broker_ids: list[int] = wire(array(INT32))
 
@@ -20,8 +20,8 @@ class CreatePartitionsTopic:
     """One topic."""
 
     name: str = wire(STRING)
-    count: int = wire(INT32)  # how many it shall have then
-    # one a new partition; None: the controller chooses
+    count: int = wire(INT32)  # the new number of partitions
+    # one per new partition; None: the controller chooses
     assignments: list[CreatePartitionsAssignment] | None = wire(
         array(CreatePartitionsAssignment), nullable="0+"
     )
@@ -29,10 +29,10 @@ class CreatePartitionsTopic:
 
 @message(ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
-    """Which topics; each succeeds or fails on its own."""
+    """The topics. Each succeeds or fails on its own."""
 
     topics: list[CreatePartitionsTopic] = wire(array(CreatePartitionsTopic))
-    timeout_ms: int = wire(INT32)  # how long to wait until they are there
+    timeout_ms: int = wire(INT32)  # how long to wait for them
     validate_only: bool = wire(BOOL)  # check, change nothing
 
 

@@ -1,8 +1,8 @@
 """DeleteAcls, API key 31: delete all ACLs that match filters.
 
-v1 has prefixed patterns (KIP-290).
+v1 adds prefixed patterns (KIP-290).
 v2 is flexible.
-v3 knows users as resources (KIP-373).
+v3 adds users as a resource type (KIP-373).
 """
 
 from raylog.wire.api import ApiKey
@@ -11,7 +11,7 @@ from raylog.wire.schema import INT8, INT16, INT32, STRING, array, message, struc
 
 @struct
 class DeleteAclsFilter:
-    """One filter; null matches everything."""
+    """A filter. Null matches everything."""
 
     resource_type_filter: int = wire(INT8)
     resource_name_filter: str | None = wire(STRING, nullable="0+")
@@ -24,7 +24,7 @@ class DeleteAclsFilter:
 
 @message(ApiKey.DELETE_ACLS, versions="1-3", flexible="2+")
 class DeleteAclsRequest:
-    """The filters; each succeeds or fails on its own."""
+    """The filters. Each succeeds or fails on its own."""
 
     filters: list[DeleteAclsFilter] = wire(array(DeleteAclsFilter))
 
@@ -46,7 +46,7 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """What one filter matched."""
+    """The ACLs that one filter matched."""
 
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, nullable="0+")

@@ -9,7 +9,7 @@ from raylog.wire.schema import INT16, INT32, STRING, array, message, struct, wir
 
 @message(ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
-    """Which groups; each succeeds or fails on its own."""
+    """The groups to delete. Each succeeds or fails on its own."""
 
     groups_names: list[str] = wire(array(STRING))
 

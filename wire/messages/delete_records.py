@@ -25,7 +25,7 @@ class DeleteRecordsTopic:
 
 @message(ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
 class DeleteRecordsRequest:
-    """What to delete."""
+    """The offsets before which records are deleted."""
 
     topics: list[DeleteRecordsTopic] = wire(array(DeleteRecordsTopic))
     timeout_ms: int = wire(INT32)  # how long to wait for the replicas

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, API key 92: forget topics of an empty share group (KIP-932)."""
+"""DeleteShareGroupOffsets, API key 92: delete the offsets of an empty share group (KIP-932)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, STRING, UUID, array, message, struct, wire
@@ -13,7 +13,7 @@ class DeleteShareGroupOffsetsRequestTopic:
 
 @message(ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions="0", flexible="0+")
 class DeleteShareGroupOffsetsRequest:
-    """Which topics."""
+    """The topics whose offsets to delete."""
 
     group_id: str = wire(STRING)
     topics: list[DeleteShareGroupOffsetsRequestTopic] = wire(

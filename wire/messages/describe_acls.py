@@ -1,8 +1,8 @@
 """DescribeAcls, API key 29: the ACLs that match a filter.
 
-v1 has prefixed patterns (KIP-290).
+v1 adds prefixed patterns (KIP-290).
 v2 is flexible.
-v3 knows users as resources (KIP-373).
+v3 adds users as a resource type (KIP-373).
 Types, operations and permissions are numbered as in Kafka's enums of the same names; 1 is "any".
 """
 
@@ -12,7 +12,7 @@ from raylog.wire.schema import INT8, INT16, INT32, STRING, array, message, struc
 
 @message(ApiKey.DESCRIBE_ACLS, versions="1-3", flexible="2+")
 class DescribeAclsRequest:
-    """The filter; null matches everything."""
+    """The filter. Null matches everything."""
 
     resource_type_filter: int = wire(INT8)
     resource_name_filter: str | None = wire(STRING, nullable="0+")
@@ -25,7 +25,7 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
-    """Who may, or may not, do what."""
+    """One ACL."""
 
     principal: str = wire(STRING)
     host: str = wire(STRING)

@@ -20,7 +20,7 @@ from raylog.wire.schema import (
 
 @struct
 class ComponentData:
-    """What one part of the entity must be."""
+    """A condition on one part of the entity."""
 
     entity_type: str = wire(STRING)  # user, client-id or ip
     match_type: int = wire(INT8)  # 0 the name, 1 the default, 2 any
@@ -29,10 +29,10 @@ class ComponentData:
 
 @message(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions="0-1", flexible="1+")
 class DescribeClientQuotasRequest:
-    """Which entities; all parts must match."""
+    """The filter for entities. All parts must match."""
 
     components: list[ComponentData] = wire(array(ComponentData))
-    strict: bool = wire(BOOL)  # entities with further parts do not match
+    strict: bool = wire(BOOL)  # entities with other parts do not match
 
 
 @struct

@@ -21,7 +21,7 @@ from raylog.wire.schema import (
 
 @message(ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+")
 class DescribeClusterRequest:
-    """What to tell about the cluster."""
+    """What to include in the answer."""
 
     include_cluster_authorized_operations: bool = wire(BOOL)
     endpoint_type: int = wire(INT8, "1+", default=1)  # 1 brokers, 2 controllers (KIP-919)
@@ -30,7 +30,7 @@ class DescribeClusterRequest:
 
 @struct
 class DescribeClusterBroker:
-    """One broker, at the listener the client connected to."""
+    """A broker and its address on the client's listener."""
 
     broker_id: int = wire(INT32)
     host: str = wire(STRING)
@@ -50,5 +50,5 @@ class DescribeClusterResponse:
     cluster_id: str = wire(STRING)
     controller_id: int = wire(INT32, default=-1)  # -1: none
     brokers: list[DescribeClusterBroker] = wire(array(DescribeClusterBroker))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     cluster_authorized_operations: int = wire(INT32, default=INT32_MIN)

@@ -1,7 +1,7 @@
-"""DescribeConfigs, API key 32: settings of topics, brokers and the like.
+"""DescribeConfigs, API key 32: settings of topics, brokers and other resources.
 
-v1 tells where each value comes from, with synonyms (KIP-226).
-v3 tells types and documentation (KIP-569).
+v1 returns the source of each value and its synonyms (KIP-226).
+v3 returns types and documentation (KIP-569).
 v4 is flexible.
 """
 
@@ -11,7 +11,7 @@ from raylog.wire.schema import BOOL, INT8, INT16, INT32, STRING, array, message,
 
 @struct
 class DescribeConfigsResource:
-    """Which settings of which resource."""
+    """A resource and the settings to describe."""
 
     # ConfigResource.Type: 2 topic, 4 broker, 8 logger, 16 client metrics, 32 group
     resource_type: int = wire(INT8)
@@ -21,7 +21,7 @@ class DescribeConfigsResource:
 
 @message(ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+")
 class DescribeConfigsRequest:
-    """What to describe."""
+    """The resources to describe."""
 
     resources: list[DescribeConfigsResource] = wire(array(DescribeConfigsResource))
     include_synonyms: bool = wire(BOOL)
@@ -67,7 +67,7 @@ class DescribeConfigsResult:
 
 @message(ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+")
 class DescribeConfigsResponse:
-    """The settings; each resource succeeds or fails on its own."""
+    """The settings. Each resource succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     results: list[DescribeConfigsResult] = wire(array(DescribeConfigsResult))

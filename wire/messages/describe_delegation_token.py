@@ -1,7 +1,7 @@
-"""DescribeDelegationToken, API key 41: the tokens of owners (KIP-48).
+"""DescribeDelegationToken, API key 41: describe tokens by owner (KIP-48).
 
 v2 is flexible.
-v3 tells who asked for a token (KIP-373).
+v3 returns the requester of a token (KIP-373).
 """
 
 from raylog.wire.api import ApiKey
@@ -18,7 +18,7 @@ class DescribeDelegationTokenOwner:
 
 @message(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions="1-3", flexible="2+")
 class DescribeDelegationTokenRequest:
-    """Whose tokens."""
+    """The owners whose tokens to describe."""
 
     # None: all
     owners: list[DescribeDelegationTokenOwner] | None = wire(
@@ -28,7 +28,7 @@ class DescribeDelegationTokenRequest:
 
 @struct
 class DescribedDelegationTokenRenewer:
-    """Who may renew a token."""
+    """A principal that may renew a token."""
 
     principal_type: str = wire(STRING)
     principal_name: str = wire(STRING)

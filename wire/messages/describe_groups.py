@@ -1,10 +1,10 @@
 """DescribeGroups, API key 15: state and members of classic groups.
 
-v1 tells the throttle time.
-v3 may tell authorized operations (KIP-430).
-v4 knows static members (KIP-345).
+v1 returns the throttle time.
+v3 may return authorized operations (KIP-430).
+v4 supports static members (KIP-345).
 v5 is flexible.
-v6 has a message, and GROUP_ID_NOT_FOUND instead of a dead group (KIP-1043).
+v6 adds an error message, and GROUP_ID_NOT_FOUND instead of a dead group (KIP-1043).
 """
 
 from raylog.wire.api import ApiKey
@@ -24,7 +24,7 @@ from raylog.wire.schema import (
 
 @message(ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
-    """Which groups."""
+    """The groups to describe."""
 
     groups: list[str] = wire(array(STRING))
     include_authorized_operations: bool = wire(BOOL, "3+")  # KIP-430
@@ -55,13 +55,13 @@ class DescribedGroup:
     protocol_type: str = wire(STRING)
     protocol_data: str = wire(STRING)  # the protocol in use
     members: list[DescribedGroupMember] = wire(array(DescribedGroupMember))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     authorized_operations: int = wire(INT32, "3+", default=INT32_MIN)
 
 
 @message(ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+")
 class DescribeGroupsResponse:
-    """The groups; each succeeds or fails on its own."""
+    """The groups. Each succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
     groups: list[DescribedGroup] = wire(array(DescribedGroup))

@@ -1,9 +1,9 @@
-"""DescribeLogDirs, API key 35: how much the log directories hold (KIP-113).
+"""DescribeLogDirs, API key 35: the sizes of logs and log directories (KIP-113).
 
 v2 is flexible.
-v3 has an error for the whole.
-v4 tells the size of the volume (KIP-827).
-v5 tells whether new partitions keep away from the directory (KIP-1066).
+v3 adds an error for the whole response.
+v4 returns the size of the volume (KIP-827).
+v5 returns whether the directory is cordoned (KIP-1066).
 """
 
 from raylog.wire.api import ApiKey
@@ -20,7 +20,7 @@ class DescribableLogDirTopic:
 
 @message(ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest:
-    """Which partitions."""
+    """The partitions to describe."""
 
     # None: all
     topics: list[DescribableLogDirTopic] | None = wire(array(DescribableLogDirTopic), nullable="0+")
@@ -32,9 +32,9 @@ class DescribeLogDirsPartition:
 
     partition_index: int = wire(INT32)
     partition_size: int = wire(INT64)  # bytes
-    # behind the high watermark, or, being moved, behind the present log
+    # lag behind the high watermark, or of a future log behind the current one
     offset_lag: int = wire(INT64)
-    is_future_key: bool = wire(BOOL)  # this log will replace the present one when it has caught up
+    is_future_key: bool = wire(BOOL)  # a future log that will replace the current one
 
 
 @struct

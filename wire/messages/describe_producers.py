@@ -1,4 +1,4 @@
-"""DescribeProducers, API key 61: producers a partition remembers (KIP-664)."""
+"""DescribeProducers, API key 61: the active producers of partitions (KIP-664)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, INT64, STRING, array, message, struct, wire
@@ -14,7 +14,7 @@ class TopicRequest:
 
 @message(ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+")
 class DescribeProducersRequest:
-    """Which partitions."""
+    """The partitions to describe."""
 
     topics: list[TopicRequest] = wire(array(TopicRequest))
 
@@ -51,7 +51,7 @@ class TopicResponse:
 
 @message(ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+")
 class DescribeProducersResponse:
-    """The producers; each partition succeeds or fails on its own."""
+    """The producers. Each partition succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     topics: list[TopicResponse] = wire(array(TopicResponse))

@@ -1,7 +1,7 @@
 """DescribeQuorum, API key 55: leader, voters and observers of the metadata log (KIP-595).
 
-v1 tells when replicas fetched and had caught up (KIP-836).
-v2 tells directory ids and where the voters listen (KIP-853).
+v1 returns when replicas last fetched and were caught up (KIP-836).
+v2 returns directory ids and the voters' listeners (KIP-853).
 """
 
 from raylog.wire.api import ApiKey
@@ -36,21 +36,21 @@ class RequestTopicData:
 
 @message(ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+")
 class DescribeQuorumRequest:
-    """Which logs; there is `__cluster_metadata` 0 only."""
+    """The logs to describe. Only `__cluster_metadata` 0 exists."""
 
     topics: list[RequestTopicData] = wire(array(RequestTopicData))
 
 
 @struct
 class ReplicaState:
-    """How far one replica is."""
+    """The progress of one replica."""
 
     replica_id: int = wire(INT32)
     replica_directory_id: bytes = wire(UUID, "2+")  # KIP-853
     log_end_offset: int = wire(INT64)  # -1: unknown
-    # ms, by the leader's clock; -1: unknown (KIP-836)
+    # ms on the leader's clock; -1: unknown (KIP-836)
     last_fetch_timestamp: int = wire(INT64, "1+", default=-1, ignorable=True)
-    # ms, by the leader's clock; -1: unknown (KIP-836)
+    # ms on the leader's clock; -1: unknown (KIP-836)
     last_caught_up_timestamp: int = wire(INT64, "1+", default=-1, ignorable=True)
 
 
@@ -87,7 +87,7 @@ class Listener:
 
 @struct
 class Node:
-    """Where one voter listens."""
+    """The listeners of one voter."""
 
     node_id: int = wire(INT32)
     listeners: list[Listener] = wire(array(Listener))

@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets, API key 90: where share groups have got to (KIP-932).
+"""DescribeShareGroupOffsets, API key 90: the start offsets of share groups (KIP-932).
 
-v1 tells the lag (KIP-1226).
+v1 returns the lag (KIP-1226).
 """
 
 from raylog.wire.api import ApiKey
@@ -28,7 +28,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 @message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsRequest:
-    """Which groups."""
+    """The groups to describe."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = wire(
         array(DescribeShareGroupOffsetsRequestGroup)
@@ -40,9 +40,9 @@ class DescribeShareGroupOffsetsResponsePartition:
     """One partition."""
 
     partition_index: int = wire(INT32)
-    start_offset: int = wire(INT64)  # all records below are dealt with; -1: none yet
+    start_offset: int = wire(INT64)  # all records below are processed; -1: none yet
     leader_epoch: int = wire(INT32)
-    # records not dealt with; -1: unknown (KIP-1226)
+    # records not processed; -1: unknown (KIP-1226)
     lag: int = wire(INT64, "1+", default=-1, ignorable=True)
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, default=None, nullable="0+")
@@ -73,7 +73,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @message(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions="0-1", flexible="0+")
 class DescribeShareGroupOffsetsResponse:
-    """The offsets; each group succeeds or fails on its own."""
+    """The offsets. Each group succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     groups: list[DescribeShareGroupOffsetsResponseGroup] = wire(

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions, API key 75: topics page by page, with more on replicas (KIP-966)."""
+"""DescribeTopicPartitions, API key 75: topics page by page, with eligible leaders (KIP-966)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import (
@@ -32,7 +32,7 @@ class Cursor:
 
 @message(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """Which topics, in order of their names."""
+    """The topics to describe, in the order of their names."""
 
     topics: list[TopicRequest] = wire(array(TopicRequest))  # none: all
     response_partition_limit: int = wire(INT32, default=2000)  # most partitions in the answer
@@ -49,7 +49,7 @@ class DescribeTopicPartitionsResponsePartition:
     leader_epoch: int = wire(INT32, default=-1)
     replica_nodes: list[int] = wire(array(INT32))
     isr_nodes: list[int] = wire(array(INT32))
-    # not in sync, yet hold all that is committed
+    # out of sync, but with all committed records
     eligible_leader_replicas: list[int] | None = wire(array(INT32), default=None, nullable="0+")
     # eligible before an unclean shutdown
     last_known_elr: list[int] | None = wire(array(INT32), default=None, nullable="0+")
@@ -67,7 +67,7 @@ class DescribeTopicPartitionsResponseTopic:
     partitions: list[DescribeTopicPartitionsResponsePartition] = wire(
         array(DescribeTopicPartitionsResponsePartition)
     )
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     topic_authorized_operations: int = wire(INT32, default=INT32_MIN)
 
 

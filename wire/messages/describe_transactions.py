@@ -6,7 +6,7 @@ from raylog.wire.schema import INT16, INT32, INT64, STRING, array, message, stru
 
 @message(ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+")
 class DescribeTransactionsRequest:
-    """Which ones."""
+    """The transactional ids to describe."""
 
     transactional_ids: list[str] = wire(array(STRING))
 
@@ -35,7 +35,7 @@ class TransactionState:
 
 @message(ApiKey.DESCRIBE_TRANSACTIONS, versions="0", flexible="0+")
 class DescribeTransactionsResponse:
-    """The transactions; each succeeds or fails on its own."""
+    """The transactions. Each succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     transaction_states: list[TransactionState] = wire(array(TransactionState))

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, API key 50: who has SCRAM credentials (KIP-554)."""
+"""DescribeUserScramCredentials, API key 50: the SCRAM credentials of users (KIP-554)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT8, INT16, INT32, STRING, array, message, struct, wire
@@ -13,7 +13,7 @@ class UserName:
 
 @message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+")
 class DescribeUserScramCredentialsRequest:
-    """Which users."""
+    """The users to describe."""
 
     users: list[UserName] | None = wire(array(UserName), nullable="0+")  # None or none: all
 
@@ -38,7 +38,7 @@ class DescribeUserScramCredentialsResult:
 
 @message(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions="0", flexible="0+")
 class DescribeUserScramCredentialsResponse:
-    """The users; each succeeds or fails on its own."""
+    """The users. Each succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

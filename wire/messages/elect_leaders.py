@@ -1,6 +1,6 @@
-"""ElectLeaders, API key 43: preferred or unclean leader election by hand.
+"""ElectLeaders, API key 43: trigger preferred or unclean leader elections.
 
-v1 has unclean elections (KIP-460).
+v1 adds unclean elections (KIP-460).
 v2 is flexible.
 """
 
@@ -18,7 +18,7 @@ class TopicPartitions:
 
 @message(ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+")
 class ElectLeadersRequest:
-    """Where to elect."""
+    """The partitions in which to elect leaders."""
 
     election_type: int = wire(INT8, "1+")  # 0 preferred, 1 unclean (KIP-460)
     # None: all

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken, API key 40: change when a token expires (KIP-48).
+"""ExpireDelegationToken, API key 40: change the expiry of a token (KIP-48).
 
 v2 is flexible.
 """
@@ -9,7 +9,7 @@ from raylog.wire.schema import BYTES, INT16, INT32, INT64, message, wire
 
 @message(ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+")
 class ExpireDelegationTokenRequest:
-    """Which token."""
+    """The token."""
 
     hmac: bytes = wire(BYTES)
     expiry_time_period_ms: int = wire(INT64)
@@ -17,7 +17,7 @@ class ExpireDelegationTokenRequest:
 
 @message(ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+")
 class ExpireDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry time."""
 
     error_code: int = wire(INT16)
     expiry_timestamp_ms: int = wire(INT64)

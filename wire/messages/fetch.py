@@ -1,18 +1,18 @@
 """Fetch, API key 1: read batches, as a consumer or as a follower.
 
-v4 has isolation levels (KIP-98).
-v5 tells the log start offset (KIP-107).
-v7 has incremental sessions (KIP-227): only what changed is sent, topics to drop are listed.
+v4 adds isolation levels (KIP-98).
+v5 returns the log start offset (KIP-107).
+v7 adds incremental sessions (KIP-227): requests and responses have only changes.
 v9 checks the leader epoch (KIP-320).
 v10 allows zstd (KIP-110).
 v11 may send the consumer to a replica in its rack (KIP-392).
 v12 is flexible and reports divergence by epochs (KIP-595).
-v13 has topic ids instead of names (KIP-516).
-v14 may answer OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405).
+v13 uses topic ids instead of names (KIP-516).
+v14 may return OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405).
 v15 moves the replica id into a tagged struct with the broker epoch (KIP-903).
-v16 tells who leads now (KIP-951).
-v17 carries the follower's directory id (KIP-853).
-v18 carries the follower's high watermark (KIP-1166).
+v16 returns the current leader (KIP-951).
+v17 adds the follower's directory id (KIP-853).
+v18 adds the follower's high watermark (KIP-1166).
 """
 
 from raylog.wire.api import ApiKey
@@ -45,7 +45,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """Where to read on in one partition."""
+    """The fetch position in one partition."""
 
     partition: int = wire(INT32)
     # -1: unknown, do not check (KIP-320)
@@ -72,7 +72,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """Partitions that leave the session."""
+    """Partitions to remove from the session."""
 
     topic: str = wire(STRING, "0-12", ignorable=True)
     topic_id: bytes = wire(UUID, "13+", ignorable=True)  # KIP-516
@@ -81,7 +81,7 @@ class ForgottenTopic:
 
 @message(ApiKey.FETCH, versions="4-18", flexible="12+")
 class FetchRequest:
-    """What to read, and how long to wait for how much. Within a session only the changes."""
+    """The partitions to read, and the limits of the answer. Within a session only changes."""
 
     # checked where a broker is not registered yet (KIP-595)
     cluster_id: str | None = wire(STRING, "12+", default=None, nullable="0+", tag=0, ignorable=True)
@@ -103,7 +103,7 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
-    """The largest leader epoch not above the asked one, and its end."""
+    """The largest leader epoch not above the requested one, and its end offset."""
 
     epoch: int = wire(INT32, default=-1)
     end_offset: int = wire(INT64, default=-1)  # exclusive
@@ -119,7 +119,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """From this offset on, skip the producer's records up to its next abort marker."""
+    """An aborted transaction: skip the producer's records from here to its next abort marker."""
 
     producer_id: int = wire(INT64)
     first_offset: int = wire(INT64)
@@ -134,9 +134,9 @@ class PartitionData:
     high_watermark: int = wire(INT64)  # exclusive end of what consumers may read
     last_stable_offset: int = wire(INT64, default=-1)  # exclusive end of decided transactions
     log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)  # KIP-107
-    # the log differs from here on (KIP-595)
+    # the log diverges here (KIP-595)
     diverging_epoch: EpochEndOffset | None = wire(EpochEndOffset, "12+", default=None, tag=0)
-    # with NOT_LEADER_OR_FOLLOWER and the like (KIP-951)
+    # with NOT_LEADER_OR_FOLLOWER and similar errors (KIP-951)
     current_leader: LeaderIdAndEpoch | None = wire(LeaderIdAndEpoch, "12+", default=None, tag=1)
     # where the log starts, if fetched below (KIP-630)
     snapshot_id: SnapshotId | None = wire(SnapshotId, "12+", default=None, tag=2)
@@ -145,7 +145,7 @@ class PartitionData:
         array(AbortedTransaction), nullable="0+"
     )
     preferred_read_replica: int = wire(INT32, "11+", default=-1)  # -1: this one (KIP-392)
-    # whole batches, the last one perhaps cut
+    # whole batches; the last one may be cut
     records: RecordData | None = wire(RECORDS, default=None, nullable="0+")
 
 
@@ -160,11 +160,11 @@ class FetchableTopicResponse:
 
 @message(ApiKey.FETCH, versions="4-18", flexible="12+")
 class FetchResponse:
-    """Batches with the offsets around them. Within a session only partitions with news."""
+    """The fetched batches. Within a session only partitions with changes are included."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16, "7+", ignorable=True)  # KIP-227
     session_id: int = wire(INT32, "7+")  # 0: no session (KIP-227)
     responses: list[FetchableTopicResponse] = wire(array(FetchableTopicResponse))
-    # addresses of the leaders named below (KIP-951)
+    # addresses of the leaders in the responses (KIP-951)
     node_endpoints: list[NodeEndpoint] = wire(array(NodeEndpoint), "16+", tag=0)

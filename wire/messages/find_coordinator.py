@@ -1,9 +1,9 @@
-"""FindCoordinator, API key 10: who coordinates a group, a transactional id or a share partition.
+"""FindCoordinator, API key 10: the coordinator of a group, transactional id or share partition.
 
 v1 also finds transaction coordinators (KIP-98).
 v3 is flexible.
-v4 asks for several at once (KIP-699).
-v5 may answer TRANSACTION_ABORTABLE (KIP-890).
+v4 accepts several keys (KIP-699).
+v5 may return TRANSACTION_ABORTABLE (KIP-890).
 v6 also finds share coordinators (KIP-932).
 """
 
@@ -13,7 +13,7 @@ from raylog.wire.schema import INT8, INT16, INT32, STRING, array, message, struc
 
 @message(ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
-    """Whose coordinator is wanted; one key up to v3."""
+    """The keys to find coordinators for. Up to v3 there is one."""
 
     key: str = wire(STRING, "0-3")
     key_type: int = wire(INT8, "1+")  # 0 group, 1 transactional id, 2 share partition
@@ -34,7 +34,7 @@ class Coordinator:
 
 @message(ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
-    """The coordinators; one in the outer fields up to v3."""
+    """The coordinators. Up to v3 the outer fields hold the only one."""
 
     throttle_time_ms: int = wire(INT32, "1+", ignorable=True)
     error_code: int = wire(INT16, "0-3")

@@ -1,7 +1,7 @@
-"""Heartbeat, API key 12: a member of a classic group is alive.
+"""Heartbeat, API key 12: keep a member of a classic group alive.
 
-v1 tells the throttle time.
-v3 knows static members (KIP-345).
+v1 returns the throttle time.
+v3 supports static members (KIP-345).
 v4 is flexible.
 """
 

@@ -28,7 +28,7 @@ class AlterConfigsResource:
 
 @message(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
-    """What to change; each resource succeeds or fails on its own."""
+    """The changes. Each resource succeeds or fails on its own."""
 
     resources: list[AlterConfigsResource] = wire(array(AlterConfigsResource))
     validate_only: bool = wire(BOOL)  # check, change nothing

@@ -1,12 +1,12 @@
 """JoinGroup, API key 11: first phase of a rebalance in the classic group protocol.
 
-v1 has a rebalance timeout of its own (KIP-62).
-v2 tells the throttle time.
-v4 makes a new member join again with the id it was given (KIP-394).
-v5 knows static members (KIP-345).
+v1 adds a rebalance timeout (KIP-62).
+v2 returns the throttle time.
+v4 makes a new member rejoin with its assigned id (KIP-394).
+v5 supports static members (KIP-345).
 v6 is flexible.
-v7 repeats the protocol type (KIP-559).
-v8 carries a reason (KIP-800).
+v7 adds the protocol type (KIP-559).
+v8 adds a reason (KIP-800).
 v9 lets a returning static leader skip the assignment (KIP-814).
 """
 
@@ -16,7 +16,7 @@ from raylog.wire.schema import BOOL, BYTES, INT16, INT32, STRING, array, message
 
 @struct
 class JoinGroupRequestProtocol:
-    """An assignor the member knows."""
+    """An assignor that the member supports."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)  # for consumers a ConsumerProtocolSubscription with its version
@@ -24,17 +24,17 @@ class JoinGroupRequestProtocol:
 
 @message(ApiKey.JOIN_GROUP, versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    """A member joins or stays; answered when the group is complete."""
+    """Joins or rejoins a group. The answer waits until the group is complete."""
 
     group_id: str = wire(STRING)
-    session_timeout_ms: int = wire(INT32)  # without heartbeats for so long, the member is out
-    # wait for members to rejoin; -1: as the session (KIP-62)
+    session_timeout_ms: int = wire(INT32)  # a member without heartbeats is removed then
+    # wait for members to rejoin; -1: the session timeout (KIP-62)
     rebalance_timeout_ms: int = wire(INT32, "1+", default=-1, ignorable=True)
     member_id: str = wire(STRING)  # "" at first
     # None: not a static member (KIP-345)
     group_instance_id: str | None = wire(STRING, "5+", default=None, nullable="0+")
     protocol_type: str = wire(STRING)  # "consumer" for consumers
-    # best first; each member votes so
+    # best first; each member votes for its first one
     protocols: list[JoinGroupRequestProtocol] = wire(array(JoinGroupRequestProtocol))
     reason: str | None = wire(STRING, "8+", default=None, nullable="0+", ignorable=True)  # KIP-800
 
@@ -51,7 +51,7 @@ class JoinGroupResponseMember:
 
 @message(ApiKey.JOIN_GROUP, versions="0-9", flexible="6+")
 class JoinGroupResponse:
-    """The new generation. Only the leader is told the members."""
+    """The new generation. Only the leader gets the members."""
 
     throttle_time_ms: int = wire(INT32, "2+", ignorable=True)
     error_code: int = wire(INT16)

@@ -1,11 +1,11 @@
-"""What Produce, Fetch and their share-group kin say about a leader that moved (KIP-951)."""
+"""The current leader in responses of Produce, Fetch and the share group APIs (KIP-951)."""
 
 from raylog.wire.schema import INT32, STRING, struct, wire
 
 
 @struct
 class LeaderIdAndEpoch:
-    """Who leads now; -1 is unknown."""
+    """The current leader; -1 if it is unknown."""
 
     leader_id: int = wire(INT32, default=-1)
     leader_epoch: int = wire(INT32, default=-1)
@@ -13,7 +13,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class NodeEndpoint:
-    """Where a leader can be reached, at the listener the client connected to."""
+    """The address of a leader on the client's listener."""
 
     node_id: int = wire(INT32)
     host: str = wire(STRING)

@@ -1,9 +1,9 @@
 """LeaveGroup, API key 13: members leave a classic group.
 
-v1 tells the throttle time.
-v3 lets several leave, static ones by instance id (KIP-345).
+v1 returns the throttle time.
+v3 accepts several members, static ones by instance id (KIP-345).
 v4 is flexible.
-v5 carries a reason (KIP-800).
+v5 adds a reason (KIP-800).
 """
 
 from raylog.wire.api import ApiKey
@@ -14,7 +14,7 @@ from raylog.wire.schema import INT16, INT32, STRING, array, message, struct, wir
 class MemberIdentity:
     """One member to leave."""
 
-    member_id: str = wire(STRING)  # "" if the instance id says who
+    member_id: str = wire(STRING)  # "" if the instance id identifies the member
     # None: not a static member (KIP-345)
     group_instance_id: str | None = wire(STRING, default=None, nullable="0+")
     reason: str | None = wire(STRING, "5+", default=None, nullable="0+", ignorable=True)  # KIP-800
@@ -22,7 +22,7 @@ class MemberIdentity:
 
 @message(ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+")
 class LeaveGroupRequest:
-    """Who leaves; one member in the outer field up to v2."""
+    """The leaving members. Up to v2 the outer field holds the only one."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING, "0-2")
@@ -31,7 +31,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """Whether one member has left."""
+    """The outcome for one member."""
 
     member_id: str = wire(STRING)
     # None: not a static member (KIP-345)

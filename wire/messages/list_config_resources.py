@@ -1,4 +1,4 @@
-"""ListConfigResources, API key 74: resources that have settings of their own.
+"""ListConfigResources, API key 74: resources that have settings.
 
 v0 lists client metrics subscriptions only (KIP-714).
 v1 lists other kinds too (KIP-1142).
@@ -10,7 +10,7 @@ from raylog.wire.schema import INT8, INT16, INT32, STRING, array, message, struc
 
 @message(ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest:
-    """Which kinds."""
+    """The kinds of resources to list."""
 
     # as in DescribeConfigs; none: all (KIP-1142)
     resource_types: list[int] = wire(array(INT8), "1+")

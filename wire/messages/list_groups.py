@@ -1,6 +1,6 @@
-"""ListGroups, API key 16: groups this broker coordinates.
+"""ListGroups, API key 16: the groups that this broker coordinates.
 
-v1 tells the throttle time.
+v1 returns the throttle time.
 v3 is flexible.
 v4 filters by state (KIP-518).
 v5 filters by type (KIP-848).
@@ -12,7 +12,7 @@ from raylog.wire.schema import INT16, INT32, STRING, array, message, struct, wir
 
 @message(ApiKey.LIST_GROUPS, versions="0-5", flexible="3+")
 class ListGroupsRequest:
-    """Which groups; an empty filter lets all pass."""
+    """The filters. An empty one matches all groups."""
 
     states_filter: list[str] = wire(array(STRING), "4+")  # KIP-518
     types_filter: list[str] = wire(array(STRING), "5+")  # KIP-848

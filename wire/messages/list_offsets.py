@@ -1,15 +1,15 @@
-"""ListOffsets, API key 2: offsets by timestamp or by name.
+"""ListOffsets, API key 2: offsets by timestamp or special value.
 
-v1 answers one offset (KIP-79).
-v2 has isolation levels (KIP-98).
+v1 returns a single offset (KIP-79).
+v2 adds isolation levels (KIP-98).
 v4 checks the leader epoch (KIP-320).
-v5 may answer OFFSET_NOT_AVAILABLE (KIP-207).
+v5 may return OFFSET_NOT_AVAILABLE (KIP-207).
 v6 is flexible.
-v7 finds the largest timestamp, asked as -3 (KIP-734).
-v8 finds the local log start, asked as -4 (KIP-405).
-v9 finds the end of tiered data, asked as -5 (KIP-1005).
-v10 has a deadline for reads of tiered data (KIP-1075).
-v11 finds where tiering is due next, asked as -6 (KIP-1023).
+v7 can find the largest timestamp by -3 (KIP-734).
+v8 can find the local log start by -4 (KIP-405).
+v9 can find the end of tiered data by -5 (KIP-1005).
+v10 adds a deadline for reads of tiered data (KIP-1075).
+v11 can find the offset pending upload to tiered storage by -6 (KIP-1023).
 """
 
 from raylog.wire.api import ApiKey
@@ -18,7 +18,7 @@ from raylog.wire.schema import INT8, INT16, INT32, INT64, STRING, array, message
 
 @struct
 class ListOffsetsPartition:
-    """What to find in one partition."""
+    """The offset to find in one partition."""
 
     partition_index: int = wire(INT32)
     # -1: unknown, do not check (KIP-320)

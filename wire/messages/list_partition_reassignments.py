@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, API key 46: moves of replicas under way (KIP-455)."""
+"""ListPartitionReassignments, API key 46: reassignments in progress (KIP-455)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, STRING, array, message, struct, wire
@@ -14,7 +14,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Which partitions."""
+    """The partitions to list."""
 
     timeout_ms: int = wire(INT32, default=60000)
     # None: all
@@ -25,7 +25,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
-    """One partition on the move."""
+    """A partition that is being reassigned."""
 
     partition_index: int = wire(INT32)
     replicas: list[int] = wire(array(INT32))  # all of them at present
@@ -43,7 +43,7 @@ class OngoingTopicReassignment:
 
 @message(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """The moves."""
+    """The reassignments in progress."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

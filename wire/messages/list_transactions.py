@@ -1,4 +1,4 @@
-"""ListTransactions, API key 66: transactional ids this broker coordinates (KIP-664).
+"""ListTransactions, API key 66: the transactional ids that this broker coordinates (KIP-664).
 
 v1 filters by age (KIP-994).
 v2 filters by a pattern (KIP-1152).
@@ -10,7 +10,7 @@ from raylog.wire.schema import INT16, INT32, INT64, STRING, array, message, stru
 
 @message(ApiKey.LIST_TRANSACTIONS, versions="0-2", flexible="0+")
 class ListTransactionsRequest:
-    """Which ones; an empty filter lets all pass."""
+    """The filters. An empty one matches all transactional ids."""
 
     state_filters: list[str] = wire(array(STRING))
     producer_id_filters: list[int] = wire(array(INT64))

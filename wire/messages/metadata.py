@@ -1,13 +1,13 @@
-"""Metadata, API key 3: brokers, topics and who leads their partitions.
+"""Metadata, API key 3: brokers, topics and partition leaders.
 
-v1 tells racks and the controller; no topics now means none, null means all.
-v2 tells the cluster id (KIP-78).
+v1 returns racks and the controller; no topics now means none, null means all.
+v2 returns the cluster id (KIP-78).
 v4 may forbid the creation of topics.
-v5 tells replicas that are offline (KIP-112).
-v7 tells leader epochs (KIP-320).
-v8 may tell authorized operations (KIP-430); v11 leaves those of the cluster to DescribeCluster.
+v5 returns offline replicas (KIP-112).
+v7 returns leader epochs (KIP-320).
+v8 may return authorized operations (KIP-430); v11 leaves those of the cluster to DescribeCluster.
 v9 is flexible.
-v10 tells topic ids, v12 finds topics by them (KIP-516).
+v10 returns topic ids, v12 accepts them (KIP-516).
 v13 may send the client back to its bootstrap servers (KIP-1102).
 """
 
@@ -36,7 +36,7 @@ class MetadataRequestTopic:
 
 @message(ApiKey.METADATA, versions="0-13", flexible="9+")
 class MetadataRequest:
-    """Which topics to describe."""
+    """The topics to describe."""
 
     # None: all; v0 says all by an empty list
     topics: list[MetadataRequestTopic] | None = wire(array(MetadataRequestTopic), nullable="1+")
@@ -47,7 +47,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """A live broker, at the listener the client connected to."""
+    """A live broker and its address on the client's listener."""
 
     node_id: int = wire(INT32)
     host: str = wire(STRING)
@@ -77,7 +77,7 @@ class MetadataResponseTopic:
     topic_id: bytes = wire(UUID, "10+", ignorable=True)  # KIP-516
     is_internal: bool = wire(BOOL, "1+", ignorable=True)
     partitions: list[MetadataResponsePartition] = wire(array(MetadataResponsePartition))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     topic_authorized_operations: int = wire(INT32, "8+", default=INT32_MIN)
 
 
@@ -91,6 +91,6 @@ class MetadataResponse:
     cluster_id: str | None = wire(STRING, "2+", default=None, nullable="0+", ignorable=True)
     controller_id: int = wire(INT32, "1+", default=-1, ignorable=True)  # -1: none
     topics: list[MetadataResponseTopic] = wire(array(MetadataResponseTopic))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     cluster_authorized_operations: int = wire(INT32, "8-10", default=INT32_MIN)
     error_code: int = wire(INT16, "13+", ignorable=True)  # KIP-1102

@@ -1,12 +1,12 @@
-"""OffsetCommit, API key 8: store how far a group has read.
+"""OffsetCommit, API key 8: store a group's offsets.
 
 v2 is the first that stores offsets in the log; v5 drops the retention time.
-v3 tells the throttle time.
-v6 carries the leader epoch (KIP-320).
-v7 knows static members (KIP-345).
+v3 returns the throttle time.
+v6 adds the leader epoch (KIP-320).
+v7 supports static members (KIP-345).
 v8 is flexible.
-v9 takes the member epoch of a KIP-848 group in place of the generation.
-v10 has topic ids instead of names (KIP-848).
+v9 accepts the member epoch of a KIP-848 group in place of the generation.
+v10 uses topic ids instead of names (KIP-848).
 """
 
 from raylog.wire.api import ApiKey
@@ -21,7 +21,7 @@ class OffsetCommitRequestPartition:
     committed_offset: int = wire(INT64)  # the next one to read
     # leader epoch of the last record processed; -1: unknown (KIP-320)
     committed_leader_epoch: int = wire(INT32, "6+", default=-1, ignorable=True)
-    # free text, at most `offset.metadata.max.bytes`
+    # free text of at most `offset.metadata.max.bytes`
     committed_metadata: str | None = wire(STRING, nullable="0+")
 
 
@@ -36,10 +36,10 @@ class OffsetCommitRequestTopic:
 
 @message(ApiKey.OFFSET_COMMIT, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
-    """Offsets of one group. The committed offset is the last processed one plus 1."""
+    """Offsets of one group. A committed offset is the last processed one plus 1."""
 
     group_id: str = wire(STRING)
-    # -1: no member commits, but someone outside the group
+    # -1: the client is not a member
     generation_id_or_member_epoch: int = wire(INT32, default=-1)
     member_id: str = wire(STRING)
     # None: not a static member (KIP-345)
@@ -68,7 +68,7 @@ class OffsetCommitResponseTopic:
 
 @message(ApiKey.OFFSET_COMMIT, versions="2-10", flexible="8+")
 class OffsetCommitResponse:
-    """Whether each offset was stored."""
+    """The outcomes."""
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = wire(array(OffsetCommitResponseTopic))

@@ -1,4 +1,4 @@
-"""OffsetDelete, API key 47: forget committed offsets of a group (KIP-496)."""
+"""OffsetDelete, API key 47: delete committed offsets of a group (KIP-496)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, STRING, array, message, struct, wire
@@ -21,7 +21,7 @@ class OffsetDeleteRequestTopic:
 
 @message(ApiKey.OFFSET_DELETE, versions="0", flexible="none")
 class OffsetDeleteRequest:
-    """Which offsets of which group."""
+    """The offsets to delete."""
 
     group_id: str = wire(STRING)
     topics: list[OffsetDeleteRequestTopic] = wire(array(OffsetDeleteRequestTopic))

@@ -1,13 +1,13 @@
-"""OffsetFetch, API key 9: how far groups have read.
+"""OffsetFetch, API key 9: the committed offsets of groups.
 
-v2 gives all partitions for null topics, and an error for the whole group.
-v3 tells the throttle time.
-v5 carries leader epochs (KIP-320).
+v2 returns all partitions for null topics, and an error for the whole group.
+v3 returns the throttle time.
+v5 adds leader epochs (KIP-320).
 v6 is flexible.
-v7 can wait for open transactions to be decided (KIP-447).
-v8 asks for several groups (KIP-709).
+v7 can require that no transaction is open (KIP-447).
+v8 accepts several groups (KIP-709).
 v9 lets the coordinator check member and epoch (KIP-848).
-v10 has topic ids instead of names (KIP-848).
+v10 uses topic ids instead of names (KIP-848).
 """
 
 from raylog.wire.api import ApiKey
@@ -48,7 +48,7 @@ class OffsetFetchRequestGroup:
 
 @message(ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
-    """Which groups and partitions; one group in the outer fields up to v7."""
+    """The groups and partitions. Up to v7 the outer fields hold the only group."""
 
     group_id: str = wire(STRING, "0-7")
     # None: all, from v2 on
@@ -56,7 +56,7 @@ class OffsetFetchRequest:
         array(OffsetFetchRequestTopic), "0-7", nullable="2+"
     )
     groups: list[OffsetFetchRequestGroup] = wire(array(OffsetFetchRequestGroup), "8+")  # KIP-709
-    # UNSTABLE_OFFSET_COMMIT where a transaction is undecided (KIP-447)
+    # UNSTABLE_OFFSET_COMMIT if a transaction is open (KIP-447)
     require_stable: bool = wire(BOOL, "7+")
 
 
@@ -112,7 +112,7 @@ class OffsetFetchResponseGroup:
 
 @message(ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+")
 class OffsetFetchResponse:
-    """The committed offsets; one group in the outer fields up to v7."""
+    """The committed offsets. Up to v7 the outer fields hold the only group."""
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = wire(array(OffsetFetchResponseTopic), "0-7")

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch, API key 23: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch, API key 23: the end offset of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-v2 checks the asker's own leader epoch.
-v3 lets consumers ask (replica id -1).
+v2 checks the requester's leader epoch.
+v3 allows consumers (replica id -1).
 v4 is flexible.
 """
 
@@ -28,7 +28,7 @@ class OffsetForLeaderTopic:
 
 @message(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
-    """Which epochs of which partitions."""
+    """The leader epochs whose ends are requested."""
 
     # -1: a consumer; -2: a debugging tool
     replica_id: int = wire(INT32, "3+", default=-2, ignorable=True)
@@ -41,7 +41,7 @@ class EpochEndOffset:
 
     error_code: int = wire(INT16)
     partition: int = wire(INT32)
-    leader_epoch: int = wire(INT32, default=-1)  # the largest one not above the asked; -1: none
+    leader_epoch: int = wire(INT32, default=-1)  # the largest one not above the requested; -1: none
     end_offset: int = wire(INT64, default=-1)  # exclusive; -1: unknown
 
 

@@ -1,15 +1,15 @@
 """Produce, API key 0: append record batches to partitions.
 
-v3 is the first with batch format v2; the broker keeps no older one.
-v4 may answer KAFKA_STORAGE_ERROR.
-v5 tells the log start offset.
+v3 is the first with batch format v2, the only one that the broker stores.
+v4 may return KAFKA_STORAGE_ERROR.
+v5 returns the log start offset.
 v7 allows zstd (KIP-110).
-v8 names the refused records (KIP-467).
+v8 returns the rejected records (KIP-467).
 v9 is flexible.
-v10 tells who leads now (KIP-951).
-v11 may answer TRANSACTION_ABORTABLE (KIP-890).
-v12 adds the partition to the transaction by itself, where transaction.version is 2 (KIP-890).
-v13 has topic ids instead of names (KIP-516).
+v10 returns the current leader (KIP-951).
+v11 may return TRANSACTION_ABORTABLE (KIP-890).
+v12 adds the partition to the transaction implicitly, if transaction.version is 2 (KIP-890).
+v13 uses topic ids instead of names (KIP-516).
 """
 
 from raylog.wire.api import ApiKey
@@ -49,7 +49,7 @@ class TopicProduceData:
 
 @message(ApiKey.PRODUCE, versions="3-13", flexible="9+")
 class ProduceRequest:
-    """Batches for any number of partitions; each succeeds or fails on its own."""
+    """Batches for any number of partitions. Each succeeds or fails on its own."""
 
     # None: not in a transaction
     transactional_id: str | None = wire(STRING, default=None, nullable="0+")
@@ -96,9 +96,9 @@ class TopicProduceResponse:
 
 @message(ApiKey.PRODUCE, versions="3-13", flexible="9+")
 class ProduceResponse:
-    """Where the batches went; there is no response at all to acks=0."""
+    """The offsets of the batches. With acks=0 there is no response at all."""
 
     responses: list[TopicProduceResponse] = wire(array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32)
-    # addresses of the leaders named below (KIP-951)
+    # addresses of the leaders in the responses (KIP-951)
     node_endpoints: list[NodeEndpoint] = wire(array(NodeEndpoint), "10+", tag=0)

@@ -1,4 +1,4 @@
-"""PushTelemetry, API key 72: metrics of a client (KIP-714)."""
+"""PushTelemetry, API key 72: push a client's metrics (KIP-714)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import BOOL, BYTES, INT8, INT16, INT32, UUID, message, wire
@@ -17,7 +17,7 @@ class PushTelemetryRequest:
 
 @message(ApiKey.PUSH_TELEMETRY, versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Whether they were taken."""
+    """The outcome."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

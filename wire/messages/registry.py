@@ -1,4 +1,4 @@
-"""Finds message classes by API key; a module is imported when its API is first used."""
+"""Finds message classes by API key; imports a module when its API is first used."""
 
 from functools import cache
 from importlib import import_module

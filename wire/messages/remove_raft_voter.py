@@ -1,4 +1,4 @@
-"""RemoveRaftVoter, API key 81: one voter of the metadata log less (KIP-853)."""
+"""RemoveRaftVoter, API key 81: remove a voter of the metadata log (KIP-853)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, STRING, UUID, message, wire
@@ -6,7 +6,7 @@ from raylog.wire.schema import INT16, INT32, STRING, UUID, message, wire
 
 @message(ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+")
 class RemoveRaftVoterRequest:
-    """Which one, by its id and the directory that holds its copy."""
+    """The voter, by its id and the directory of its copy."""
 
     cluster_id: str | None = wire(STRING, nullable="0+")
     voter_id: int = wire(INT32)
@@ -15,7 +15,7 @@ class RemoveRaftVoterRequest:
 
 @message(ApiKey.REMOVE_RAFT_VOTER, versions="0", flexible="0+")
 class RemoveRaftVoterResponse:
-    """Whether it votes no more."""
+    """The outcome."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

@@ -1,4 +1,4 @@
-"""RenewDelegationToken, API key 39: have a token live longer (KIP-48).
+"""RenewDelegationToken, API key 39: extend the life of a token (KIP-48).
 
 v2 is flexible.
 """
@@ -9,7 +9,7 @@ from raylog.wire.schema import BYTES, INT16, INT32, INT64, message, wire
 
 @message(ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+")
 class RenewDelegationTokenRequest:
-    """Which token."""
+    """The token."""
 
     hmac: bytes = wire(BYTES)
     renew_period_ms: int = wire(INT64)
@@ -17,7 +17,7 @@ class RenewDelegationTokenRequest:
 
 @message(ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+")
 class RenewDelegationTokenResponse:
-    """When it expires now."""
+    """The new expiry time."""
 
     error_code: int = wire(INT16)
     expiry_timestamp_ms: int = wire(INT64)

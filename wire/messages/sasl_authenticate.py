@@ -1,6 +1,6 @@
 """SaslAuthenticate, API key 36: one step of a SASL exchange (KIP-152).
 
-v1 tells when to authenticate again (KIP-368).
+v1 returns when to authenticate again (KIP-368).
 v2 is flexible.
 """
 

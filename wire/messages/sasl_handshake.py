@@ -1,7 +1,7 @@
 """SaslHandshake, API key 17: choose a SASL mechanism.
 
-v0 goes on with bare SASL tokens instead of requests.
-v1 goes on with SaslAuthenticate requests (KIP-152).
+v0 continues with bare SASL tokens instead of requests.
+v1 continues with SaslAuthenticate requests (KIP-152).
 Old clients negotiate it wrongly, so it was never made flexible.
 """
 

@@ -1,4 +1,4 @@
-"""ShareAcknowledge, API key 79: what became of acquired records (KIP-932).
+"""ShareAcknowledge, API key 79: acknowledge acquired records (KIP-932).
 
 v0 was a preview of Kafka 4.0 and is gone.
 v2 can renew locks (KIP-1222).
@@ -23,7 +23,7 @@ from raylog.wire.schema import (
 
 @struct
 class AcknowledgementBatch:
-    """What became of a run of records."""
+    """The acknowledgement of consecutive records."""
 
     first_offset: int = wire(INT64)
     last_offset: int = wire(INT64)  # inclusive
@@ -86,5 +86,5 @@ class ShareAcknowledgeResponse:
     # of renewed locks (KIP-1222)
     acquisition_lock_timeout_ms: int = wire(INT32, "2+", ignorable=True)
     responses: list[ShareAcknowledgeTopicResponse] = wire(array(ShareAcknowledgeTopicResponse))
-    # addresses of the leaders named below
+    # addresses of the leaders in the responses
     node_endpoints: list[NodeEndpoint] = wire(array(NodeEndpoint))

@@ -26,7 +26,7 @@ from raylog.wire.schema import (
 
 @struct
 class AcknowledgementBatch:
-    """What became of a run of records."""
+    """The acknowledgement of consecutive records."""
 
     first_offset: int = wire(INT64)
     last_offset: int = wire(INT64)  # inclusive
@@ -52,7 +52,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """Partitions that leave the session."""
+    """Partitions to remove from the session."""
 
     topic_id: bytes = wire(UUID)
     partitions: list[int] = wire(array(INT32))
@@ -60,7 +60,7 @@ class ForgottenTopic:
 
 @message(ApiKey.SHARE_FETCH, versions="1-2", flexible="0+")
 class ShareFetchRequest:
-    """What to acquire, and how long to wait for how much."""
+    """The partitions to acquire records from, and the limits of the answer."""
 
     group_id: str | None = wire(STRING, default=None, nullable="0+")
     member_id: str | None = wire(STRING, nullable="0+")
@@ -69,7 +69,7 @@ class ShareFetchRequest:
     min_bytes: int = wire(INT32)
     max_bytes: int = wire(INT32, default=INT32_MAX)  # the first batch may exceed it (KIP-74)
     max_records: int = wire(INT32)  # the last batch may exceed it
-    batch_size: int = wire(INT32)  # records a batch the client would like to acknowledge
+    batch_size: int = wire(INT32)  # preferred number of records per acknowledged batch
     # 0 whole batches, 1 strictly max_records (KIP-1206)
     share_acquire_mode: int = wire(INT8, "2+", ignorable=True)
     is_renew_ack: bool = wire(BOOL, "2+")  # some acknowledgements renew locks (KIP-1222)
@@ -79,11 +79,11 @@ class ShareFetchRequest:
 
 @struct
 class AcquiredRecords:
-    """A run of records that this member may now process."""
+    """Consecutive records that this member may process now."""
 
     first_offset: int = wire(INT64)
     last_offset: int = wire(INT64)  # inclusive
-    delivery_count: int = wire(INT16)  # how often they have been handed out, this time included
+    delivery_count: int = wire(INT16)  # deliveries so far, including this one
 
 
 @struct
@@ -96,7 +96,7 @@ class PartitionData:
     acknowledge_error_code: int = wire(INT16)
     acknowledge_error_message: str | None = wire(STRING, default=None, nullable="0+")
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch)  # with NOT_LEADER_OR_FOLLOWER
-    # whole batches; only what is acquired may be processed
+    # whole batches; only acquired records may be processed
     records: RecordData | None = wire(RECORDS, default=None)
     acquired_records: list[AcquiredRecords] = wire(array(AcquiredRecords))
 
@@ -116,7 +116,7 @@ class ShareFetchResponse:
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, default=None, nullable="0+")
-    acquisition_lock_timeout_ms: int = wire(INT32)  # acknowledge by then
+    acquisition_lock_timeout_ms: int = wire(INT32)  # time to acknowledge
     responses: list[ShareFetchableTopicResponse] = wire(array(ShareFetchableTopicResponse))
-    # addresses of the leaders named below
+    # addresses of the leaders in the responses
     node_endpoints: list[NodeEndpoint] = wire(array(NodeEndpoint))

@@ -20,7 +20,7 @@ from raylog.wire.schema import (
 
 @message(ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+")
 class ShareGroupDescribeRequest:
-    """Which groups."""
+    """The groups to describe."""
 
     group_ids: list[str] = wire(array(STRING))
     include_authorized_operations: bool = wire(BOOL)
@@ -67,13 +67,13 @@ class DescribedGroup:
     assignment_epoch: int = wire(INT32)  # group epoch the assignment was made for
     assignor_name: str = wire(STRING)
     members: list[Member] = wire(array(Member))
-    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    # bit field of AclOperation; smallest int32: not requested (KIP-430)
     authorized_operations: int = wire(INT32, default=INT32_MIN)
 
 
 @message(ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+")
 class ShareGroupDescribeResponse:
-    """The groups; each succeeds or fails on its own."""
+    """The groups. Each succeeds or fails on its own."""
 
     throttle_time_ms: int = wire(INT32)
     groups: list[DescribedGroup] = wire(array(DescribedGroup))

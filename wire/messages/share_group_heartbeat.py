@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat, API key 76: the whole of the share group protocol for a member (KIP-932).
+"""ShareGroupHeartbeat, API key 76: the protocol of share group members (KIP-932).
 
 v0 was a preview of Kafka 4.0 and is gone.
 A field that has not changed since the last heartbeat is left out as None.
@@ -10,7 +10,7 @@ from raylog.wire.schema import INT16, INT32, STRING, UUID, array, message, struc
 
 @message(ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest:
-    """A member joins, lives and leaves by it."""
+    """The heartbeat with which a member joins, stays in and leaves the group."""
 
     group_id: str = wire(STRING)
     member_id: str = wire(STRING)  # chosen by the client
@@ -29,14 +29,14 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """What the member shall read from."""
+    """The partitions that the member must read."""
 
     topic_partitions: list[TopicPartitions] = wire(array(TopicPartitions))
 
 
 @message(ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+")
 class ShareGroupHeartbeatResponse:
-    """The member's epoch and, where it changed, its assignment."""
+    """The member's epoch and, if it changed, its assignment."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

@@ -1,9 +1,9 @@
 """SyncGroup, API key 14: second phase of a rebalance in the classic group protocol.
 
-v1 tells the throttle time.
-v3 knows static members (KIP-345).
+v1 returns the throttle time.
+v3 supports static members (KIP-345).
 v4 is flexible.
-v5 repeats protocol type and name to be checked (KIP-559).
+v5 adds protocol type and name (KIP-559).
 """
 
 from raylog.wire.api import ApiKey
@@ -12,7 +12,7 @@ from raylog.wire.schema import BYTES, INT16, INT32, STRING, array, message, stru
 
 @struct
 class SyncGroupRequestAssignment:
-    """What the leader gives to one member."""
+    """The leader's assignment for one member."""
 
     member_id: str = wire(STRING)
     assignment: bytes = wire(BYTES)  # for consumers a ConsumerProtocolAssignment with its version
@@ -20,7 +20,7 @@ class SyncGroupRequestAssignment:
 
 @message(ApiKey.SYNC_GROUP, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    """A member asks for its assignment; the leader brings all of them."""
+    """Requests the member's assignment. The leader sends the assignments of all members."""
 
     group_id: str = wire(STRING)
     generation_id: int = wire(INT32)

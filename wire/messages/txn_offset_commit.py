@@ -1,9 +1,9 @@
-"""TxnOffsetCommit, API key 28: offsets of a group that count once the transaction commits.
+"""TxnOffsetCommit, API key 28: commit a group's offsets in a transaction.
 
-v2 carries the leader epoch (KIP-320).
+v2 adds the leader epoch (KIP-320).
 v3 is flexible and lets the coordinator check the member (KIP-447).
-v4 may answer TRANSACTION_ABORTABLE (KIP-890).
-v5 adds the group to the transaction by itself, where transaction.version is 2 (KIP-890).
+v4 may return TRANSACTION_ABORTABLE (KIP-890).
+v5 adds the group to the transaction implicitly, if transaction.version is 2 (KIP-890).
 """
 
 from raylog.wire.api import ApiKey

@@ -1,4 +1,4 @@
-"""UnregisterBroker, API key 64: forget a broker that will not come back (KIP-500)."""
+"""UnregisterBroker, API key 64: remove the registration of a broker (KIP-500)."""
 
 from raylog.wire.api import ApiKey
 from raylog.wire.schema import INT16, INT32, STRING, message, wire
@@ -6,14 +6,14 @@ from raylog.wire.schema import INT16, INT32, STRING, message, wire
 
 @message(ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+")
 class UnregisterBrokerRequest:
-    """Which one."""
+    """The broker to unregister."""
 
     broker_id: int = wire(INT32)
 
 
 @message(ApiKey.UNREGISTER_BROKER, versions="0", flexible="0+")
 class UnregisterBrokerResponse:
-    """Whether it is forgotten."""
+    """The outcome."""
 
     throttle_time_ms: int = wire(INT32)
     error_code: int = wire(INT16)

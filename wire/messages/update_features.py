@@ -1,6 +1,6 @@
 """UpdateFeatures, API key 57: finalize feature levels (KIP-584).
 
-v1 has a dry run and kinds of downgrade.
+v1 adds a dry run and kinds of downgrade.
 v2 succeeds or fails as a whole and lists no results (KIP-1022).
 """
 
@@ -23,7 +23,7 @@ class FeatureUpdateKey:
 class UpdateFeaturesRequest:
     """The changes."""
 
-    timeout_ms: int = wire(INT32, default=60000)  # how long to wait until they are recorded
+    timeout_ms: int = wire(INT32, default=60000)  # how long to wait for the commit
     feature_updates: list[FeatureUpdateKey] = wire(array(FeatureUpdateKey))
     validate_only: bool = wire(BOOL, "1+")  # check, change nothing
 

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers, API key 27: a coordinator tells leaders to write commit or abort markers.
+"""WriteTxnMarkers, API key 27: write commit or abort markers, sent by a coordinator.
 
 v1 is flexible.
-v2 tells the transaction version, by which leaders judge the epoch (KIP-1228).
+v2 adds the transaction version, which decides how leaders check the epoch (KIP-1228).
 """
 
 from raylog.wire.api import ApiKey
@@ -25,7 +25,7 @@ class WritableTxnMarker:
     transaction_result: bool = wire(BOOL)  # true: commit
     topics: list[WritableTxnMarkerTopic] = wire(array(WritableTxnMarkerTopic))
     coordinator_epoch: int = wire(INT32)  # fences markers of an older coordinator
-    # 0 or 1: epochs as before; 2: each transaction has its own (KIP-1228)
+    # 0 or 1: shared epochs; 2: an epoch per transaction (KIP-1228)
     transaction_version: int = wire(INT8, "2+", ignorable=True)
 
 

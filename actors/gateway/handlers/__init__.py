@@ -1,1 +1,1 @@
-"""One module per API, listed in `table`, which also answers ApiVersions."""
+"""One module per API, found by name (`table`)."""

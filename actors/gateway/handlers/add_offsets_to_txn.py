@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn 0-4: offsets of a group are about to be committed in a transaction (KIP-98).
+"""AddOffsetsToTxn 0-4: offsets of a group will be committed in a transaction (KIP-98).
 
-v3 is flexible, v4 may answer TRANSACTION_ABORTABLE (KIP-890). Passed on to this broker's
-TransactionCoordinator. A producer may be the first to mean any group: `__consumer_offsets` is made
-then, without which no partition of it can be added.
+v3 is flexible, v4 may answer TRANSACTION_ABORTABLE (KIP-890). The request is forwarded to this
+broker's TransactionCoordinator. If no group has been used yet, `__consumer_offsets` is created,
+since one of its partitions must be added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CREATE_TIMEOUT_MS = 5_000
 
 
 def add_offsets_to_txn(context: RequestContext, request: AddOffsetsToTxnRequest) -> None:
-    """Have the coordinator answer."""
+    """Forward the request to the coordinator."""
     body = encode(request, context.version)
     gateway = context.gateway
     if gateway.cluster.image.topic(OFFSETS_TOPIC) is None:

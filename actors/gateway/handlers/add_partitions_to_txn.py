@@ -1,8 +1,9 @@
-"""AddPartitionsToTxn 0-5: partitions that a transaction is about to write (KIP-98).
+"""AddPartitionsToTxn 0-5: partitions to which a transaction will write (KIP-98).
 
-Up to v3 from producers, on the way to this broker's TransactionCoordinator; v3 is flexible. From
-v4 on from brokers, several transactions at once, or to verify only (KIP-890): ours ask over links
-instead, this serves whoever speaks Kafka's protocol. v5 may answer TRANSACTION_ABORTABLE.
+Requests up to v3 come from producers and are forwarded to this broker's TransactionCoordinator; v3
+is flexible. From v4 on they come from brokers, with several transactions or to verify only
+(KIP-890). Raylog's brokers use links instead, so this serves other software that speaks Kafka's
+protocol. v5 may answer TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from raylog.actors.gateway.coordinators import absent
 from raylog.actors.gateway.handlers.forwarded import forward
 from raylog.actors.names import TRANSACTION
 from raylog.actors.runtime.base import Link
-from raylog.actors.transaction.api import ADD_PARTITIONS, AddPartitions, TopicPartitions
-from raylog.actors.transaction.failures import topic_results
+from raylog.actors.transaction.messages import ADD_PARTITIONS, AddPartitions, TopicPartitions
+from raylog.actors.transaction.rules.failures import topic_results
 from raylog.wire.codec import encode
 from raylog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -28,11 +29,11 @@ from raylog.wire.messages.add_partitions_to_txn import (
 
 SEVERAL_SINCE = 4
 ASKED_AT_ONCE = 100
-"""Transactions of one request to the coordinator."""
+"""Maximum transactions in one request to the coordinator."""
 
 
 def add_partitions_to_txn(context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
-    """Have the coordinator answer."""
+    """Ask the coordinator."""
     if context.version < SEVERAL_SINCE:
         forward(context, TRANSACTION, encode(request, context.version))
         return
@@ -60,19 +61,19 @@ def add_partitions_to_txn(context: RequestContext, request: AddPartitionsToTxnRe
 
 
 class _Asking:
-    """The coordinator is asked about some transactions at a time."""
+    """Asks the coordinator about some transactions at a time."""
 
-    def __init__(self, context: RequestContext, link: Link, asked: list[AddPartitions]) -> None:
+    def __init__(self, context: RequestContext, link: Link, requests: list[AddPartitions]) -> None:
         self._context = context
         self._link = link
-        self._asked = asked
-        starts = range(0, max(len(asked), 1), ASKED_AT_ONCE)
-        self._parts = [asked[start : start + ASKED_AT_ONCE] for start in starts]
+        self._asked = requests
+        starts = range(0, max(len(requests), 1), ASKED_AT_ONCE)
+        self._parts = [requests[start : start + ASKED_AT_ONCE] for start in starts]
         self._codes: list[list[list[int]]] = [[] for _ in self._parts]
         self._left = len(self._parts)
 
     def begin(self) -> None:
-        """Ask; the last answer makes the client's."""
+        """Send the requests; the last response completes the client's."""
         self._context.in_turns(self._each(), _nothing)
 
     def _each(self) -> Iterator[int]:
@@ -94,19 +95,19 @@ class _Asking:
 
 
 def _nothing() -> None:
-    """All is asked: the last answer makes the client's."""
+    """Do nothing: the last response completes the client's."""
 
 
-def _refused(asked: AddPartitions, code: int) -> list[int]:
-    return [int(code)] * asked.size()
+def _refused(request: AddPartitions, code: int) -> list[int]:
+    return [int(code)] * request.size()
 
 
-def _response(asked: list[AddPartitions], codes: list[list[int]]) -> AddPartitionsToTxnResponse:
+def _response(requests: list[AddPartitions], codes: list[list[int]]) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=one.transactional_id, topic_results=topic_results(one.topics, each)
             )
-            for one, each in zip(asked, codes, strict=True)
+            for one, each in zip(requests, codes, strict=True)
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raylog.actors.controller.api import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
+from raylog.actors.controller.messages import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
 from raylog.actors.gateway.config_changes import alter
 from raylog.actors.gateway.context import RequestContext
 from raylog.wire.messages.alter_configs import (
@@ -18,7 +18,7 @@ from raylog.wire.messages.alter_configs import (
 async def alter_configs(
     context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Have the controller change them; each resource succeeds or fails on its own."""
+    """Replace settings through the controller; each resource succeeds or fails independently."""
     asked = AlterConfigs([], request.validate_only)
 
     def read() -> Iterator[int]:

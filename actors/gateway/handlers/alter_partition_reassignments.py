@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments 0-1: partitions move to other brokers, or stop moving (KIP-455).
+"""AlterPartitionReassignments 0-1: starts or cancels moves of partitions (KIP-455).
 
-v1 can forbid another number of replicas (KIP-860). The answer comes when the move is committed,
-and this gateway sees it; the move itself takes as long as the data needs.
+v1 can forbid changes of the number of replicas (KIP-860). The response is sent when the move is
+committed and this gateway sees it. The move itself takes as long as copying the data.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from raylog.actors.controller.api import AlterReassignments, ReassignOutcome, ReassignPartition
+from raylog.actors.controller.messages import AlterReassignments, ReassignOutcome, ReassignPartition
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.replica_changes import alter_reassignments
 from raylog.wire.errors import PolicyViolation
@@ -22,15 +22,15 @@ from raylog.wire.messages.alter_partition_reassignments import (
 )
 
 REASSIGNED_MAX = 10_000
-"""Partitions of one request: each is a record, and Apache Kafka's controller takes no more."""
+"""Maximum partitions per request: each takes a record, and Kafka's controller accepts no more."""
 
 
 async def alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Have the controller move them; each partition succeeds or fails on its own.
+    """Start or cancel moves through the controller; each partition succeeds or fails independently.
 
-    The answer has the request's topics and partitions, in its order.
+    The response has the topics and partitions of the request, in the same order.
     """
     if sum(len(topic.partitions) for topic in request.topics) > REASSIGNED_MAX:
         raise PolicyViolation("Excessively large number of partitions per request.")
@@ -50,10 +50,10 @@ async def alter_partition_reassignments(
 
     def tell(outcomes: Iterator[ReassignOutcome]) -> Iterator[int]:
         for topic in request.topics:
-            told = ReassignableTopicResponse(name=topic.name, partitions=[])
-            response.responses.append(told)
+            result = ReassignableTopicResponse(name=topic.name, partitions=[])
+            response.responses.append(result)
             for one in islice(outcomes, len(topic.partitions)):
-                told.partitions.append(_result(one))
+                result.partitions.append(_result(one))
                 yield 1
             yield 1
 

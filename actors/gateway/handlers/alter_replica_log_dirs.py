@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs 1-2: moves replicas between directories of a broker (KIP-113).
 
-Left out: moves, since a broker has one directory. What shall be there is there already.
+Left out: moves, since a broker has only one directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raylog.wire.messages.alter_replica_log_dirs import (
 async def alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Say of each partition whether it is where it shall be; the last of several wishes counts."""
+    """Report for each partition whether it is where the last request for it puts it."""
     found = {
         one.path: {(part.topic, part.partition) for part in one.partitions}
         for one in await log_dirs(context.gateway)

@@ -1,6 +1,6 @@
-"""ApiVersions 0-4: what this broker speaks (KIP-35, KIP-511) and its features (KIP-584).
+"""ApiVersions 0-4: the supported versions (KIP-35, KIP-511) and the features (KIP-584).
 
-v3 adds the client's software name, v4 allows features whose lowest version is 0.
+v3 adds the client's software name; v4 allows features whose lowest version is 0.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from raylog.wire.messages.api_versions import (
 
 SOFTWARE_SINCE = 3
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
-"""Announced while there is any subscription of clients' metrics: clients would ask again and again,
-and librdkafka writes a line about it to its log."""
+"""Announced only while there are subscriptions to client metrics. Otherwise clients would ask again
+and again, and librdkafka logs a line each time."""
 MIN_VERSION_ZERO_SINCE = 4
 ANNOUNCED_FROM = {int(ApiKey.PRODUCE): 0}
-"""Older librdkafka takes compression for unsupported where Produce 0 is not announced; it sends
-newer ones all the same. Apache Kafka 4 announces it for that reason, and serves it no more."""
+"""Older versions of librdkafka assume that compression is not supported unless Produce 0 is
+announced, although they send newer versions. Apache Kafka 4 announces it for that reason without
+serving it."""
 
 
 def api_versions(
     context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
-    """Answer from the table of handlers; `request` is None for a version not known here."""
+    """Answer from the table of handlers; `request` is None for a version that is unknown here."""
     if request is not None and context.version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         context.connection.software = (name, version)

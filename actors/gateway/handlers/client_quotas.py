@@ -30,7 +30,7 @@ _MATCHES = {_EXACT: "EXACT", _DEFAULT: "DEFAULT", _ANY: "SPECIFIED"}
 def describe_client_quotas(
     _context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Nothing matches a filter that can be understood."""
+    """Answer that nothing matches the filter, if it is valid."""
 
     def none() -> DescribeClientQuotasResponse:
         _check(request.components)
@@ -45,7 +45,7 @@ def describe_client_quotas(
 
 
 def _check(components: Iterable[ComponentData]) -> None:
-    """Raise what Kafka says of a filter that means nothing."""
+    """Raise Kafka's error for an invalid filter."""
     types: set[str] = set()
     for one in components:
         kind = one.entity_type
@@ -79,7 +79,7 @@ def _check_match(one: ComponentData) -> None:
 def alter_client_quotas(
     _context: RequestContext, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Refuse each."""
+    """Refuse each entry."""
     return AlterClientQuotasResponse(
         entries=[
             ResponseEntryData(

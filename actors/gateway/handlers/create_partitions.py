@@ -1,13 +1,13 @@
-"""CreatePartitions 0-3: more partitions for topics (KIP-195). v2 is flexible.
+"""CreatePartitions 0-3: adds partitions to topics (KIP-195). v2 is flexible.
 
-The answer comes when the partitions are served here. Left out: quotas on changes (KIP-599).
+The response is sent when the partitions are served here. Left out: quotas on changes (KIP-599).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     PARTITIONS_PER_REQUEST_MAX,
     CreatePartitions,
     MorePartitions,
@@ -28,7 +28,7 @@ from raylog.wire.messages.create_partitions import (
 async def create_partitions(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Have the controller add them; each topic succeeds or fails on its own."""
+    """Add partitions through the controller; each topic succeeds or fails independently."""
     if len(request.topics) > PARTITIONS_PER_REQUEST_MAX:
         return await _too_many(context, request)
     room = PARTITIONS_PER_REQUEST_MAX
@@ -64,7 +64,7 @@ async def create_partitions(
 async def _too_many(
     context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Apache Kafka makes none of them."""
+    """Refuse all topics, as Apache Kafka does."""
     response = CreatePartitionsResponse(results=[])
 
     def tell() -> Iterator[int]:

@@ -1,15 +1,15 @@
-"""CreateTopics 2-7: by number of partitions or by their placement.
+"""CreateTopics 2-7: with a number of partitions or a manual assignment.
 
-v4 takes -1 for the defaults (KIP-464), v5 tells the topic's settings (KIP-525), v7 its id
-(KIP-516). The answer comes when the topic is served here, which Kafka does not wait for.
-Left out: quotas on changes (KIP-599).
+v4 accepts -1 for the defaults (KIP-464), v5 returns the topic's settings (KIP-525), v7 its id
+(KIP-516). The response is sent when the topic is served here; Kafka does not wait for that. Left
+out: quotas on changes (KIP-599).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     PARTITIONS_PER_REQUEST_MAX,
     TOPICS_PER_REQUEST_MAX,
     CreateTopics,
@@ -32,7 +32,7 @@ from raylog.wire.messages.create_topics import (
 async def create_topics(
     context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Have the controller create them; each succeeds or fails on its own."""
+    """Create topics through the controller; each succeeds or fails independently."""
     room = PARTITIONS_PER_REQUEST_MAX
 
     async def ask(some: list[NewTopic]) -> list[TopicOutcome]:
@@ -65,7 +65,7 @@ async def create_topics(
 
 
 async def _too_many(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Apache Kafka makes none of them."""
+    """Refuse all topics, as Apache Kafka does."""
     response = CreateTopicsResponse(topics=[])
 
     def tell() -> Iterator[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import PartitionAnswers, Question
-from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.replica.api import DELETE_RECORDS
+from raylog.actors.gateway.rules.cluster_facts import INTERNAL_TOPICS
+from raylog.actors.replica.messages import DELETE_RECORDS
 from raylog.wire.errors import InvalidTopicException
 from raylog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -19,22 +19,22 @@ from raylog.wire.messages.delete_records import (
 
 
 def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> None:
-    """Have the leader of each partition do it; each succeeds or fails on its own."""
+    """Ask the leader of each partition; each succeeds or fails independently."""
     response = DeleteRecordsResponse()
     answers = PartitionAnswers(context, response, request.timeout_ms)
 
     def each() -> Iterator[int]:
-        told: set[tuple[str, int]] = set()
+        seen: set[tuple[str, int]] = set()
         for topic in request.topics:
             answered = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(answered)
             yield 1
             wanted = {part.partition_index: part for part in topic.partitions}
             for part in wanted.values():
-                if (topic.name, part.partition_index) in told:
+                if (topic.name, part.partition_index) in seen:
                     yield 1
                     continue
-                told.add((topic.name, part.partition_index))
+                seen.add((topic.name, part.partition_index))
                 answer = DeleteRecordsPartitionResult(
                     partition_index=part.partition_index, low_watermark=-1
                 )
@@ -55,12 +55,8 @@ def _ask(
     def question() -> Question:
         if name in INTERNAL_TOPICS:
             raise InvalidTopicException(f"records of internal topic {name} cannot be deleted")
-        cluster = context.gateway.cluster
-        topic = cluster.topic_named(name)
-        route = cluster.route(topic, part.partition_index)
-        return Question(
-            route.link, DELETE_RECORDS, (topic.topic_id, part.partition_index, part.offset)
-        )
+        topic, link = context.gateway.cluster.led(name, part.partition_index)
+        return Question(link, DELETE_RECORDS, (topic.topic_id, part.partition_index, part.offset))
 
     def found(log_start_offset: int) -> None:
         answer.low_watermark = log_start_offset

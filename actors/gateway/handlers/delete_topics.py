@@ -1,6 +1,7 @@
-"""DeleteTopics 1-6: by name, since v6 also by id (KIP-516). v5 adds messages.
+"""DeleteTopics 1-6: by name, from v6 on also by id (KIP-516). v5 adds error messages.
 
-The answer comes when this gateway knows the topic no more. Left out: quotas on changes (KIP-599).
+The response is sent when this gateway no longer knows the topic. Left out: quotas on changes
+(KIP-599).
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from raylog.actors.controller.api import DeleteTopics, TopicOutcome
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import DeleteTopics, TopicOutcome
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.parts import in_parts
 from raylog.actors.gateway.topic_changes import delete_topics as change
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import InvalidRequest, TopicDeletionDisabled
 from raylog.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -30,7 +31,7 @@ DISABLED_SINCE = 3
 async def delete_topics(
     context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Have the controller delete them; each succeeds or fails on its own."""
+    """Delete topics through the controller; each succeeds or fails independently."""
     asked = request.topics
     if context.version < TOPIC_IDS_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
@@ -45,7 +46,7 @@ async def delete_topics(
         for one in asked:
             yield 1
             if one.name is None and one.topic_id in doubled:
-                continue  # the answer to its name is the answer to its id as well
+                continue  # the result for its name covers its id
             known = image.topic_ids.get(one.name or "", TopicId(one.topic_id))
             refused = attempt(
                 partial(_check, one, doubled=one.name is not None and known in doubled),
@@ -75,12 +76,12 @@ def _refused(
     )
 
 
-def _check(asked: DeleteTopicState, *, doubled: bool) -> DeletableTopicResult | None:
-    """Raise InvalidRequest for an item that says too much, too little, or what another says."""
-    by_id = asked.topic_id != ZERO_UUID
-    if by_id and asked.name is not None:
+def _check(topic: DeleteTopicState, *, doubled: bool) -> DeletableTopicResult | None:
+    """Raise InvalidRequest for an item with both or neither of name and id, or a repeated one."""
+    by_id = topic.topic_id != ZERO_UUID
+    if by_id and topic.name is not None:
         raise InvalidRequest("You may not specify both topic name and topic id.")
-    if not by_id and asked.name is None:
+    if not by_id and topic.name is None:
         raise InvalidRequest("Neither topic name nor id were specified.")
     if doubled:
         raise InvalidRequest("The provided topic name maps to an ID that was already supplied.")

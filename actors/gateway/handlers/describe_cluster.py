@@ -1,13 +1,13 @@
 """DescribeCluster 0-2: brokers and cluster id (KIP-700).
 
-v1 tells brokers from controllers (KIP-919), v2 may list fenced brokers (KIP-1073).
-Left out: controllers are no endpoints of their own here.
+v1 distinguishes brokers and controllers (KIP-919), v2 can list fenced brokers (KIP-1073). Left out:
+endpoints of controllers, which do not exist here.
 """
 
 from __future__ import annotations
 
-from raylog.actors.gateway.cluster_facts import CLUSTER_OPERATIONS, controller_id, reachable
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.rules.cluster_facts import CLUSTER_OPERATIONS, controller_id, reachable
 from raylog.wire.errors import MismatchedEndpointType, UnsupportedEndpointType
 from raylog.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -23,7 +23,7 @@ FENCED_SINCE = 2
 def describe_cluster(
     context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Answer from this gateway's image of the cluster."""
+    """Answer from this gateway's metadata image."""
     if request.endpoint_type == CONTROLLERS:
         raise MismatchedEndpointType(
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "

@@ -1,8 +1,7 @@
 """DescribeConfigs 1-4: settings of topics, brokers and groups (KIP-133).
 
-v1 synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
-Loggers (KIP-412) are those of this process; subscriptions to clients' metrics (KIP-714) have
-settings and no effect.
+v1 adds synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible. Loggers (KIP-412)
+are those of this process. Client metrics subscriptions (KIP-714) have settings, too.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from raylog.actors.config import (
     describe_topic,
     node_id_of,
 )
-from raylog.actors.controller.topics import check_name
+from raylog.actors.controller.rules.topics import check_name
 from raylog.actors.gateway import broker_loggers
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
@@ -41,22 +40,22 @@ _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
-"""What Apache Kafka says of a resource type that it does not know."""
+"""Apache Kafka's message for an unknown resource type."""
 CONFIG_STEPS = 1
-"""What describing one setting counts for."""
+"""The cost of describing one setting."""
 
 
 def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> None:
-    """Describe each resource as this broker sees it, once; each succeeds or fails on its own."""
+    """Describe each resource once, as this broker sees it; each succeeds or fails independently."""
     response = DescribeConfigsResponse(results=[])
 
     def each() -> Iterator[int]:
-        told = set()
+        seen = set()
         for asked in request.resources:
             keys = tuple(asked.configuration_keys or ())
             what = (asked.resource_type, asked.resource_name, keys)
-            if what not in told:
-                told.add(what)
+            if what not in seen:
+                seen.add(what)
                 result = attempt(partial(_result, context, request, asked), partial(_failed, asked))
                 response.results.append(result)
                 yield CONFIG_STEPS * len(result.configs)
@@ -66,34 +65,36 @@ def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -
 
 
 def _failed(
-    asked: DescribeConfigsResource, code: int, message: str | None
+    resource: DescribeConfigsResource, code: int, message: str | None
 ) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
         error_message=message,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
 def _result(
-    context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    if asked.resource_type == ResourceType.BROKER_LOGGER:
-        configs = _loggers(asked, context.gateway.broker_id)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        configs = _loggers(resource, context.gateway.broker_id)
     else:
-        configs = [_config(config, request) for config in _described(context, asked)]
+        configs = [_config(config, request) for config in _described(context, resource)]
     return DescribeConfigsResult(
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
         error_message="",
         configs=configs,
     )
 
 
-def _loggers(asked: DescribeConfigsResource, broker_id: int) -> list[DescribeConfigsResourceResult]:
-    broker_loggers.check_described(asked.resource_name, broker_id)
-    names = asked.configuration_keys
+def _loggers(
+    resource: DescribeConfigsResource, broker_id: int
+) -> list[DescribeConfigsResourceResult]:
+    broker_loggers.check_described(resource.resource_name, broker_id)
+    names = resource.configuration_keys
     return [
         DescribeConfigsResourceResult(
             name=name,
@@ -106,13 +107,13 @@ def _loggers(asked: DescribeConfigsResource, broker_id: int) -> list[DescribeCon
     ]
 
 
-def _described(context: RequestContext, asked: DescribeConfigsResource) -> list[DescribedConfig]:
+def _described(context: RequestContext, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     cluster = context.gateway.cluster
     image = cluster.image
     layers = broker_configs(image, context.gateway.settings, cluster.broker_id)
-    name = asked.resource_name
-    keys = asked.configuration_keys or None
-    match asked.resource_type:
+    name = resource.resource_name
+    keys = resource.configuration_keys or None
+    match resource.resource_type:
         case ResourceType.TOPIC:
             check_name(name)
             cluster.topic_named(name)

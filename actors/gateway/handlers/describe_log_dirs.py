@@ -1,17 +1,18 @@
 """DescribeLogDirs 1-5: data directories and the partitions in them (KIP-113).
 
-v3 error code, v4 size of the volume (KIP-827), v5 cordoned directories (KIP-1066).
-Left out: cordons and moves between directories, since a broker has one directory.
+v3 adds an error code, v4 the size of the volume (KIP-827), v5 cordoned directories (KIP-1066). Left
+out: cordons and moves between directories, since a broker has only one directory.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.actors.common_messages import LogDirStatus, PartitionStatus
 from raylog.actors.failures import error_code_of
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.names import broker_name
-from raylog.actors.ports import LogDirStatus, PartitionStatus
+from raylog.actors.remote import Broker, call
 from raylog.wire.errors import ErrorCode, KafkaStorageError
 from raylog.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -31,7 +32,7 @@ TIMEOUT_MS = 30_000
 async def describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Ask the broker for its directory, tell the partitions that were asked for."""
+    """Describe the broker's directory, with the requested partitions."""
     directories = await log_dirs(context.gateway)
     return DescribeLogDirsResponse(
         results=[_result(directory, request.topics) for directory in directories]
@@ -39,19 +40,19 @@ async def describe_log_dirs(
 
 
 async def log_dirs(gateway: GatewayActor) -> list[LogDirStatus]:
-    """The directories of this gateway's broker, and what is in them."""
-    found: list[LogDirStatus] = await gateway.runtime.call(
+    """Return the directories of this gateway's broker, and their contents."""
+    return await call(
+        gateway.runtime,
         broker_name(gateway.cluster_id, gateway.broker_id),
-        "describe_log_dirs",
+        Broker.describe_log_dirs,
         timeout_ms=TIMEOUT_MS,
     )
-    return found
 
 
 def _result(
-    directory: LogDirStatus, asked: list[DescribableLogDirTopic] | None
+    directory: LogDirStatus, request: list[DescribableLogDirTopic] | None
 ) -> DescribeLogDirsResult:
-    wanted = None if asked is None else {one.topic: set(one.partitions) for one in asked}
+    wanted = None if request is None else {one.topic: set(one.partitions) for one in request}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for status in sorted(directory.partitions, key=lambda one: (one.topic, one.partition)):
         if wanted is None or status.partition in wanted.get(status.topic, ()):

@@ -1,6 +1,6 @@
-"""DescribeProducers 0: who writes to a partition, with idempotence or in transactions (KIP-664).
+"""DescribeProducers 0: the idempotent and transactional producers of a partition (KIP-664).
 
-Followers answer as well: a producer that only one replica remembers is what such questions find.
+Followers answer as well, because such a request may look for producers that only one replica has.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.replica.api import PRODUCERS, unpack_producers
+from raylog.actors.replica.messages import PRODUCERS, unpack_producers
 from raylog.storage.producers import ProducerInfo
 from raylog.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,19 +21,19 @@ from raylog.wire.messages.describe_producers import (
 
 
 def describe_producers(context: RequestContext, request: DescribeProducersRequest) -> None:
-    """Ask the replica of each partition here, once; each succeeds or fails on its own."""
+    """Ask the local replica of each partition once; each succeeds or fails independently."""
     response = DescribeProducersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
 
     def each() -> Iterator[int]:
-        told = set()
+        seen = set()
         for topic in request.topics:
             answered = TopicResponse(name=topic.name)
             response.topics.append(answered)
             yield 1
             for index in topic.partition_indexes:
-                if (topic.name, index) not in told:
-                    told.add((topic.name, index))
+                if (topic.name, index) not in seen:
+                    seen.add((topic.name, index))
                     answer = PartitionResponse(partition_index=index)
                     answered.partitions.append(answer)
                     _ask(context, answers, topic.name, answer)

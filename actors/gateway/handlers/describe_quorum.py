@@ -1,18 +1,19 @@
-"""DescribeQuorum 0-2: who holds the metadata log, and how far each is (KIP-595).
+"""DescribeQuorum 0-2: the copies of the metadata log, and how far each has got (KIP-595).
 
-v1 tells when each was last heard of (KIP-836), v2 directories and addresses (KIP-853). The leader
-told is the voter nearest to the controller, and the epoch the controller's. A voter is heard of
-when it answers the controller, any other broker when it asks for more metadata. The addresses are
-those of brokers: their voters have no port of their own.
+v1 adds the times of last contact (KIP-836), v2 directories and addresses (KIP-853). The reported
+leader is the voter closest to the controller; the epoch is the controller's. The last contact is,
+for voters, their last response to the controller, and for other brokers their last request for
+metadata. The addresses are those of brokers, because voters have no ports of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raylog.actors.controller.api import QuorumDescription, QuorumReplica
+from raylog.actors.controller.messages import QuorumDescription, QuorumReplica
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.remote import Controller
 from raylog.wire.errors import UnknownTopicOrPartition
 from raylog.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -29,18 +30,16 @@ from raylog.wire.uuids import from_base64
 METADATA_TOPIC = "__cluster_metadata"
 DIRECTORIES_SINCE = 2
 TIMEOUT_MS = 10_000
-"""The request has no deadline of its own."""
+"""For requests without their own deadline."""
 
 
 async def describe_quorum(
     context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Ask the controller; there is one log to be described."""
+    """Ask the controller to describe the one metadata log."""
     if list(_partitions(request)) != [(METADATA_TOPIC, 0)]:
         return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
-    found: QuorumDescription = await context.gateway.controller.ask(
-        "describe_quorum", None, TIMEOUT_MS
-    )
+    found = await context.gateway.controller.ask(Controller.describe_quorum, timeout_ms=TIMEOUT_MS)
     log = _log(found)
     answer = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[log])])
     if context.version >= DIRECTORIES_SINCE:

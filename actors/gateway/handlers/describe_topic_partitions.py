@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions 0: topics in pages of at most so many partitions (KIP-966).
+"""DescribeTopicPartitions 0: topics, in pages with a limited number of partitions (KIP-966).
 
-Topics come sorted by name. The cursor says where the next page starts.
+Topics are sorted by name. The cursor says where the next page starts.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from raylog.actors.controller.topics import check_name
+from raylog.actors.controller.rules.topics import check_name
 from raylog.actors.gateway.answers import attempt
-from raylog.actors.gateway.cluster_facts import (
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.rules.cluster_facts import (
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
     leader_of,
     offline_replicas,
 )
-from raylog.actors.gateway.context import RequestContext
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.wire.errors import InvalidRequest
 from raylog.wire.messages.describe_topic_partitions import (
@@ -33,7 +33,7 @@ LIMIT_KEY = "max.request.partition.size.limit"
 def describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse | None:
-    """Answer one page from this gateway's image of the cluster."""
+    """Answer one page from this gateway's metadata image."""
     try:
         names = _names(context.gateway.cluster.image, request)
     except InvalidRequest as refusal:
@@ -76,7 +76,7 @@ def _page(
 
 
 def _names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
-    """The topics from the cursor on, sorted; raises InvalidRequest for an impossible cursor."""
+    """Return the topics from the cursor on, sorted; raises InvalidRequest for a bad cursor."""
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is None:
@@ -120,7 +120,7 @@ def _partition(
     image: MetadataImage, topic: Topic, index: int, listener: str
 ) -> DescribeTopicPartitionsResponsePartition:
     state = topic.partitions[index]
-    _, leader = leader_of(image, state, listener)  # to be without one is no error here
+    _, leader = leader_of(image, state, listener)  # having no leader is not an error here
     return DescribeTopicPartitionsResponsePartition(
         partition_index=index,
         leader_id=leader,

@@ -1,7 +1,7 @@
-"""ElectLeaders 0-2: leaders elected by hand, the preferred ones or, unclean, any (KIP-460).
+"""ElectLeaders 0-2: elects preferred leaders, or any live replica if unclean (KIP-460).
 
-v0 knows preferred elections only, v2 is flexible. The answer comes when the elections are
-committed, and this gateway sees them.
+v0 has only preferred elections, v2 is flexible. The response is sent when the elections are
+committed and this gateway sees them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from raylog.actors.controller.api import ElectLeaders, ElectOutcome
+from raylog.actors.controller.messages import ElectLeaders, ElectOutcome
 from raylog.actors.gateway.answers import attempt_async, by_topic
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.replica_changes import elect_leaders as elect
@@ -30,7 +30,7 @@ _UNCLEAN = {0: False, 1: True}
 async def elect_leaders(
     context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Have the controller elect; each partition succeeds or fails on its own."""
+    """Elect leaders through the controller; each partition succeeds or fails independently."""
     return await attempt_async(_elected(context, request), partial(_refused, context, request))
 
 
@@ -43,16 +43,18 @@ async def _elected(context: RequestContext, request: ElectLeadersRequest) -> Ele
     outcomes = await elect(context.gateway, ElectLeaders(unclean, partitions, request.timeout_ms))
     if request.topic_partitions is None:
         found = by_topic(outcomes)
-        told = [(name, found.get(name, [])) for name in dict.fromkeys([*topics, *found])]
+        outcomes_by_topic = [
+            (name, found.get(name, [])) for name in dict.fromkeys([*topics, *found])
+        ]
     else:
         rest = iter(outcomes)
-        told = [
+        outcomes_by_topic = [
             (one.topic, list(islice(rest, len(one.partitions)))) for one in request.topic_partitions
         ]
     return ElectLeadersResponse(
         replica_election_results=[
             ReplicaElectionResult(topic=name, partition_result=[_result(one) for one in outcomes])
-            for name, outcomes in told
+            for name, outcomes in outcomes_by_topic
         ]
     )
 
@@ -74,7 +76,7 @@ def _result(outcome: ElectOutcome) -> PartitionResult:
 def _refused(
     context: RequestContext, request: ElectLeadersRequest, code: int, message: str | None
 ) -> ElectLeadersResponse:
-    """All failed: version 0 has no other place for it than beside each partition."""
+    """Report that everything failed, which version 0 can do only for each partition."""
     return ElectLeadersResponse(
         error_code=code if context.version >= ERROR_CODE_SINCE else 0,
         replica_election_results=[

@@ -1,11 +1,12 @@
-"""Fetch 4-18: slices of segments, straight from the page cache to the socket.
+"""Fetch 4-18: slices of segments, sent straight from the page cache to the socket.
 
-v4 isolation level (KIP-98), v5 log start offset, v7 sessions (KIP-227), v9 leader epochs
-(KIP-320), v11 reading from followers by the consumer's rack (KIP-392), v12 diverging epochs
+v4 adds the isolation level (KIP-98), v5 the log start offset, v7 sessions (KIP-227), v9 leader
+epochs (KIP-320), v11 reading from followers in the consumer's rack (KIP-392), v12 diverging epochs
 (KIP-595), v13 topic ids (KIP-516), v16 leader hints (KIP-951).
-Followers do not fetch here: replicas fetch from one another over links. A leader that knows an
-in-sync replica in the consumer's rack sends the consumer there, instead of records; a follower
-answers up to the high watermark that it knows.
+
+Followers do not fetch here, but from other replicas over links. A leader that knows an in-sync
+replica in the consumer's rack redirects the consumer there instead of sending records. A follower
+serves records below the high watermark that it knows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from raylog.actors.common_messages import PartitionKey, TopicId
 from raylog.actors.failures import error_code_of
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.fetch_sessions import (
@@ -25,12 +27,11 @@ from raylog.actors.gateway.fetch_sessions import (
     topic_id_of,
 )
 from raylog.actors.gateway.late_records import LateRecords
-from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
-from raylog.actors.gateway.replica_selection import replica_in_rack
+from raylog.actors.gateway.rules.leader_hints import leader_hint, node_endpoints
+from raylog.actors.gateway.rules.replica_selection import replica_in_rack
+from raylog.actors.message import each_taken
 from raylog.actors.metadata.image import Topic
-from raylog.actors.plain import each_taken
-from raylog.actors.ports import PartitionKey, TopicId
-from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.messages import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import Link, Timer
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.fetch import (
@@ -54,12 +55,12 @@ ENDPOINTS_SINCE = 16
 REPLICA_GRACE_MS = 1_000
 """How long a replica may take to end a wait before the client is answered without it."""
 FAILED_PAUSE_MS = 500
-"""How long an answer is held back in which interceptors failed, at most."""
+"""Longest delay of a response after interceptors have failed."""
 _LATE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | None:
-    """Answer when `min_bytes` are there, an error is, or `max_wait_ms` is over."""
+    """Answer when there are `min_bytes` or an error, or when `max_wait_ms` has passed."""
     try:
         session = _session_of(context, request)
     except KafkaError as failure:
@@ -84,13 +85,14 @@ def _session_of(context: RequestContext, request: FetchRequest) -> ClientFetchSe
 
 
 class _Fetch:
-    """One Fetch request on its way.
+    """One Fetch request in progress.
 
-    Several replica processes are first asked what they have. Where that is too little, each is
-    asked to answer when it has its share of what is missing: when all of them together have enough,
-    at least one of them has that. The others are then told to answer with what they have, and if it
-    is still too little, each gets a share of what is missing now. So a process is asked again only
-    when records came in, and the number of rounds grows with the logarithm of `min_bytes`.
+    If it concerns several replica processes, all are first asked for what they have. If that is too
+    little, each is asked to answer when it has its share of the missing bytes, because the total
+    cannot suffice before one of them has its share. When one answers, the others are told to answer
+    with what they have. If it is still too little, each gets a share of what is now missing. So a
+    process is asked again only when records have arrived, and the number of rounds grows with the
+    logarithm of `min_bytes`.
     """
 
     __slots__ = (
@@ -130,21 +132,21 @@ class _Fetch:
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
         self._bytes_at: dict[Link, int] = {}
-        """How much each replica process had at its last answer."""
+        """The number of bytes that each replica process had at its last response."""
         self._asked: dict[Link, int] = {}
-        """Bytes from which on each was asked to answer."""
+        """The number of bytes at which each process was asked to answer."""
         self._closer: dict[PartitionKey, int] = {}
-        """Partitions that the consumer could read nearer to it, and the broker there."""
+        """Partitions with a replica closer to the consumer, with that replica's broker."""
         self._late: list[LateRecords] = []
         self._urgent = False
-        """Whether the client is to be told something at once: an error, or where to cut its log."""
+        """Whether the client must be answered at once, with an error or a diverging epoch."""
         self._redirected: dict[PartitionKey, int] = {}
-        """Those of them that it is sent to."""
+        """Those of these partitions to which the consumer is redirected."""
         self._left: dict[Link, None] = {}
         self._once = False
         self._waiting = False
         self._called_in = False
-        """Whether those who wait are to answer with what they have."""
+        """Whether the waiting processes were told to answer with what they have."""
         self._time_over = False
         self._finished = False
         self._deadline: Timer | None = None
@@ -153,7 +155,7 @@ class _Fetch:
     # ---- asking --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Tell the replicas what changed and ask them all."""
+        """Send the session's changes to the replicas, and ask all of them."""
         self._context.in_turns(self._changes_of_session(), self._ask_first)
 
     def _changes_of_session(self) -> Iterator[int]:
@@ -176,13 +178,13 @@ class _Fetch:
             self._ask(dict.fromkeys(links, 0), wait=False)
 
     def _leave(self) -> None:
-        """Have replica processes forget the session that have nothing of it any more."""
+        """End the session at replica processes that no longer have partitions of it."""
         for link in [link for link in self._link_changes if link not in self._session.links]:
             del self._link_changes[link]
             link.request(FETCH_END, (self._session.link_session_id, True), (), _ignore, _ignore)
 
     def _may_wait_at_once(self, links: list[Link]) -> bool:
-        """Whether one replica process alone decides when to answer."""
+        """Whether a single replica process decides when to answer."""
         if self._urgent or self._closer:
             return False
         return len(links) == 1 and self._request.max_wait_ms > 0
@@ -194,7 +196,7 @@ class _Fetch:
                 key = (topic_id, partition)
                 self._session.interests.pop(key, None)
                 self._session.names.pop(key, None)
-                self._session.told.pop(key, None)
+                self._session.sent_offsets.pop(key, None)
                 route = self._session.unwatch(key)
                 if route is not None:
                     self._changes(route.link)[1].append(key)
@@ -220,7 +222,7 @@ class _Fetch:
             yield 1
 
     def _route_the_rest(self) -> Iterator[int]:
-        """Try again for partitions that nobody watches: new routes may be there by now."""
+        """Retry partitions that no replica watches, since there may be new routes."""
         session = self._session
         if self._full or len(session.routes) == len(session.interests):
             return
@@ -270,7 +272,7 @@ class _Fetch:
         return self._link_changes.setdefault(link, ([], []))
 
     def _wait(self) -> None:
-        """Ask each replica process to answer when it has its share of what is missing."""
+        """Ask each replica process to answer when it has its share of the missing bytes."""
         if self._context.client_gone:
             self._finish()
             return
@@ -290,7 +292,7 @@ class _Fetch:
         final = wait or request.max_wait_ms <= 0
         self._once = final and not self._session.session_id and len(asked) == 1
         self._asked = asked
-        self._left = dict.fromkeys(asked)  # first: within one process answers come at once
+        self._left = dict.fromkeys(asked)  # first, because responses may arrive at once
         for link, min_bytes in asked.items():
             if self._finished:
                 return
@@ -347,10 +349,10 @@ class _Fetch:
         self._urgent = self._urgent or bool(part.error_code or part.diverging)
 
     def _sent_nearer(self, key: PartitionKey, part: FetchedPartition) -> FetchedPartition:
-        """The part without records if the consumer is sent elsewhere, which ends the wait.
+        """Drop a partition's records if the consumer is redirected, which ends the wait.
 
-        It stays here where something is wrong with its position, or where that is beyond what is
-        committed: only up to there an in-sync replica is sure to have the log.
+        The consumer is not redirected if its position is invalid, or beyond what is committed: only
+        up to there an in-sync replica certainly has the log.
         """
         interest = self._session.interests.get(key)
         if interest is None:
@@ -362,7 +364,7 @@ class _Fetch:
         return part._replace(length=0, aborted=None)
 
     def _too_late(self, parts: list[FetchedPartition]) -> None:
-        """The client is answered already. Records are told again; an error the replica forgets."""
+        """Handle a response that came too late. Records will be sent again, errors will not."""
         for part in parts:
             if part.error_code:
                 self._session.unwatch((part.topic_id, part.partition))
@@ -378,12 +380,12 @@ class _Fetch:
             self._context.gateway.runtime.call_later(0, self._call_in)
 
     def _has_enough(self) -> bool:
-        """Whether the client is to be answered now."""
+        """Whether the client should be answered now."""
         enough = self._bytes >= self._min_bytes
         return enough or self._urgent or bool(self._redirected)
 
     def _has_no_room(self, link: Link) -> bool:
-        """Whether a process has answered of itself with less than its share: more does not fit."""
+        """Whether a process answered by itself with less than its share: the rest has no room."""
         if self._called_in or self._time_over:
             return False
         return self._bytes_at.get(link, 0) < self._asked[link]
@@ -396,12 +398,12 @@ class _Fetch:
             self._wait()
 
     def _call_in(self) -> None:
-        """One has its share: the others answer with what they have."""
+        """Tell the others to answer with what they have, since one has its share."""
         if self._called_in:
             self._end_waits()
 
     def _client_has_left(self) -> None:
-        """Nobody waits any more, whatever time there is left."""
+        """End the wait, since the client has disconnected."""
         if self._deadline is not None and not self._time_over and not self._finished:
             self._deadline.cancel()
             self._time_is_up()
@@ -427,7 +429,7 @@ class _Fetch:
             self._context.no_reply()
             return
         response = FetchResponse(session_id=self._session.session_id)
-        self._context.in_turns(self._tell(response), partial(self._reply, response))
+        self._context.in_turns(self._fill(response), partial(self._reply, response))
 
     def _reply(self, response: FetchResponse) -> None:
         if self._late:
@@ -445,18 +447,18 @@ class _Fetch:
             try:
                 late.data.records = await late.records(runtime)
             except FileNotFoundError:
-                late.data.records = b""  # the segment is just gone: the next fetch finds the new
+                late.data.records = b""  # the segment was just removed
             except OSError as failure:
                 late.fail(failure)
             except KafkaError as failure:
                 intercepted = False
                 late.fail(failure)
-        if not intercepted:  # clients ask again at once, and plug-ins would have to fail as often
+        if not intercepted:  # otherwise clients retry at once, and plug-ins fail again as often
             await runtime.sleep(min(self._request.max_wait_ms, FAILED_PAUSE_MS) / 1000)
         self._context.reply(response)
 
-    def _tell(self, response: FetchResponse) -> Iterator[int]:
-        """Fill in the answer."""
+    def _fill(self, response: FetchResponse) -> Iterator[int]:
+        """Fill in the response."""
         session = self._session
         answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
         hints: list[LeaderIdAndEpoch | None] = []
@@ -469,7 +471,7 @@ class _Fetch:
             if part is None:
                 part, self._urgent = _failed_part(key, _LATE), True
             if part.length and room <= 0:
-                part = part._replace(length=0)  # stays news at the replica: the next fetch has it
+                part = part._replace(length=0)  # still news: the next fetch returns it
                 left_out.append(key)
             nearer = self._redirected.get(key, NO_REPLICA)
             if not session.is_news(part) and not self._full and nearer == NO_REPLICA:
@@ -520,7 +522,8 @@ class _Fetch:
                 epoch=part.diverging[0], end_offset=part.diverging[1]
             )
         elif part.diverging:
-            # A newer version named the epoch earlier in this session; this one cannot be told more.
+            # A newer version sent the epoch earlier in this session; this version has no field for
+            # it.
             data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if part.aborted is not None:
             data.aborted_transactions = [
@@ -532,10 +535,10 @@ class _Fetch:
         return data
 
     def _add_records(self, data: PartitionData, key: PartitionKey, part: FetchedPartition) -> None:
-        """Attach the slice; none when its segment is just gone, the next fetch finds the new.
+        """Attach the records if their segment exists; otherwise the next fetch finds the new one.
 
-        What cannot be mapped, such as for want of descriptors, is read as if it were cold. Nothing
-        is read of a topic that is just deleted: who knows what its interceptors would have hidden.
+        Records that cannot be mapped, for example for lack of descriptors, are read like cold
+        records. Nothing is read for a deleted topic: its interceptors are no longer known.
         """
         route = self._session.routes.get(key)
         gateway = self._context.gateway
@@ -581,4 +584,4 @@ def _wire_id(topic_id: TopicId) -> bytes:
 
 
 def _ignore(*_: object) -> None:
-    """The answer to `fetch_end` says nothing: the fetch itself is answered."""
+    """Ignore the response to `fetch_end`, since the fetch itself is answered."""

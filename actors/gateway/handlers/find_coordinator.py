@@ -1,10 +1,9 @@
-"""FindCoordinator 0-6: which broker coordinates a group or a transactional id.
+"""FindCoordinator 0-6: the broker that coordinates a group or a transactional id.
 
-v1 also asks for transactional ids (KIP-98), v4 for several keys at once (KIP-699), v6 for share
-partitions (KIP-932). The first group has `__consumer_offsets` made, the first transactional id
-`__transaction_state`. That is waited for, shortly, and so is the start of this broker's own
-coordinator: Kafka has the client ask again.
-Left out: share groups are coordinated by nobody, COORDINATOR_NOT_AVAILABLE.
+v1 adds transactional ids (KIP-98), v4 several keys (KIP-699), v6 share partitions (KIP-932). The
+first group creates `__consumer_offsets`, the first transactional id `__transaction_state`. The
+request waits briefly for that, and for the start of this broker's own coordinator; Kafka lets the
+client retry. Left out: share groups, which get COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from raylog.actors.coordination.placement import key_weight
+from raylog.actors.coordination.rules.placement import key_weight, partition_of
+from raylog.actors.coordinator_kinds import KINDS
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.coordinators import TOPICS, coordinating
 from raylog.actors.gateway.topic_changes import create_internal
-from raylog.actors.names import GROUP, TRANSACTION
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest
 from raylog.wire.messages.find_coordinator import (
@@ -27,8 +25,8 @@ from raylog.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
-_ROLES = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTION}
+SHARE_KEY = 2
+_ROLES = {kind.key_type: role for role, kind in KINDS.items()}
 _SHARE_PARTITION = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+", re.DOTALL)
 SEVERAL_SINCE = 4
 SHARE_SINCE = 6
@@ -38,12 +36,12 @@ START_TIMEOUT_MS = 5_000
 async def find_coordinator(
     context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Answer from this gateway's image of the cluster."""
+    """Answer from this gateway's metadata image."""
     gateway = context.gateway
     image = gateway.cluster.image
     role = _ROLES.get(request.key_type)
-    if role is not None and image.topic(TOPICS[role]) is None:
-        await create_internal(gateway, TOPICS[role], START_TIMEOUT_MS)
+    if role is not None and image.topic(KINDS[role].topic) is None:
+        await create_internal(gateway, KINDS[role].topic, START_TIMEOUT_MS)
     response = await _answer(context, request)
     found = response.coordinators if context.version >= SEVERAL_SINCE else [response]
     if role is not None and _names(found, gateway.cluster.broker_id):
@@ -58,7 +56,7 @@ async def find_coordinator(
 
 
 def _names(found: Sequence[Coordinator | FindCoordinatorResponse], broker_id: int) -> bool:
-    """Whether a broker is among those found."""
+    """Whether a broker is among the coordinators found."""
     return any(not one.error_code and one.node_id == broker_id for one in found)
 
 
@@ -109,10 +107,10 @@ def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinato
         raise InvalidRequest(f"{key!r} is no share partition: group, topic id, partition by colons")
     if role is None:
         raise CoordinatorNotAvailable("no broker coordinates share groups")
-    index, partition = coordinating(image, role, key)
+    index, partition = partition_of(image, role, key)
     broker = image.brokers.get(partition.leader)
     if broker is None or broker.fenced:
-        raise CoordinatorNotAvailable(f"{TOPICS[role]}-{index} has no leader")
+        raise CoordinatorNotAvailable(f"{KINDS[role].topic}-{index} has no leader")
     at = broker.endpoint(context.listener)
     if at is None:
         raise CoordinatorNotAvailable(

@@ -1,12 +1,13 @@
-"""Requests passed on as they came to a coordinator of this broker, whose answer is the client's.
+"""Forwards requests unchanged to a coordinator of this broker, whose response goes to the client.
 
-To the GroupCoordinator: JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5,
-OffsetCommit 2-10, OffsetFetch 1-10, TxnOffsetCommit 0-5, OffsetDelete 0, ListGroups 0-5,
-DescribeGroups 0-6, DeleteGroups 0-2, ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1.
-To the TransactionCoordinator: EndTxn 0-5, DescribeTransactions 0, ListTransactions 0-2; by way of
-their own handlers InitProducerId 0-6, AddPartitionsToTxn 0-3 and AddOffsetsToTxn 0-4.
-What each version added is told in `actors/group`, `actors/transaction` and `wire/messages`. The
-body is decoded here only if there is no coordinator to answer.
+To the GroupCoordinator: JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, OffsetCommit
+2-10, OffsetFetch 1-10, TxnOffsetCommit 0-5, OffsetDelete 0, ListGroups 0-5, DescribeGroups 0-6,
+DeleteGroups 0-2, ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1.
+
+To the TransactionCoordinator: EndTxn 0-5, DescribeTransactions 0, ListTransactions 0-2; through
+their own handlers InitProducerId 0-6, AddPartitionsToTxn 0-3 and AddOffsetsToTxn 0-4. What each
+version added is documented in `actors/group`, `actors/transaction` and `wire/messages`. The body is
+decoded here only if no coordinator can answer.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
+from raylog.actors.coordinator_kinds import KINDS
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import absent, check_none_led
 from raylog.actors.gateway.handlers.table import FORWARDED
-from raylog.actors.group import api as group_api
 from raylog.actors.metadata.features import GROUP_VERSION, level_of
 from raylog.actors.names import GROUP, TRANSACTION
+from raylog.actors.roles import of_role
 from raylog.actors.runtime.base import Buffer, Link
-from raylog.actors.transaction import api as transaction_api
-from raylog.actors.transaction import failures as transaction_failures
-from raylog.actors.transaction import filtering
-from raylog.wire.api import ApiKey
+from raylog.actors.transaction.rules import failures as transaction_failures
+from raylog.actors.transaction.rules import filtering
+from raylog.wire.api import ApiKey, limit_of
 from raylog.wire.codec import decode_counted
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
@@ -38,7 +39,6 @@ from raylog.wire.errors import (
     NotCoordinator,
     UnsupportedVersion,
 )
-from raylog.wire.limits import limit_of
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -56,38 +56,30 @@ from raylog.wire.messages.sync_group import SyncGroupRequest
 
 log = logging.getLogger(__name__)
 _CONSUMER_PROTOCOL = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
-"""What is served only where `group.version` is 1 (KIP-848)."""
+"""Served only if `group.version` is 1 (KIP-848)."""
 LARGE_BODY_BYTES = 16 << 10
-"""A coordinator may handle what is longer in parts: later requests must not overtake them."""
+"""A coordinator may handle larger requests in parts; later requests must not overtake them."""
 
 
-class _Way(NamedTuple):
-    """How the coordinators of one role are asked, and say that they failed."""
-
-    kind: str
-    failed: Callable[[Any, int, KafkaError], Any]
-
-
-_WAYS = {
-    GROUP: _Way(group_api.GROUP_REQUEST, group_api.failed),
-    TRANSACTION: _Way(transaction_api.TRANSACTION_REQUEST, transaction_failures.failed),
+_FAILED: dict[str, Callable[[Any, int, KafkaError], Any]] = {
+    role: of_role(role, "rules.failures", "failed") for role in KINDS
 }
-"""By role."""
+"""Builds the response to a failed request, by the coordinator's role."""
 
 
 def forwarded(context: RequestContext, body: memoryview) -> None:
-    """Pass a request on to the coordinator that its API is for."""
+    """Forward a request to the coordinator of its API."""
     api_key = ApiKey(context.header.api_key)
     features = context.gateway.cluster.image.features
     if api_key in _CONSUMER_PROTOCOL and not level_of(GROUP_VERSION, features):
         off = UnsupportedVersion(f"the feature {GROUP_VERSION} has level 0")
-        context.reply(group_api.failed(_decoded(context, body), context.version, off))
+        context.reply(_FAILED[GROUP](_decoded(context, body), context.version, off))
         return
     forward(context, FORWARDED[api_key], body)
 
 
 def forward(context: RequestContext, role: str, body: Buffer) -> None:
-    """Pass a request's body on."""
+    """Forward a request's body to the coordinator of a role."""
     link = context.gateway.coordinators.link(role)
     takes_long = len(body) > LARGE_BODY_BYTES
     if takes_long:
@@ -96,27 +88,27 @@ def forward(context: RequestContext, role: str, body: Buffer) -> None:
     if link is None:
         _reply_to(context, body, partial(_absent, context, role))
         return
-    forwarding = _Forwarding(context, _WAYS[role], body, takes_long=takes_long)
+    forwarding = _Forwarding(context, role, body, takes_long=takes_long)
     context.gateway.backlog.send(link, context, partial(forwarding.send, link))
 
 
 class _Forwarding:
-    """A request on its way to a coordinator."""
+    """A request that a coordinator is to answer."""
 
-    __slots__ = ("_body", "_context", "_remains", "_takes_long", "_way")
+    __slots__ = ("_body", "_context", "_remains", "_role", "_takes_long")
 
     def __init__(
-        self, context: RequestContext, way: _Way, body: Buffer, *, takes_long: bool
+        self, context: RequestContext, role: str, body: Buffer, *, takes_long: bool
     ) -> None:
         self._context = context
-        self._way = way
+        self._role = role
         self._body = body
         self._remains: Any = None
-        """What is left of a request that waits."""
+        """The fields of a waiting request that the response needs if the request fails."""
         self._takes_long = takes_long
 
     def send(self, link: Link) -> None:
-        """Send it. One that waits for others does not keep its bytes, nor memory from others."""
+        """Send it. A request that waits for other members holds no bytes and no memory quota."""
         context = self._context
         header = context.header
         head = RequestHead(
@@ -131,7 +123,7 @@ class _Forwarding:
         if self._remains is not None:
             self._body = b""
             context.waits(_nobody_to_tell)
-        link.request(self._way.kind, head, (body,), self._answered, self._lost)
+        link.request(self._role, head, (body,), self._answered, self._lost)
 
     def _answered(self, _: Any, frame: memoryview) -> None:
         if self._takes_long:
@@ -152,17 +144,17 @@ class _Forwarding:
             _reply_to(context, self._body, partial(self._failed, failure))
 
     def _failed(self, failure: Exception, request: Any) -> Any:
-        return self._way.failed(request, self._context.version, _shown(request, failure))
+        return _FAILED[self._role](request, self._context.version, _shown(request, failure))
 
 
 def _nobody_to_tell() -> None:
-    """A coordinator is not told that a member that waits has gone: its session ends."""
+    """Do nothing: if a waiting member disconnects, its session at the coordinator will expire."""
 
 
 def _remains_of(context: RequestContext, body: Buffer) -> Any:
-    """What the answer to a request that waits for other members tells of it if it fails.
+    """Return the fields that the response needs if a request that waits for other members fails.
 
-    None for any other request, and for what cannot be read.
+    None for any other request, and for one that cannot be decoded.
     """
     api_key = context.header.api_key
     if api_key == ApiKey.SYNC_GROUP:
@@ -176,9 +168,10 @@ def _remains_of(context: RequestContext, body: Buffer) -> Any:
 
 
 def _shown(request: Any, failure: Exception) -> KafkaError:
-    """What a client is told of a coordinator that fails.
+    """Return the error that a client gets when its coordinator fails.
 
-    Who lists everything is not told NOT_COORDINATOR: it would look nowhere else.
+    A request that lists everything never gets NOT_COORDINATOR, since there is no other coordinator
+    to look for.
     """
     shown = coordinator_error(failure)
     lists = isinstance(request, ListGroupsRequest | ListTransactionsRequest)
@@ -188,7 +181,7 @@ def _shown(request: Any, failure: Exception) -> KafkaError:
 
 
 def _reply_to(context: RequestContext, body: Buffer, answer: Callable[[Any], Any]) -> None:
-    """Reply without a coordinator; to a large request, which holds its connection, by a thread."""
+    """Answer without a coordinator; a large request, which blocks its connection, in a thread."""
     if not context.is_large:
         try:
             request = _decoded(context, body)
@@ -216,7 +209,7 @@ def _reply_to(context: RequestContext, body: Buffer, answer: Callable[[Any], Any
 
 
 def _absent(context: RequestContext, role: str, request: Any) -> Any:
-    """The answer while the coordinator is not running: it is not needed here, or not yet."""
+    """Return the response while no coordinator runs here, as none is needed or it is starting."""
     match request:
         case ListGroupsRequest() | ListTransactionsRequest():
             return _none_listed(context, role, request)
@@ -228,11 +221,9 @@ def _absent(context: RequestContext, role: str, request: Any) -> Any:
             )
         case AddPartitionsToTxnRequest():
             key = request.v3_and_below_transactional_id
-        case _ if role == GROUP:
-            key = getattr(request, "group_id", "")
         case _:
-            key = request.transactional_id or ""
-    return _WAYS[role].failed(request, context.version, _why(context, role, key))
+            key = getattr(request, KINDS[role].key_field, "") or ""
+    return _FAILED[role](request, context.version, _why(context, role, key))
 
 
 def _why(context: RequestContext, role: str, key: str) -> KafkaError:
@@ -245,14 +236,14 @@ def _why(context: RequestContext, role: str, key: str) -> KafkaError:
 def _none_listed(
     context: RequestContext, role: str, request: ListGroupsRequest | ListTransactionsRequest
 ) -> Any:
-    """A broker that coordinates nothing lists nothing, but still checks what it is asked."""
+    """Return an empty list if this broker coordinates nothing; the request is still validated."""
     cluster = context.gateway.cluster
     try:
         if isinstance(request, ListTransactionsRequest):
             filtering.filter_of(request)
         check_none_led(cluster.image, cluster.broker_id, role)
     except KafkaError as failure:
-        return _WAYS[role].failed(request, context.version, failure)
+        return _FAILED[role](request, context.version, failure)
     if isinstance(request, ListGroupsRequest):
         return ListGroupsResponse()
     return ListTransactionsResponse(unknown_state_filters=filtering.unknown_states(request))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from raylog.actors.config import ResourceType
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterConfigs,
     AlterOp,
     ConfigAlteration,
@@ -32,7 +32,7 @@ _OPERATIONS = {int(operation): operation for operation in AlterOp}
 async def incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Have the controller change them; each resource succeeds or fails on its own."""
+    """Change settings through the controller; each resource succeeds or fails independently."""
     asked = AlterConfigs([], request.validate_only)
     outcomes: list[ConfigOutcome] = []
     broker_id = context.gateway.broker_id

@@ -1,8 +1,8 @@
-"""InitProducerId 0-6: an id for an idempotent producer (KIP-98), or for a transactional one.
+"""InitProducerId 0-6: an id for an idempotent (KIP-98) or a transactional producer.
 
-v2 is flexible, v3 tells the id held so far (KIP-360), v4 and v5 allow more error codes, v6 has
-two-phase commit (KIP-939) and is served with `transaction.two.phase.commit.enable` only.
-Transactional ids are for this broker's TransactionCoordinator.
+v2 is flexible, v3 carries the current id (KIP-360), v4 and v5 allow more error codes, v6 has
+two-phase commit (KIP-939) and is served only with `transaction.two.phase.commit.enable`. Requests
+with a transactional id go to this broker's TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 def init_producer_id(
     context: RequestContext, request: InitProducerIdRequest
 ) -> Awaitable[InitProducerIdResponse] | None:
-    """Give out the next producer id with epoch 0, or have the coordinator answer."""
+    """Assign the next producer id with epoch 0, or forward the request to the coordinator."""
     if request.transactional_id is not None:
         forward(context, TRANSACTION, encode(request, context.version))
         return None

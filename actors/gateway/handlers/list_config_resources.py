@@ -1,7 +1,7 @@
-"""ListConfigResources 0-1: what has settings.
+"""ListConfigResources 0-1: the resources that have settings.
 
-v0 lists clients' metrics subscriptions only (KIP-714), v1 resources of any type (KIP-1142).
-A broker's loggers are one resource, named as the broker is.
+v0 lists only client metrics subscriptions (KIP-714), v1 resources of any type (KIP-1142). A
+broker's loggers are one resource with the broker's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TYPES_SINCE = 1
 def list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Answer from this gateway's image of the cluster."""
+    """Answer from this gateway's metadata image."""
     types = set(request.resource_types or ResourceType)
     if context.version < TYPES_SINCE:
         types = {int(ResourceType.CLIENT_METRICS)}
@@ -47,5 +47,5 @@ def _names(image: MetadataImage, kind: int) -> Iterable[str]:
             return sorted(image.topic_ids)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
-        case _:  # a group or a subscription is there as long as it has settings
+        case _:  # groups and subscriptions exist if they have settings
             return sorted(name for of, name in image.configs if of == kind)

@@ -1,9 +1,9 @@
-"""ListOffsets 1-11: offsets by timestamp or by meaning (KIP-79).
+"""ListOffsets 1-11: offsets by timestamp or by special timestamps (KIP-79).
 
-v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE of a leader that is
-too new to know its high watermark (KIP-207), v7 the offset of the largest timestamp (KIP-734), v8
-and v9 what is local and what is tiered (KIP-405, KIP-1005), v11 what waits for its upload
-(KIP-1023). Left out: tiered storage, so that all is local and nothing is tiered.
+v2 adds the isolation level (KIP-98), v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE from a
+leader that does not know its high watermark yet (KIP-207), v7 the offset of the largest timestamp
+(KIP-734), v8 and v9 local and tiered offsets (KIP-405, KIP-1005), v11 offsets that wait for upload
+(KIP-1023). Left out: tiered storage, so that everything is local and nothing is tiered.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.plain import cut
-from raylog.actors.replica import api
+from raylog.actors.message import first_values
+from raylog.actors.replica import messages as api
 from raylog.wire.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -34,11 +34,11 @@ _SINCE = {
     api.LATEST_TIERED_TIMESTAMP: 9,
     api.EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-"""Timestamps with a meaning of their own, and the version that brought them."""
+"""Special timestamps, and the version that introduced each."""
 
 
 def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
-    """Ask the leader of each partition; each succeeds or fails on its own."""
+    """Ask the leader of each partition; each succeeds or fails independently."""
     response = ListOffsetsResponse()
     old = context.version < _OFFSET_NOT_AVAILABLE_SINCE
     answers = PartitionAnswers(
@@ -79,11 +79,9 @@ def _ask(
         if not once:
             raise InvalidRequest(f"partition {part.partition_index} of {name} is named twice")
         _check_timestamp(part.timestamp, context.version)
-        cluster = context.gateway.cluster
-        topic = cluster.topic_named(name)
-        route = cluster.route(topic, part.partition_index)
+        topic, link = context.gateway.cluster.led(name, part.partition_index)
         return Question(
-            route.link,
+            link,
             api.OFFSET_FOR,
             (
                 topic.topic_id,
@@ -95,7 +93,7 @@ def _ask(
         )
 
     def found(what: tuple[int, int, int]) -> None:
-        answer.offset, answer.timestamp, epoch = cut(what, 3)
+        answer.offset, answer.timestamp, epoch = first_values(what, 3)
         if context.version >= 4:
             answer.leader_epoch = epoch
 

@@ -1,6 +1,6 @@
-"""ListPartitionReassignments 0: which partitions are moving (KIP-455).
+"""ListPartitionReassignments 0: the partitions that are being moved (KIP-455).
 
-Topics and partitions that are not there are left out, as those that do not move are.
+Topics and partitions that do not exist are left out, like those that are not being moved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raylog.wire.messages.list_partition_reassignments import (
 def list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> None:
-    """Answer from this gateway's image of the cluster."""
+    """Answer from this gateway's metadata image."""
     image = context.gateway.cluster.image
     response = ListPartitionReassignmentsResponse(error_message=None, topics=[])
 

@@ -1,13 +1,14 @@
-"""Metadata 0-13: brokers, topics, and who leads their partitions.
+"""Metadata 0-13: brokers, topics, and the leaders of their partitions.
 
-v1 racks and the controller (any live broker: each passes requests on), v2 the cluster id (KIP-78),
-v4 may forbid the creation of topics, v5 offline replicas (KIP-112), v6 LISTENER_NOT_FOUND
-(KIP-219), v7 leader epochs (KIP-320),
-v8 authorized operations (KIP-430), v10 topic ids and v12 topics by id (KIP-516).
-Brokers are told as the listener that the client came on has them; those without it are left out.
-A topic that does not exist and may be created is answered UNKNOWN_TOPIC_OR_PARTITION, at once as in
-Kafka: the client asks again. Topics that are made already are not asked for a second time.
-Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is never needed here.
+v1 adds racks and the controller (any live broker, since each forwards requests), v2 the cluster id
+(KIP-78), v4 can forbid the creation of topics, v5 adds offline replicas (KIP-112), v6
+LISTENER_NOT_FOUND (KIP-219), v7 leader epochs (KIP-320), v8 authorized operations (KIP-430), v10
+topic ids and v12 topics by id (KIP-516).
+
+Brokers are listed with the endpoint of the client's listener; those without it are left out. A
+missing topic that may be created gets UNKNOWN_TOPIC_OR_PARTITION at once, as in Kafka, and the
+client retries. While a topic is being created, its creation is not requested again. Left out:
+sending clients back to their bootstrap servers (v13, KIP-1102), which is never needed here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 
-from raylog.actors.controller.api import TOPICS_PER_REQUEST_MAX
-from raylog.actors.controller.topics import check_name
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import TOPICS_PER_REQUEST_MAX
+from raylog.actors.controller.rules.topics import check_name
 from raylog.actors.gateway.answers import attempt
-from raylog.actors.gateway.cluster_facts import (
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.rules.cluster_facts import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
@@ -27,9 +30,7 @@ from raylog.actors.gateway.cluster_facts import (
     reachable,
     unfenced_brokers,
 )
-from raylog.actors.gateway.context import RequestContext
-from raylog.actors.metadata.image import MetadataImage, Topic
-from raylog.actors.ports import TopicId
+from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import ErrorCode, InvalidRequest, ReplicaNotAvailable
 from raylog.wire.messages.metadata import (
     MetadataRequest,
@@ -43,14 +44,14 @@ from raylog.wire.schema import INT32_MIN
 from raylog.wire.uuids import ZERO_UUID
 
 Building = Generator[int, None, MetadataResponseTopic]
-"""Steps in which the answer about a topic is made; each yields how many partitions it was about."""
+"""Steps that build the response about a topic; each yields how many partitions it handled."""
 LISTENER_NOT_FOUND_SINCE = 6
 TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 
 
 def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
-    """Answer from this gateway's image of the cluster; have missing topics created."""
+    """Answer from this gateway's metadata image, and create missing topics."""
     missing = _to_create(context, request)
     if missing:
         context.gateway.missing_topics.create(missing)
@@ -77,9 +78,10 @@ def _failed(request: MetadataRequest, code: int) -> MetadataResponse:
 
 
 def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Names asked for that have no topic yet and may have one.
+    """Return the requested names that have no topic yet and may get one.
 
-    None of more than a request may make: Apache Kafka's controller refuses these together.
+    Return none if there are more than one request may create, since Apache Kafka's controller
+    refuses these together.
     """
     gateway = context.gateway
     if not request.topics or not request.allow_auto_topic_creation:
@@ -106,7 +108,7 @@ def _name_error(name: str) -> ErrorCode:
 
 
 def _described(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The answer without its topics."""
+    """Build the response without its topics."""
     cluster = context.gateway.cluster
     image = cluster.image
     return MetadataResponse(
@@ -128,7 +130,7 @@ def _described(context: RequestContext, request: MetadataRequest) -> MetadataRes
 def _topics(
     context: RequestContext, request: MetadataRequest, answered: list[MetadataResponseTopic]
 ) -> Iterator[int]:
-    """Gather the topics asked for, in the form asked for."""
+    """Collect the requested topics, in the format of the request's version."""
     for building in _found(context, request):
         topic = yield from building
         if request.include_topic_authorized_operations:
@@ -142,12 +144,12 @@ def _topics(
 
 
 def _found(context: RequestContext, request: MetadataRequest) -> Iterator[Building]:
-    """The topics asked for, each once, sorted by name; by id only, if any id is given."""
+    """Yield the requested topics once, sorted by name; if any id is given, only those by id."""
     gateway = context.gateway
     image = gateway.cluster.image
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
-        for _, topic in _sorted_topics(image):
+        for _, topic in sorted((topic.name, topic) for topic in image.topics.values()):
             yield gateway.topic_metadata.steps_of(image, topic, context.listener)
         return
     ids = {TopicId(one.topic_id) for one in asked if one.topic_id != ZERO_UUID}
@@ -157,17 +159,13 @@ def _found(context: RequestContext, request: MetadataRequest) -> Iterator[Buildi
         yield _by_name(context, name)
 
 
-def _sorted_topics(image: MetadataImage) -> list[tuple[str, Topic]]:
-    return sorted((topic.name, topic) for topic in image.topics.values())
-
-
 def _name(image: MetadataImage, topic_id: TopicId) -> str:
     topic = image.topics.get(topic_id)
     return "" if topic is None else topic.name
 
 
-def _check(asked: list[MetadataRequestTopic], version: int) -> None:
-    for one in asked:
+def _check(topics: list[MetadataRequestTopic], version: int) -> None:
+    for one in topics:
         if one.name is None and (version < TOPICS_BY_ID_SINCE or one.topic_id == ZERO_UUID):
             raise InvalidRequest("a topic has neither a name nor an id")
         if one.topic_id != ZERO_UUID and version < TOPICS_BY_ID_SINCE:
@@ -217,7 +215,7 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
 
 
 def _without_listener_errors(topic: MetadataResponseTopic) -> MetadataResponseTopic:
-    """Older versions do not know that a leader has no such listener: it is not available."""
+    """Replace LISTENER_NOT_FOUND, which older versions do not know, by LEADER_NOT_AVAILABLE."""
     missing = int(ErrorCode.LISTENER_NOT_FOUND)
     if all(part.error_code != missing for part in topic.partitions):
         return topic
@@ -232,7 +230,7 @@ def _without_listener_errors(topic: MetadataResponseTopic) -> MetadataResponseTo
 
 
 def _without_offline(topic: MetadataResponseTopic) -> MetadataResponseTopic:
-    """Version 0 knows no offline replicas: they are left out, and an error says so."""
+    """Leave out offline replicas, which version 0 does not know, and report an error instead."""
     return replace(topic, partitions=[_present(part) for part in topic.partitions])
 
 

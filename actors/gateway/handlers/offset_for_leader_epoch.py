@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch 2-4: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch 2-4: the end of a leader epoch (KIP-101, KIP-279, KIP-320).
 
-v2 fences clients with other leader epochs, v3 tells the asking replica's id, v4 is flexible.
-Followers do not ask here: replicas ask one another over links.
+v2 fences clients with other leader epochs, v3 adds the id of the requesting replica, v4 is
+flexible. Followers do not ask here, but other replicas over links.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.plain import cut
-from raylog.actors.replica.api import EPOCH_END
+from raylog.actors.message import first_values
+from raylog.actors.replica.messages import EPOCH_END
 from raylog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,7 +22,7 @@ from raylog.wire.messages.offset_for_leader_epoch import (
 
 
 def offset_for_leader_epoch(context: RequestContext, request: OffsetForLeaderEpochRequest) -> None:
-    """Ask the leader of each partition; each succeeds or fails on its own."""
+    """Ask the leader of each partition; each succeeds or fails independently."""
     response = OffsetForLeaderEpochResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
 
@@ -48,16 +48,14 @@ def _ask(
     answer: EpochEndOffset,
 ) -> None:
     def question() -> Question:
-        cluster = context.gateway.cluster
-        topic = cluster.topic_named(name)
-        route = cluster.route(topic, part.partition)
+        topic, link = context.gateway.cluster.led(name, part.partition)
         return Question(
-            route.link,
+            link,
             EPOCH_END,
             (topic.topic_id, part.partition, part.current_leader_epoch, part.leader_epoch),
         )
 
     def found(what: tuple[int, int]) -> None:
-        answer.leader_epoch, answer.end_offset = cut(what, 2)
+        answer.leader_epoch, answer.end_offset = first_values(what, 2)
 
     answers.ask(answer, question, found)

@@ -1,8 +1,9 @@
-"""Produce 3-13: batches to the replicas that lead their partitions.
+"""Produce 3-13: sends batches to the replicas that lead their partitions.
 
-v10 tells the current leader with NOT_LEADER_OR_FOLLOWER (KIP-951), v13 has topic ids (KIP-516).
-The batch stays bytes: header and CRC are checked here, offsets are assigned by the replica. So is
-whether a batch belongs to a transaction (KIP-890): v12 has leaders add their partitions to it.
+v10 adds the current leader to NOT_LEADER_OR_FOLLOWER (KIP-951), v13 topic ids (KIP-516). A batch
+stays bytes: its header and CRC are checked here, and the replica assigns offsets. The replica also
+checks whether a batch belongs to a transaction (KIP-890); from v12 on leaders add their partitions
+to it.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.cluster import OpenRoute
-from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
-from raylog.actors.gateway.refused_sequences import Sequence, sequence_of
-from raylog.actors.gateway.rules import LIGHT_REQUEST_RECORDS_MAX
+from raylog.actors.gateway.rules.cluster_facts import INTERNAL_TOPICS
+from raylog.actors.gateway.rules.leader_hints import leader_hint, node_endpoints
+from raylog.actors.gateway.rules.refused_sequences import Sequence, sequence_of
+from raylog.actors.gateway.topic_rules import LIGHT_REQUEST_RECORDS_MAX
 from raylog.actors.metadata.image import Topic
-from raylog.actors.ports import TopicId
-from raylog.actors.replica.api import (
+from raylog.actors.replica.messages import (
     PRODUCE,
     PRODUCE_IN_TRANSACTION,
     ProduceAnswer,
@@ -52,32 +53,33 @@ from raylog.wire.walk import Patience
 
 TOPIC_IDS_SINCE = 13
 ADDS_PARTITIONS_SINCE = 12
-"""Transaction version 2: what is written becomes part of the transaction."""
+"""Transaction version 2: a write adds its partition to the transaction."""
 ABORTABLE_SINCE = 11
-"""TRANSACTION_ABORTABLE is understood."""
+"""From this version on, clients know TRANSACTION_ABORTABLE."""
 ANSWERED = -(1 << 30)
-"""In the place of what is left: replicas that answer too late count down from here."""
+"""Replaces the countdown: replicas that answer too late count down from here."""
 ACKS = (-1, 0, 1)
 ANY_EPOCH = -1
-"""Whoever leads takes it. Epochs are no business of Produce: clients know no way on from an error
-about them. One batch refused while the gateway is behind, and the next not, parts a sequence."""
+"""Accepted from any leader. Produce has no leader epochs, because clients cannot recover from an
+error about them: if a batch is refused while the gateway is behind, and the next one is not, there
+is a gap in the producer's sequence."""
 TAKEN_IN = 20
-"""As many topics and batches are told apart in the time that one batch takes to be looked at."""
+"""Separating this many topics and batches takes as long as checking one batch."""
 PARTS_MAX = 250
-"""Batches of one request to a replica process, which handles it in one go."""
+"""Maximum batches in one request to a replica process, which handles them in one go."""
 RECORD_ERRORS_MAX = 1_000
-"""Refused records that one answer names (KIP-467); Apache Kafka names all."""
+"""Maximum refused records named in one response (KIP-467); Apache Kafka names all."""
 DEADLINE_GRACE_MS = 5_000
-"""Beyond the client's own timeout, for a replica that hangs."""
+"""Added to the client's timeout, in case a replica hangs."""
 
 
 def produce(context: RequestContext, request: ProduceRequest) -> None:
-    """Append each partition's batch; each succeeds or fails on its own."""
+    """Append each partition's batch; each succeeds or fails independently."""
     _Produce(context, request).begin(request.topic_data)
 
 
 class _Send:
-    """What one Replica actor is to write for a Produce request."""
+    """The part of a Produce request for one Replica actor."""
 
     __slots__ = ("_produce", "answers", "batches", "parts", "sequences")
 
@@ -105,7 +107,7 @@ class _Send:
 
 
 class _Produce:
-    """One Produce request on its way: counts what is still unanswered."""
+    """A Produce request in progress, with a countdown of its unanswered parts."""
 
     __slots__ = (
         "_acks",
@@ -133,29 +135,29 @@ class _Produce:
         self._patience = Patience(LIGHT_REQUEST_RECORDS_MAX)
         self._left = 1
         self._transactional_id = request.transactional_id
-        self._producer: tuple[int, int] | None = None  # whose transactional batches there are
+        self._producer: tuple[int, int] | None = None  # of its transactional batches
         self._refusal: KafkaError | None = None  # of the whole request
-        # Texts, not exceptions: a traceback would keep this object and all buffers on its way.
+        # Texts, not exceptions, as a traceback would keep this object and all buffers alive.
         self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
         self._sends: dict[Link, _Send] = {}
         self._full: tuple[tuple[Link, _Send], ...] = ()
-        """Those that take no more batches."""
+        """Parts that are full."""
         self._gathered = False
-        """Whether everything was looked at."""
+        """Whether everything has been checked."""
         self._errors_left = RECORD_ERRORS_MAX
         self._timeout_ms = request.timeout_ms
         self._due = Due()
 
     def begin(self, topics: list[TopicProduceData]) -> None:
-        """Send everything on its way; the answer follows when all of it is settled."""
+        """Send everything; the response follows when all of it is settled."""
         self._context.in_turns(self._steps(topics), self.one_done)
 
     def _steps(self, topics: list[TopicProduceData]) -> Iterator[int]:
-        """Look at everything before anything is sent: the request may be refused as a whole.
+        """Check everything before anything is sent, since the request may be refused as a whole.
 
-        Its time begins then: an answer says something of every batch. Of a partition that is named
-        again the last batch counts, as in Apache Kafka, and is answered once.
+        Then the timeout starts, and the response covers every batch. If a partition is named twice,
+        its last batch counts, as in Apache Kafka, and gets the only result.
         """
         asked: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
         taken = 0
@@ -176,7 +178,7 @@ class _Produce:
             self._refuse_all(self._refusal)
 
     def _send(self) -> Iterator[int]:
-        """Have replicas write what is gathered, and yield how many batches each request has."""
+        """Send the collected batches to the replicas; yield how many each request has."""
         sends, self._sends = [*self._full, *self._sends.items()], {}
         self._full = ()
         self._left += len(sends)
@@ -200,13 +202,13 @@ class _Produce:
         )
 
     def _refuse_all(self, refusal: KafkaError) -> None:
-        """Nothing of the request is written."""
+        """Fail all partitions; nothing of the request is written."""
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 self.fail(answer, refusal)
 
     def _in_transaction(self, header: BatchHeader) -> None:
-        """A transactional batch: they need an id, and are of one producer, or none is written."""
+        """Check a transactional batch: all need an id and the same producer, or none is written."""
         if self._transactional_id is None:
             self._refusal = TransactionalIdAuthorizationFailed(
                 "transactional records without a transactional id"
@@ -282,7 +284,7 @@ class _Produce:
         answer: PartitionProduceResponse,
         sequence: Sequence | None,
     ) -> None:
-        """Have a batch sent with the others."""
+        """Add a batch to the request for its leader's process."""
         send = self._sends.get(route.link)
         if send is None or len(send.parts) >= PARTS_MAX:
             if send is not None:
@@ -304,9 +306,9 @@ class _Produce:
         *,
         takes_long: bool,
     ) -> None:
-        """Admit a batch beside the event loop and send it then, behind those before it.
+        """Check a batch in a thread, and send it after the earlier ones of its partition.
 
-        One that is admitted before everything was looked at is sent with the others.
+        A batch whose check ends before everything has been checked is sent with the others.
         """
         gateway = self._context.gateway
         rules = gateway.rules.of(topic)
@@ -352,7 +354,7 @@ class _Produce:
         failure: Exception,
         sequence: Sequence | None = None,
     ) -> None:
-        """Note that a partition failed; `sequence` is that of an idempotent producer's batch."""
+        """Record that a partition failed; `sequence` identifies an idempotent producer's batch."""
         code = error_code_of(failure)
         if sequence is not None:
             code = self._context.connection.refused_sequences.note(sequence, code)
@@ -371,7 +373,7 @@ class _Produce:
     def written(
         self, answer: PartitionProduceResponse, where: ProduceAnswer, sequence: Sequence | None
     ) -> None:
-        """A batch is in the log."""
+        """Record that a batch was written."""
         refused = self._context.connection.refused_sequences
         if refused and sequence is not None:
             refused.written(sequence)
@@ -380,11 +382,11 @@ class _Produce:
 
     @property
     def _is_answered(self) -> bool:
-        """What comes later changes the answer no more: a thread may be encoding it."""
+        """Whether the response is final: a thread may be encoding it."""
         return self._left < 0
 
     def timed_out(self) -> None:
-        """Answer without the partitions that did not."""
+        """Answer without the partitions that have not responded."""
         late = PeerTimeout("the partition's leader did not answer in time")
         for topic in self._response.responses:
             for answer in topic.partition_responses:
@@ -393,7 +395,7 @@ class _Produce:
         self._finish()
 
     def one_done(self) -> None:
-        """Count down; with the last the client is answered."""
+        """Count down, and answer the client at zero."""
         self._left -= 1
         if self._left == 0:
             self._due.discard(self)
@@ -412,7 +414,7 @@ class _Produce:
             self._context.reply_well(self._response)
 
     def _finish_silently(self) -> None:
-        """Close the connection on an error: a client with acks=0 learns of none otherwise."""
+        """Close the connection on an error, which clients with acks=0 would miss otherwise."""
         if self._failed:
             self._context.refuse(f"produce with acks=0 failed: {self._failed[0]}")
         else:

@@ -1,6 +1,6 @@
-"""Describe- and AlterUserScramCredentials 0: who has a password (KIP-554).
+"""DescribeUserScramCredentials 0 and AlterUserScramCredentials 0: passwords (KIP-554).
 
-Left out: SASL. Nobody has credentials, and none can be set.
+Left out: SASL. No user has credentials, and none can be set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MECHANISMS = (1, 2)
 def describe_user_scram_credentials(
     _context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Nobody has any."""
+    """Answer that no user has credentials."""
     mentions = Counter(one.name for one in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_message="",

@@ -1,7 +1,9 @@
-"""Which APIs are served, in which versions, and by which module; ApiVersions answers from it.
+"""Finds the handler of each API. Every API of `wire/api.py` is served, and ApiVersions reports it.
 
-A handler is a function `(RequestContext, request) -> response`, the same as a coroutine, or one
-that returns None and answers through the context later. Modules are imported on first use.
+A handler is a function `(RequestContext, request) -> response`, a coroutine of the same kind, or a
+function that returns None and answers through the context later. It has the name of its API, in a
+module of that name unless `_MODULES` says otherwise. APIs without a module are in `refused.py`.
+Modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -9,125 +11,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from raylog.actors.names import GROUP, TRANSACTION
-from raylog.wire.api import VERSIONS, ApiKey, supported_versions
+from raylog.actors.coordinator_kinds import KINDS
+from raylog.wire.api import ApiKey
 
-_HANDLERS = {
-    ApiKey.PRODUCE: "produce",
-    ApiKey.FETCH: "fetch",
-    ApiKey.LIST_OFFSETS: "list_offsets",
-    ApiKey.METADATA: "metadata",
-    ApiKey.API_VERSIONS: "api_versions",
-    ApiKey.FIND_COORDINATOR: "find_coordinator",
-    ApiKey.CREATE_TOPICS: "create_topics",
-    ApiKey.DELETE_TOPICS: "delete_topics",
-    ApiKey.DELETE_RECORDS: "delete_records",
-    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
-    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
-    ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
-    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
-    ApiKey.ALTER_CONFIGS: "alter_configs",
-    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
-    ApiKey.CREATE_PARTITIONS: "create_partitions",
-    ApiKey.ELECT_LEADERS: "elect_leaders",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
-    ApiKey.DESCRIBE_QUORUM: "describe_quorum",
-    ApiKey.UPDATE_FEATURES: "update_features",
-    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
-    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
-    ApiKey.UNREGISTER_BROKER: "unregister_broker",
-    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
-    ApiKey.ADD_RAFT_VOTER: "add_raft_voter",
-    ApiKey.REMOVE_RAFT_VOTER: "remove_raft_voter",
-    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
+_MODULES = {
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "client_quotas",
+    ApiKey.ALTER_CLIENT_QUOTAS: "client_quotas",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "scram_credentials",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "scram_credentials",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry",
+    ApiKey.PUSH_TELEMETRY: "telemetry",
 }
-"""API key -> module beside this one; its function carries the module's name."""
-
-_SEVERAL = {
-    "security": (
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    ),
-    "client_quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
-    "scram_credentials": (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    ),
-    "telemetry": (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
-    "share_groups": (
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    ),
-}
-"""Modules with several APIs, most of which are only refused; functions carry the APIs' names."""
-_HANDLERS |= {
-    api_key: f"{module}.{api_key.name.lower()}"
-    for module, api_keys in _SEVERAL.items()
-    for api_key in api_keys
-}
-
-FORWARDED = dict.fromkeys(
-    (
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ),
-    GROUP,
-) | dict.fromkeys(
-    (
-        ApiKey.END_TXN,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
-    ),
-    TRANSACTION,
-)
-"""APIs whose handler gets the request's body as it came and passes it on to this role."""
-_HANDLERS |= dict.fromkeys(FORWARDED, "forwarded")
+"""Modules with the handlers of several APIs."""
+FORWARDED = {api_key: role for role, kind in KINDS.items() for api_key in kind.apis}
+"""APIs whose body is forwarded unchanged to the coordinator of this role."""
 
 
 def served_versions(*, two_phase_commit: bool = False) -> dict[int, range]:
-    """API key -> versions answered; two-phase commit (KIP-939) only where it is enabled."""
-    served = {int(api_key): supported_versions(api_key) for api_key in _HANDLERS}
+    """Return the served versions by API key; `two_phase_commit` adds those for KIP-939."""
+    served = {int(api_key): api_key.versions for api_key in ApiKey}
     if two_phase_commit:
-        known = VERSIONS[ApiKey.INIT_PRODUCER_ID]
-        served[ApiKey.INIT_PRODUCER_ID] = range(known.first, known.last + 1)
+        known = ApiKey.INIT_PRODUCER_ID
+        served[known] = range(known.first_version, known.last_version + 1)
     return served
 
 
 @cache
 def handler_of(api_key: ApiKey) -> Callable[..., Any]:
-    """The handler of a served API."""
-    module, _, function = _HANDLERS[api_key].partition(".")
-    handler: Callable[..., Any] = getattr(
-        import_module(f"raylog.actors.gateway.handlers.{module}"), function or module
-    )
+    """Return the handler of an API."""
+    name = "forwarded" if api_key in FORWARDED else api_key.name.lower()
+    module = f"{__package__}.{_MODULES.get(api_key, name)}"
+    handler: Callable[..., Any]
+    if find_spec(module) is None:
+        handler = import_module(f"{__package__}.refused").REFUSALS[api_key]
+    else:
+        handler = getattr(import_module(module), name)
     return handler

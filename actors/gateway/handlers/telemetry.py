@@ -1,7 +1,8 @@
-"""GetTelemetrySubscriptions 0 and PushTelemetry 0: metrics of clients (KIP-714).
+"""GetTelemetrySubscriptions 0 and PushTelemetry 0: client metrics (KIP-714).
 
-Clients are told of them while there is any subscription: a client that none matches asks again
-every five minutes. Apache Kafka announces them while it has a plug-in that takes the metrics.
+ApiVersions announces these while there is any subscription. A client without a matching one asks
+again every five minutes. Apache Kafka announces them while it has a plug-in that accepts the
+metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ONE_UUID = (1).to_bytes(16, "big")
 def get_telemetry_subscriptions(
     context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Tell a client what to push; one that has no id yet gets one."""
+    """Tell a client what to push; a client without an id gets one."""
     gateway = context.gateway
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:
@@ -50,7 +51,7 @@ def get_telemetry_subscriptions(
 async def push_telemetry(
     context: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse:
-    """Take in the metrics of a client."""
+    """Accept a client's metrics."""
     pushes = context.gateway.telemetry.pushes
     try:
         await _take(context, request)

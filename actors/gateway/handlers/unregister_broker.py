@@ -1,31 +1,32 @@
-"""UnregisterBroker 0: forget a broker that will not come back (KIP-631).
+"""UnregisterBroker 0: removes the registration of a broker that will not come back (KIP-631).
 
-Its replicas stay assigned to it until they are reassigned. A broker that runs registers again.
+Its replicas stay assigned to it until they are reassigned. A running broker registers again.
 """
 
 from __future__ import annotations
 
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.topic_changes import seen
+from raylog.actors.remote import Controller
 from raylog.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
 
 TIMEOUT_MS = 30_000
-"""The request has no deadline of its own."""
+"""For requests without their own deadline."""
 
 
 async def unregister_broker(
     context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
-    """Have the controller forget it; raises BrokerIdNotRegistered.
+    """Unregister the broker through the controller; raises BrokerIdNotRegistered.
 
-    This gateway has forgotten it when this returns, if in time.
+    Returns when this gateway no longer knows the broker, or after a timeout.
     """
     gateway, broker_id = context.gateway, request.broker_id
     known = gateway.cluster.image.brokers.get(broker_id)
-    await gateway.controller.ask("unregister_broker", broker_id, TIMEOUT_MS)
+    await gateway.controller.ask(Controller.unregister_broker, broker_id, timeout_ms=TIMEOUT_MS)
 
     def is_gone() -> bool:
         now = gateway.cluster.image.brokers.get(broker_id)

@@ -1,18 +1,18 @@
-"""UpdateFeatures 0-2: moves finalized feature levels, all of them or none (KIP-584).
+"""UpdateFeatures 0-2: changes finalized feature levels, all of them or none (KIP-584).
 
-v1 tells upgrades from safe and unsafe downgrades and may only validate (KIP-778), v2 has no
-outcome per feature.
+v1 distinguishes upgrades from safe and unsafe downgrades and can validate only (KIP-778), v2 has no
+results for single features.
 """
 
 from __future__ import annotations
 
-from raylog.actors.controller.api import (
-    FeatureOutcome,
+from raylog.actors.controller.messages import (
     FeatureUpdate,
     FeatureUpgradeType,
     UpdateFeatures,
 )
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.remote import Controller
 from raylog.wire.errors import InvalidUpdateVersion, error_of
 from raylog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -29,10 +29,14 @@ _UPGRADE_TYPES = {int(kind): kind for kind in FeatureUpgradeType}
 async def update_features(
     context: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
-    """Have the controller move them; raises the first feature's error, nothing moved then."""
+    """Change levels through the controller; on an error nothing is changed.
+
+    Raises the first feature's error.
+    """
     updates = [_update(one, context.version) for one in request.feature_updates]
-    outcomes: list[FeatureOutcome] = await context.gateway.controller.ask(
-        "update_features", UpdateFeatures(updates, request.validate_only), request.timeout_ms
+    asked = UpdateFeatures(updates, request.validate_only)
+    outcomes = await context.gateway.controller.ask(
+        Controller.update_features, asked, timeout_ms=request.timeout_ms
     )
     for outcome in outcomes:
         if outcome.error:
@@ -45,18 +49,18 @@ async def update_features(
     )
 
 
-def _update(asked: FeatureUpdateKey, version: int) -> FeatureUpdate:
+def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
     if version < UPGRADE_TYPE_SINCE:
         kind = FeatureUpgradeType.UPGRADE
-        if asked.allow_downgrade:
+        if update.allow_downgrade:
             kind = FeatureUpgradeType.SAFE_DOWNGRADE
-        return FeatureUpdate(asked.feature, asked.max_version_level, kind)
-    known = _UPGRADE_TYPES.get(asked.upgrade_type)
+        return FeatureUpdate(update.feature, update.max_version_level, kind)
+    known = _UPGRADE_TYPES.get(update.upgrade_type)
     if known is None:
         raise InvalidUpdateVersion(
-            _failed_for_all(f"{asked.feature}: upgrade type {asked.upgrade_type} is unknown")
+            _failed_for_all(f"{update.feature}: upgrade type {update.upgrade_type} is unknown")
         )
-    return FeatureUpdate(asked.feature, asked.max_version_level, known)
+    return FeatureUpdate(update.feature, update.max_version_level, known)
 
 
 def _failed_for_all(message: str | None) -> str:

@@ -1,9 +1,9 @@
-"""WriteTxnMarkers 1-2: the ends of transactions, written by whoever leads the partitions (KIP-98).
+"""WriteTxnMarkers 1-2: markers of transactions, written by the partitions' leaders (KIP-98).
 
-v1 is flexible, v2 tells the transaction version (KIP-1228). Our coordinators ask over links; this
-is for tools that end a transaction whose coordinator has forgotten it (KIP-664). A partition of
-`__consumer_offsets` is for this broker's GroupCoordinator, any other for its Replica; one that has
-no replica here is unknown, as in Kafka, whoever leads it.
+v1 is flexible, v2 carries the transaction version (KIP-1228). Raylog's coordinators use links
+instead; this serves tools that end a transaction whose coordinator has forgotten it (KIP-664). A
+partition of `__consumer_offsets` goes to this broker's GroupCoordinator, any other to its Replica.
+A partition without a replica here is unknown, as in Kafka, even if another broker leads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.names import GROUP, OFFSETS_TOPIC
-from raylog.actors.transaction.api import (
+from raylog.actors.transaction.messages import (
     ANY_LEADER_EPOCH,
     COMPLETE_TRANSACTION,
     WRITE_MARKERS,
@@ -39,11 +39,11 @@ NOT_LED = dict.fromkeys(
     ),
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
-"""What a group coordinator says, in the words of leaders."""
+"""Maps errors of a group coordinator to those of a leader."""
 
 
 def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
-    """Ask the leader of each partition; each succeeds or fails on its own."""
+    """Ask the leader of each partition; each succeeds or fails independently."""
     response = WriteTxnMarkersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS, NOT_LED)
 
@@ -67,7 +67,7 @@ def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) 
 
 
 class _One(NamedTuple):
-    """One partition's marker."""
+    """The marker for one partition."""
 
     context: RequestContext
     marker: WritableTxnMarker

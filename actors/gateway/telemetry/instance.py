@@ -1,21 +1,21 @@
-"""One client instance that asks what to push and pushes it: when it may do so (KIP-714).
+"""When a client instance may request its subscription and push metrics (KIP-714).
 
 The rules are those of Apache Kafka 4.3.1:
 
-- It may ask once per push interval, and at once after an answer UNKNOWN_SUBSCRIPTION_ID or
-  UNSUPPORTED_COMPRESSION_TYPE.
-- It may push once after it has asked, and then once per push interval; its last push may come at
-  any time, and nothing may come after it.
+- It may request its subscription once per push interval, and at once after the error
+  UNKNOWN_SUBSCRIPTION_ID or UNSUPPORTED_COMPRESSION_TYPE.
+- It may push once after that request, and then once per push interval. Its last push may come at
+  any time, and no other push may follow it.
 
-Apache Kafka knows instances by their ids, which anybody can make up, and has room for some
-thousands. Here a connection has one instance, and its intervals go on where it takes another id.
+Apache Kafka identifies instances by their ids, which anybody can make up, and keeps some thousands
+of them. Here a connection has one instance, which keeps its intervals if it changes its id.
 """
 
 from __future__ import annotations
 
-from raylog.actors.config_client_metrics import Subscription
+from raylog.actors.config.client_metrics import Subscription
 from raylog.actors.gateway.telemetry.subscriptions import Asked
-from raylog.wire.compression import Codec
+from raylog.wire.compression import LEVELS, Codec
 from raylog.wire.errors import (
     InvalidRequest,
     TelemetryTooLarge,
@@ -25,15 +25,15 @@ from raylog.wire.errors import (
 )
 from raylog.wire.messages.push_telemetry import PushTelemetryRequest
 
-ACCEPTED = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
-"""Best first; a push may be uncompressed as well."""
+ACCEPTED = sorted(filter(None, Codec), key=lambda codec: (codec in LEVELS, codec), reverse=True)
+"""Best first, in Kafka's order; pushes may also be uncompressed."""
 TELEMETRY_BYTES_MAX = 1 << 20
-"""Of a push, compressed and decompressed; Kafka's default of `telemetry.max.bytes`."""
+"""Maximum size of a push, compressed and decompressed; Kafka's default of `telemetry.max.bytes`."""
 _NEVER_MS = float("-inf")
 
 
 class ClientInstance:
-    """State of one client instance at one gateway; it ends with the client's connection."""
+    """The state of one client instance at one gateway; it ends with the client's connection."""
 
     __slots__ = (
         "_asked_ms",
@@ -52,10 +52,10 @@ class ClientInstance:
         asked: Asked,
         other: ClientInstance | None = None,
     ) -> None:
-        """`other` is the one with another id that was on this connection before."""
+        """`other` is the previous instance of this connection, with another id."""
         self.instance_id = instance_id
         self.subscriptions = subscriptions
-        """Of which `asked` was made."""
+        """The subscriptions from which `asked` was built."""
         self.asked = asked
         self._asked_ms: float = _NEVER_MS if other is None else other._asked_ms
         self._pushed_ms: float = _NEVER_MS if other is None else other._pushed_ms
@@ -63,7 +63,7 @@ class ClientInstance:
         self._terminating = False
 
     def ask(self, now_ms: float) -> None:
-        """The client asks what to push; raises ThrottlingQuotaExceeded."""
+        """Handle a request for the subscription; raises ThrottlingQuotaExceeded."""
         last_ms = max(self._asked_ms, self._pushed_ms)
         if now_ms - last_ms >= self.asked.push_interval_ms:
             self._asked_ms = now_ms
@@ -74,7 +74,7 @@ class ClientInstance:
         self._may_ask_again = False
 
     def push(self, request: PushTelemetryRequest, now_ms: float) -> None:
-        """The client pushes: raises what Kafka answers to a push that is refused."""
+        """Handle a push; raises Kafka's error for a refused push."""
         self._may_ask_again = False
         was_terminating, self._terminating = self._terminating, request.terminating
         if was_terminating:

@@ -1,4 +1,4 @@
-"""A gateway's part in clients' metrics: the subscriptions as they are now, and what was pushed."""
+"""A gateway's intake of client metrics: current subscriptions and pushed values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from raylog.actors.config import ResourceType
-from raylog.actors.config_client_metrics import Subscription, subscription_of
+from raylog.actors.config.client_metrics import Subscription, subscription_of
 from raylog.actors.gateway.telemetry.instance import TELEMETRY_BYTES_MAX, ClientInstance
 from raylog.actors.gateway.telemetry.otlp import Point, points
 from raylog.actors.gateway.telemetry.received import ReceivedMetrics, taken_from
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class TelemetryIntake:
-    """Created with its gateway; it holds nothing until clients push."""
+    """Created together with its gateway; empty until clients push."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self.received = ReceivedMetrics()
         self.pushes: Counter[str] = Counter()
-        """By name of the error, which is NONE for those that were taken."""
+        """Number of pushes by error name, with NONE for accepted pushes."""
         self.bytes = 0
-        """Of the pushes that were taken, as they came."""
+        """Bytes of accepted pushes, as received."""
         self._cluster = cluster
         self._configs_version = -1
         self._subscriptions: tuple[Subscription, ...] = ()
 
     def instance(self, context: RequestContext, instance_id: bytes) -> ClientInstance:
-        """The state of a client instance; a new one where subscriptions have changed."""
+        """Return the state of a client instance; a new one if the subscriptions have changed."""
         connection = context.connection
         subscriptions = self._now()
         known = connection.telemetry
@@ -78,7 +78,7 @@ class TelemetryIntake:
         return self._subscriptions
 
     def sample(self, samples: Samples, now_ms: float) -> None:
-        """Tell what clients have pushed of late."""
+        """Sample what clients have pushed recently."""
         self.received.expire(now_ms)
         for one in self.received.series():
             labels = one.client_id, one.instance, one.metric, one.attributes
@@ -90,7 +90,7 @@ class TelemetryIntake:
 
 
 def decoded(codec: int, data: bytes) -> list[Point]:
-    """What was pushed; raises InvalidRecord. It takes a moment: call it in a thread."""
+    """Decode a push; raises InvalidRecord. Slow: call it in a thread."""
     try:
         plain = decompress(Codec(codec), data, TELEMETRY_BYTES_MAX)
     except KafkaError as failure:

@@ -1,4 +1,4 @@
-"""Numbers in a message MetricsData of OpenTelemetry's protocol, which clients push.
+"""Reads the numbers of a MetricsData message of OpenTelemetry's protocol, which clients push.
 
 - MetricsData: 1 ResourceMetrics, repeated
 - ResourceMetrics: 1 Resource (1 KeyValue, repeated), 2 ScopeMetrics, repeated
@@ -20,9 +20,9 @@ from raylog.wire.errors import InvalidRecord
 
 POINTS_MAX = 5_000
 FIELDS_MAX = 100_000
-"""Of a push; what comes after so many is left unread, which bounds the time that it takes."""
+"""Maximum fields of a push that are read, which limits the time."""
 TEXT_MAX = 200
-"""Longer names and values of attributes are cut."""
+"""Longer names and attribute values are cut."""
 _DELTA = 1
 _DOUBLE, _INT = Struct("<d"), Struct("<q")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -32,25 +32,25 @@ Attributes = dict[str, str]
 
 
 class Point(NamedTuple):
-    """One number of one metric."""
+    """One value of one metric."""
 
     metric: str
     value: float
     is_delta: bool
-    """Whether it is what was added since the push before."""
+    """Whether it is the change since the previous push."""
     attributes: Attributes
     resource: Attributes
 
 
 class _Patience:
-    """How many fields are still read."""
+    """The number of fields that may still be read."""
 
     def __init__(self, fields: int) -> None:
         self.left = fields
 
 
 def points(data: bytes) -> Iterator[Point]:
-    """The numbers in a message; raises InvalidRecord at what is no such message."""
+    """Yield the values in a message; raises InvalidRecord if it is malformed."""
     patience = _Patience(FIELDS_MAX)
     for number, one in _fields(memoryview(data), patience):
         if number == 1:
@@ -143,7 +143,7 @@ def _message(one: int | memoryview) -> memoryview:
 
 
 def _fields(data: memoryview, patience: _Patience) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field: a varint as int, everything else as its bytes."""
+    """Yield number and value of each field: a varint as int, everything else as bytes."""
     at, end = 0, len(data)
     while at < end and patience.left > 0:
         patience.left -= 1

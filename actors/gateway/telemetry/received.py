@@ -1,4 +1,4 @@
-"""What clients have pushed, kept for the next scrapes within bounds of number and time."""
+"""Keeps what clients have pushed for the next scrapes, within limits on number and age."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from raylog.actors.metrics.exposition import clean
 from raylog.wire.uuids import to_base64
 
 SERIES_MAX = 10_000
-"""Of all clients of a gateway."""
+"""Maximum series for all clients of a gateway."""
 SERIES_A_CLIENT_MAX = 500
-"""A Java producer has 130, and some for each topic."""
+"""Maximum series for one client. A Java producer has 130, plus some for each topic."""
 INTERVALS_KEPT = 3
 EXPIRY_MS = 10_000
-"""However many push, so often silent ones are looked for."""
+"""How often idle clients are removed, however many clients push."""
 KEPT_MS_MIN = 60_000
-"""A client that has pushed nothing for three push intervals, and at least so long, is forgotten."""
+"""A client is forgotten when it has not pushed anything for three push intervals, and for at least
+this long."""
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
-"""Those of a client's attributes that name its series; others change with each of its lives."""
+"""The attributes that identify a client's series; others change whenever the client restarts."""
 _ESCAPED = str.maketrans({"\\": "\\\\", ",": "\\,", "=": "\\="})
 
 
 class Series(NamedTuple):
-    """One number of one client, as a scrape shows it."""
+    """One value of one client, as in a scrape."""
 
     client_id: str
     instance: str
@@ -44,11 +45,11 @@ class _Client:
 
 
 class ReceivedMetrics:
-    """The last values of each client's metrics; what was pushed as a change is summed up."""
+    """The last values of each client's metrics; deltas are added up."""
 
     def __init__(self) -> None:
         self.points_dropped = 0
-        """Numbers that no place was left for."""
+        """Values dropped because of the limits."""
         self._clients: dict[bytes, _Client] = {}
         self._series = 0
         self._expired_ms = 0.0
@@ -61,7 +62,7 @@ class ReceivedMetrics:
         now_ms: float,
         push_interval_ms: int,
     ) -> None:
-        """Take in one push. A client of which nothing is kept takes no memory."""
+        """Add one push. A client without stored values takes no memory."""
         if now_ms >= self._expired_ms + EXPIRY_MS:
             self.expire(now_ms)
         client = self._clients.get(instance_id)
@@ -77,7 +78,7 @@ class ReceivedMetrics:
         key = (point.metric, _shown(point))
         before = client.values.get(key)
         value = (before or 0.0) + point.value if point.is_delta else point.value
-        if math.isnan(value):  # as Java's averages of nothing are
+        if math.isnan(value):  # for example Java's averages without values
             return
         if before is None:
             if self._series >= SERIES_MAX or len(client.values) >= SERIES_A_CLIENT_MAX:
@@ -87,7 +88,7 @@ class ReceivedMetrics:
         client.values[key] = value
 
     def expire(self, now_ms: float) -> None:
-        """Forget the clients that have pushed nothing for long."""
+        """Forget clients that have not pushed anything for too long."""
         self._expired_ms = now_ms
         for instance_id in [
             one for one, client in self._clients.items() if client.forgotten_ms <= now_ms
@@ -95,7 +96,7 @@ class ReceivedMetrics:
             self._series -= len(self._clients.pop(instance_id).values)
 
     def series(self) -> Iterator[Series]:
-        """Everything that is kept."""
+        """Yield all stored values."""
         for instance_id, client in self._clients.items():
             instance = to_base64(instance_id)
             for (metric, attributes), value in client.values.items():
@@ -103,12 +104,12 @@ class ReceivedMetrics:
 
 
 def taken_from(points: Iterator[Point]) -> list[Point]:
-    """The points of a push, at most so many."""
+    """Return the points of a push, up to POINTS_MAX."""
     return [point for point, _ in zip(points, range(POINTS_MAX), strict=False)]
 
 
 def _shown(point: Point) -> str:
-    """The attributes, in the order of their names, as long as a label may be."""
+    """Format the attributes, sorted by name, cut to the length of a label."""
     named: Attributes = {
         name: point.resource[name] for name in RESOURCE_ATTRIBUTES if name in point.resource
     }

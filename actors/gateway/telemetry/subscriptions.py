@@ -1,4 +1,4 @@
-"""What is asked of a client: the subscriptions that match it, taken together (KIP-714)."""
+"""What a client should push: the combination of all subscriptions that match it (KIP-714)."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from raylog.actors.config_client_metrics import INTERVAL_MS_DEFAULT, Subscription
+from raylog.actors.config.client_metrics import INTERVAL_MS_DEFAULT, Subscription
 from raylog.actors.patterns import compiled
 
 ALL = "*"
-"""In place of prefixes of names: all metrics."""
+"""All metrics, in place of name prefixes."""
 
 
 class Asked(NamedTuple):
-    """What one client shall push."""
+    """What one client should push."""
 
     metrics: tuple[str, ...]
-    """Prefixes of names, or ALL alone; nothing where no subscription matches."""
+    """Prefixes of names, or only ALL; empty if no subscription matches."""
     push_interval_ms: int
     subscription_id: int
-    """Another one for another client or other metrics; it is 32 bits with a sign."""
+    """A signed 32-bit id that is different for other clients and other metrics."""
 
 
 def asked_of(
     subscriptions: tuple[Subscription, ...], instance_id: bytes, client: Mapping[str, str]
 ) -> Asked:
-    """The metrics of all subscriptions that match, at the shortest of their intervals.
+    """Return the metrics of all matching subscriptions, at the shortest of their intervals.
 
     `client` has a value for each selector.
     """

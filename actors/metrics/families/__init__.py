@@ -1,1 +1,1 @@
-"""The table of metric families: a module for each area, listed in `table`."""
+"""The metric families: a module per area, listed in `table`."""

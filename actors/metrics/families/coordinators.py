@@ -1,4 +1,4 @@
-"""What coordinators tell: of groups, their lag, transactions, and the shards that hold them."""
+"""Metrics of coordinators: groups and their lag, transactions, and the shards that hold them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ LOAD_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0
 TABLE = Table(
     "Coordinators",
     Scope.PROCESS,
-    "Reported by the coordinators of groups (`role` is `group`) and of transactions (`transaction`)"
-    ": "
-    "each holds the groups or transactional ids of the partitions of `__consumer_offsets` or "
-    "`__transaction_state` that its broker leads.",
+    "Reported by the coordinators of groups (`role` is `group`) and of transactions "
+    "(`transaction`). Each coordinates the groups or transactional ids of the partitions of "
+    "`__consumer_offsets` or `__transaction_state` that its broker leads.",
 )
 SHARDS = TABLE.gauge(
     "raylog_coordinator_partitions",
-    "Partitions of the internal topic that are held here, by `state`: `active` or `loading`.",
+    "Partitions of the internal topic in this process, by `state`: `active` or `loading`.",
     "state",
 )
 LOADS = TABLE.histogram(
@@ -25,28 +24,28 @@ LOADS = TABLE.histogram(
     bounds=LOAD_SECONDS,
 )
 LOAD_FAILURES = TABLE.counter(
-    "raylog_coordinator_load_failures_total", "Loads that failed, and were tried again."
+    "raylog_coordinator_load_failures_total", "Failed loads; each is retried."
 )
 RECORDS = TABLE.counter(
     "raylog_coordinator_records_total",
-    "Records that were given to the internal topic: committed offsets, groups, transactions.",
+    "Records appended to the internal topic: committed offsets, groups, transactions.",
 )
 REFUSALS = TABLE.counter(
     "raylog_coordinator_append_failures_total",
-    "Appends that the internal topic has refused, or that got no answer.",
+    "Appends to the internal topic that were refused or got no answer.",
 )
 
 GROUPS_TABLE = Table(
     "Groups",
     Scope.PROCESS,
-    "Reported by the coordinators of groups. A coordinator gives the first `metrics.groups.max` "
-    "groups "
-    'with committed offsets series of their own, and tells of all others as `group="(others)"`; '
-    'of a group, the 20 topics with the most lag, and the others as `topic="(others)"`.',
+    "Reported by the coordinators of groups. A coordinator has separate series for the first "
+    "`metrics.groups.max` groups with committed offsets, and reports all others as "
+    '`group="(others)"`. Within a group it does so for the 20 topics with the most lag, and '
+    'reports the others as `topic="(others)"`.',
 )
 GROUPS = GROUPS_TABLE.gauge(
     "raylog_groups",
-    "Groups by `type` (`classic`, `consumer`) and `state`. Groups that have only offsets are "
+    "Groups by `type` (`classic`, `consumer`) and `state`. Groups that have only offsets count as "
     "classic and `Empty`.",
     "type",
     "state",
@@ -54,16 +53,16 @@ GROUPS = GROUPS_TABLE.gauge(
 MEMBERS = GROUPS_TABLE.gauge("raylog_group_members", "Members of groups.", "type")
 REBALANCES = GROUPS_TABLE.counter(
     "raylog_group_rebalances_total",
-    "Generations begun by classic groups, and targets computed for groups of KIP-848.",
+    "Generations of classic groups, and target assignments of KIP-848 groups.",
 )
 LEAVINGS = GROUPS_TABLE.counter(
     "raylog_group_members_left_total",
-    "Members that left, fell silent, or were removed; those that leave together count once.",
+    "Members that left, timed out, or were removed; members that leave together count once.",
 )
 LAG = GROUPS_TABLE.gauge(
     "raylog_group_lag_records",
-    "Records between committed offsets and the ends of the partitions, summed up. It is found in "
-    "the background when a scrape comes, and told by the next one.",
+    "Records between committed offsets and the ends of partitions, summed up. A scrape starts the "
+    "computation in the background; the next scrape reports the result.",
     "group",
     "topic",
 )
@@ -83,7 +82,8 @@ TRANSACTIONS = TRANSACTIONS_TABLE.gauge(
     "state",
 )
 OLDEST = TRANSACTIONS_TABLE.gauge(
-    "raylog_transaction_oldest_age_seconds", "Age of the oldest open transaction; 0 without any."
+    "raylog_transaction_oldest_age_seconds",
+    "Age of the oldest open transaction; 0 if there is none.",
 )
 ENDED = TRANSACTIONS_TABLE.counter(
     "raylog_transactions_ended_total",
@@ -92,5 +92,5 @@ ENDED = TRANSACTIONS_TABLE.counter(
 )
 TIMED_OUT = TRANSACTIONS_TABLE.counter(
     "raylog_transactions_timed_out_total",
-    "Of those aborted: the coordinator did it because they were open for too long.",
+    "Transactions that the coordinator aborted because they were open for too long.",
 )

@@ -1,4 +1,4 @@
-"""What gateways tell: requests and connections of clients."""
+"""Metrics of gateways: requests and connections of clients."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from raylog.actors.metrics.family import Scope, Table
 TABLE = Table(
     "Requests and connections",
     Scope.PROCESS,
-    "Reported by each gateway. `api` is the name of a Kafka API, such as `Produce`. A request's "
-    "time "
-    "begins when the gateway has all of it and takes it from the connection, and ends when the "
-    "answer is handed to the operating system.",
+    "Reported by each gateway. `api` is the name of a Kafka API, such as `Produce`. The time of a "
+    "request starts when the gateway takes the complete request from the connection, and ends when "
+    "it passes the answer to the operating system.",
 )
-REQUESTS = TABLE.counter("raylog_requests_total", "Requests begun.", "api")
+REQUESTS = TABLE.counter("raylog_requests_total", "Requests received.", "api")
 REQUEST_SECONDS = TABLE.histogram(
     "raylog_request_seconds",
-    "Time from a request to its answer. A Fetch waits for records for as long as its client wants.",
+    "Time from a request to its answer. It includes the time that a Fetch waits for records.",
     "api",
 )
 STAGE_SECONDS = TABLE.histogram(
     "raylog_request_stage_seconds",
-    "The same by `stage`: `queue` (large requests, which wait for their turn and are decoded by a "
-    "thread), `local` (decoding and the handler in the gateway, and all that happens in the same "
-    "process without waiting), `remote` (waiting for replicas, coordinators, the controller or for "
-    "records) and `send` (waiting for earlier answers of the connection).",
+    "Time of a request by `stage`: `queue` (large requests wait for their turn and are decoded in "
+    "a thread), `local` (decoding, the handler in the gateway, and everything else that the same "
+    "process does without waiting), `remote` (waiting for replicas, coordinators, the controller "
+    "or records) and `send` (waiting for earlier answers of the connection).",
     "api",
     "stage",
 )
 ERRORS = TABLE.counter(
     "raylog_errors_total",
     "Error codes in answers, one for each partition or other item that failed. `code` is the name "
-    "of a Kafka error. Coordinators tell those of the requests that they answer.",
+    "of a Kafka error. Coordinators report those of the requests that they answer.",
     "api",
     "code",
 )
@@ -49,25 +48,27 @@ ACCEPTED = TABLE.counter("raylog_connections_accepted_total", "Connections accep
 CLOSED = TABLE.counter(
     "raylog_connections_closed_total",
     "Connections that the broker closed, by `reason`: `limit` (max.connections.per.ip), `silent` "
-    "(idle for too long, or too slow) and `protocol` (what cannot be answered: unknown requests, "
-    "requests that cannot be read or are too large, failed writes with acks=0).",
+    "(idle for too long, or too slow) and `protocol` (unknown requests, requests that are "
+    "malformed or too large, failed writes with acks=0).",
     "reason",
 )
-IN_FLIGHT = TABLE.gauge("raylog_requests_in_flight", "Requests that are not answered yet.")
+IN_FLIGHT = TABLE.gauge("raylog_requests_in_flight", "Requests that have not been answered yet.")
 PARKED = TABLE.gauge(
     "raylog_requests_parked",
-    "Of those in flight: they wait for records or for other members of a group.",
+    "Requests in flight that wait for records or for other members of a group.",
 )
 HELD_BACK = TABLE.gauge(
     "raylog_requests_held_back",
-    "Requests that wait for a replica or coordinator that does not take them as fast as they come.",
+    "Requests that wait because a replica or coordinator cannot keep up.",
 )
 PAUSED = TABLE.gauge(
-    "raylog_connections_paused", "Connections of which nothing is read at the moment."
+    "raylog_connections_paused", "Connections from which the gateway currently does not read."
 )
 MEMORY = TABLE.gauge(
     "raylog_request_memory_bytes",
-    "Memory of requests, and of answers that clients do not read (queued.max.request.bytes).",
+    "Memory of requests, and of answers that clients have not read (queued.max.request.bytes).",
 )
 FETCH_SESSIONS = TABLE.gauge("raylog_fetch_sessions", "Incremental fetch sessions of clients.")
-SEGMENT_MAPS = TABLE.gauge("raylog_segment_maps", "Segment files that are mapped for fetches.")
+SEGMENT_MAPS = TABLE.gauge(
+    "raylog_segment_maps", "Segment files that are mapped into memory for fetches."
+)

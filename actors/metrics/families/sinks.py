@@ -1,4 +1,4 @@
-"""What a process tells that drives sinks of Spark or Ray Data."""
+"""Metrics of a process that runs sinks of Spark or Ray Data."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ TABLE = Table(
     "Sinks",
     Scope.JOB,
     "Reported by the process that writes batches exactly once: `raylog pipeline run --metrics`, or "
-    "any program that serves `raylog.raydp_jobs.counts.SinkCollector`. Brokers do not tell these.",
+    "any program that exports `raylog.sink.counts.SinkCollector`. Brokers do not report these.",
 )
 BATCHES = TABLE.counter(
     "raylog_sink_batches_total",
-    "Batches by `outcome`: `written`, `repeated` (it had been written before) or `failed`.",
+    "Batches by `outcome`: `written`, `repeated` (already written before) or `failed`.",
     "sink",
     "outcome",
 )
 ROWS = TABLE.counter("raylog_sink_rows_total", "Rows of the batches written.", "sink")
 RUNS = TABLE.counter(
     "raylog_sink_runs_total",
-    "Runs of the tasks that write a batch: more than batches where some had to be written again.",
+    "Runs of the tasks that write a batch; more than batches if some had to be written again.",
     "sink",
 )
 SECONDS = TABLE.histogram(
     "raylog_sink_batch_seconds",
-    "Time from the beginning of a batch until it was committed.",
+    "Time from the start of a batch until it was committed.",
     "sink",
     bounds=BATCH_SECONDS,
 )
 LAST = TABLE.gauge(
     "raylog_sink_last_batch_time_seconds",
-    "When the last batch was committed, since the Unix epoch; 0 before the first.",
+    "Commit time of the last batch, in seconds since the Unix epoch; 0 before the first.",
     "sink",
 )

@@ -83,13 +83,13 @@ def text_of(address: Address) -> str:
 # ---- what facts mean -------------------------------------------------------------------------
 
 _WHAT_TO_DO = {
-    NAME: "correct the name, or have this machine's DNS or /etc/hosts resolve it",
+    NAME: "correct the name, or make it resolvable on this machine (DNS, /etc/hosts)",
     REFUSED: "is the broker up, and is the port right? On its machine: ss -ltnp",
-    TIMEOUT: "is the broker's machine up, and does a firewall let the port through?",
-    NETWORK: "is there a route from here? See: ip route get ADDRESS",
-    TLS: "compare security.protocol and ssl.* with the listener's",
-    LOGIN: "compare sasl.mechanism, sasl.username and sasl.password with the broker's",
-    PROTOCOL: "is it a Kafka listener, and is security.protocol that of the listener?",
+    TIMEOUT: "is the broker's machine up, and does a firewall block the port?",
+    NETWORK: "is there a route from this machine? Check: ip route get ADDRESS",
+    TLS: "compare security.protocol and ssl.* with those of the listener",
+    LOGIN: "compare sasl.mechanism, sasl.username and sasl.password with those of the broker",
+    PROTOCOL: "is it a Kafka listener, with this security.protocol?",
 }
 
 
@@ -127,22 +127,22 @@ def _fault(one: Reached, *, local: bool, is_shared: bool) -> tuple[str, str] | N
     """What is wrong with an advertised address, and what to do."""
     set_it = (
         "set advertised.listeners (raylog up --advertised-host HOST) to an address that clients "
-        "reach"
+        "can reach"
     )
     host, _ = one.address
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - what is refused here
-        return f"the broker advertises {host!r}, which is the address of no machine", set_it
+        return f"the broker advertises {host!r}, which is not the address of a machine", set_it
     if is_shared:
-        return "several brokers advertise this address: clients reach one of them only", set_it
+        return "several brokers advertise this address: clients reach only one of them", set_it
     if _is_loopback(one) and not local:
         return (
-            "the broker advertises a loopback address, which means this machine to each client: "
-            + ("another broker or nobody" if not one.kind else _failed(one)),
+            "the broker advertises a loopback address, which is the client's own machine for "
+            "each client: " + ("another broker or nobody" if not one.kind else _failed(one)),
             set_it,
         )
     if one.kind:
         do = set_it if one.kind in (NAME, NETWORK, TIMEOUT) else _WHAT_TO_DO[one.kind]
-        return f"the broker advertises an address that fails from here: {_failed(one)}", do
+        return f"the broker advertises an address that fails from this machine: {_failed(one)}", do
     return None
 
 
@@ -155,9 +155,9 @@ def check_versions(found: Sequence[Advertised]) -> list[Finding]:
     usual = max(known.values(), key=lambda one: list(known.values()).count(one))
     others = sorted(broker for broker, versions in known.items() if versions != usual)
     if not others:
-        return [ok(name, f"all speak the same versions of {len(usual)} APIs")]
+        return [ok(name, f"all support the same versions of {len(usual)} APIs")]
     differing = {
-        _api(key)
+        ApiKey(key).name if key in set(ApiKey) else f"API {key}"
         for broker in others
         for key in known[broker].keys() | usual.keys()
         if known[broker].get(key) != usual.get(key)
@@ -166,14 +166,10 @@ def check_versions(found: Sequence[Advertised]) -> list[Finding]:
     return [
         warning(
             name,
-            f"broker {ids} speaks other versions than most: {', '.join(sorted(differing)[:4])}",
-            "bring all brokers to one build; while they are restarted in turn this is normal",
+            f"broker {ids} supports other versions than most: {', '.join(sorted(differing)[:4])}",
+            "run the same build on all brokers; during a rolling restart this is normal",
         )
     ]
-
-
-def _api(key: int) -> str:
-    return ApiKey(key).name if key in set(ApiKey) else f"API {key}"
 
 
 def _answers(name: str, one: Reached) -> Finding:
@@ -182,14 +178,16 @@ def _answers(name: str, one: Reached) -> Finding:
     if resolved and resolved != one.address[0]:
         found += f" ({resolved})"
     if one.took_ms > SLOW_MS:
-        return warning(name, found, "far away or busy: clients wait that long for each answer")
+        return warning(
+            name, found, "the broker is far away or busy: clients wait this long for each answer"
+        )
     return ok(name, found)
 
 
 def _failed(one: Reached) -> str:
     if one.kind == REFUSED:
         return "the connection is refused"
-    where = {NAME: "its name", TLS: "TLS", LOGIN: "the login (SASL)"}.get(one.kind)
+    where = {NAME: "name resolution", TLS: "TLS", LOGIN: "the login (SASL)"}.get(one.kind)
     return f"fails at {where}: {one.why}" if where else one.why
 
 
@@ -207,10 +205,10 @@ async def reach(settings: ClientSettings, address: Address) -> Reached:
     """Resolve, connect, encrypt, ask for ApiVersions, log in, and ask who the brokers are."""
     loop = asyncio.get_running_loop()
     try:
-        told = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        resolutions = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as missing:
         return Reached(address, kind=NAME, why=str(getattr(missing, "strerror", missing)))
-    resolved = tuple(dict.fromkeys(str(one[4][0]) for one in told))
+    resolved = tuple(dict.fromkeys(str(one[4][0]) for one in resolutions))
     io = AsyncIo()
     core = Core(
         io,

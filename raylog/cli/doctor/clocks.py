@@ -45,21 +45,25 @@ def check(facts: ClockFacts) -> list[Finding]:
         if abs(off) > OFFSET_MAX_MS + unsure:
             way = "ahead of" if off > 0 else "behind"
             findings.append(
-                warning("clocks", f"{who} is {_seconds(abs(off))} {way} this machine's", _DO)
+                warning("clocks", f"{who} is {_seconds(abs(off))} {way} this machine's clock", _DO)
             )
         else:
             findings.append(
                 ok(
                     "clocks",
-                    f"{who} agrees with this machine's within {_seconds(abs(off) + unsure)}",
+                    f"{who} agrees with this machine's clock within {_seconds(abs(off) + unsure)}",
                 )
             )
     ahead = {one: by for one, by in facts.newest_ahead_ms.items() if by > OFFSET_MAX_MS}
     findings += [
-        warning("clocks", f"broker {one} writes records {_seconds(by)} ahead of this clock", _DO)
+        warning(
+            "clocks",
+            f"broker {one} writes records with timestamps {_seconds(by)} ahead of this clock",
+            _DO,
+        )
         for one, by in sorted(ahead.items())
     ]
-    return findings or [unknown("clocks", "no broker tells its time")]
+    return findings or [unknown("clocks", "no broker reports its time")]
 
 
 def _seconds(ms: float) -> str:
@@ -84,10 +88,10 @@ async def _controller(core: Core) -> tuple[int | None, float, float]:
     except (ClientError, KafkaError):
         return None, 0.0, 0.0
     now_ms = time.time() * 1_000
-    told = [one.caught_up_ms for one in quorum.voters if one.broker_id == quorum.leader]
-    if not told or told[0] <= 0:
+    caught_up_ms = [one.caught_up_ms for one in quorum.voters if one.broker_id == quorum.leader]
+    if not caught_up_ms or caught_up_ms[0] <= 0:
         return None, 0.0, 0.0
-    return quorum.leader, told[0] - (asked_ms + now_ms) / 2, (now_ms - asked_ms) / 2
+    return quorum.leader, caught_up_ms[0] - (asked_ms + now_ms) / 2, (now_ms - asked_ms) / 2
 
 
 async def _newest(core: Core) -> dict[int, float]:

@@ -67,7 +67,7 @@ def check_health(known: Known) -> list[Finding]:
     count = len(known.partitions)
     return [
         *found,
-        ok("health", f"{count:,} partitions, all in sync; nothing else is wrong, either"),
+        ok("health", f"{count:,} partitions, all in sync; no problems found"),
     ]
 
 
@@ -79,23 +79,24 @@ def check_min_isr(known: Known, min_isr: Mapping[str, int], where: str) -> Findi
     """Whether acks=all can succeed at all, and with one replica less."""
     name = "min.insync.replicas"
     if known.partitions and not min_isr:
-        return unknown(name, "the brokers do not tell")
+        return unknown(name, "the brokers do not report it")
     never = _where_replicas(known, min_isr, 1)
     if never:
         return failure(
             name,
-            f"above the number of replicas, so that acks=all always fails: {never}",
+            f"above the number of replicas, so acks=all always fails: {never}",
             f"raylog topics reassign -t TOPIC -r 3{where}, or lower min.insync.replicas",
         )
     tight = _where_replicas(known, min_isr, 0)
     if tight:
         return warning(
             name,
-            f"equal to the number of replicas, so that acks=all fails with each broker: {tight}",
+            "equal to the number of replicas, so acks=all fails whenever a broker is down: "
+            f"{tight}",
             f"raylog topics reassign -t TOPIC -r 3{where}, or lower min.insync.replicas",
         )
     return ok(
-        name, "acks=all succeeds in all topics, and with one replica less where there are two"
+        name, "acks=all succeeds in all topics, also without one replica if there are two or more"
     )
 
 

@@ -15,10 +15,10 @@ from raylog.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from raylog.cli.cluster_record import ClusterRecord
     from raylog.cli.doctor.findings import Finding
     from raylog.cli.progress import Progress
     from raylog.client import ClientSettings
+    from raylog.cluster_record import ClusterRecord
 
 _RAY_TIMEOUT_S = 60
 _COLOURS = {"failure": typer.colors.RED, "warning": typer.colors.YELLOW}
@@ -32,8 +32,8 @@ def doctor(
             "--data",
             envvar="RAYLOG_DATA",
             metavar="DIR",
-            help=f"Where a cluster keeps its data, or will; {DEFAULT_DATA} unless --bootstrap is "
-            "given.",
+            help="Data directory of a cluster, or of one to be started. Default: "
+            f"{DEFAULT_DATA}, unless --bootstrap is given.",
             file_okay=False,
         ),
     ] = None,
@@ -45,33 +45,34 @@ def doctor(
             "-b",
             envvar="RAYLOG_BOOTSTRAP",
             metavar="HOST:PORT",
-            help="Brokers of any Kafka, separated by commas: look as a client of theirs.",
+            help="Brokers of any Kafka cluster, separated by commas, to check as a client.",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="Where brokers are to listen, before they run.")
+        str, typer.Option("--host", help="Address on which brokers will listen, before they run.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65_535, help="The first broker's port.")
+        int, typer.Option("--port", min=1, max=65_535, help="Port of the first broker.")
     ] = 9092,
     brokers: Annotated[
-        int | None, typer.Option("--brokers", "-n", min=1, help="How many are to run here.")
+        int | None,
+        typer.Option("--brokers", "-n", min=1, help="Number of brokers to run on this machine."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look for what keeps a cluster, or its clients, from working well, and say what to do.
+    """Look for causes of problems of a cluster or its clients, and say what to do.
 
-    Before a cluster runs, with --data DIR: this machine, the directory, its
-    volume and the ports. While it runs, with --data or --address: brokers as
-    clients reach them, clocks, health and Ray, too. With --bootstrap any Kafka
-    is looked at, as its client. Nothing is changed; fsync is measured with a
-    file that is removed.
+    Before a cluster runs, use --data DIR: it checks this machine, the directory,
+    its volume and the ports. While the cluster runs, use --data or --address: it
+    also checks brokers as clients reach them, clocks, health and Ray. With
+    --bootstrap it checks any Kafka cluster, as its client. It changes nothing;
+    it measures fsync with a file that it removes.
 
-    The exit code is 1 if there is a failure, else 0: warnings do not count.
+    The exit code is 1 if there is a failure, otherwise 0. Warnings do not count.
 
-    `raylog health` asks in a moment whether brokers serve, for probes. `raylog
-    top` shows how that changes, and the load. doctor takes seconds, and looks at
-    what is around brokers and clients, too.
+    `raylog health` quickly checks whether brokers serve, for probes. `raylog top`
+    shows load and problems live. doctor takes seconds, and also checks the
+    environment of brokers and clients.
     """
     from raylog.cli.doctor.findings import Status
     from raylog.cli.progress import Progress
@@ -108,21 +109,21 @@ def _brokers(settings: ClientSettings, where: str, progress: Progress) -> Sectio
 
     from raylog.cli.doctor import cluster
 
-    progress.tell("asking the brokers, as a client does")
+    progress.tell("asking the brokers, as a client")
     return ("brokers, as a client sees them", asyncio.run(cluster.findings(settings, where)))
 
 
 def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -> list[Section]:
     """This machine, and the cluster on a data directory if one runs."""
-    from raylog.cli.cluster_record import read_record
     from raylog.cli.doctor import machine, volume
     from raylog.cli.local_cluster import is_up, known_brokers
     from raylog.client.settings import parse_bootstrap
+    from raylog.cluster_record import read_record
 
     run = data.absolute() / "run"
     record = read_record(run)
     ended, record = record, record if record is not None and is_up(run) else None
-    progress.tell("looking at this machine")
+    progress.tell("checking this machine")
     host, port, asked = wanted
     known = len(known_brokers(data)) if data.is_dir() else 0
     count = asked or known or 1
@@ -177,7 +178,7 @@ def _running(
         sections.append(_brokers(settings, cluster.where_of(record.bootstrap), progress))
     progress.tell("asking Ray and the processes of the brokers")
     late = Failure(
-        f"Ray does not answer within {_RAY_TIMEOUT_S} s",
+        f"Ray did not answer within {_RAY_TIMEOUT_S} s",
         f"Its logs are under {data / 'run' / 'ray'}",
         EXIT_UNREACHABLE,
     )
@@ -187,7 +188,7 @@ def _running(
 
 
 def _print(sections: list[Section]) -> None:
-    from raylog.actors.plain_logs import plain
+    from raylog.actors.log_formatting import plain
     from raylog.cli.doctor.findings import counts, lines
 
     found = [one for _, findings in sections for one in findings]

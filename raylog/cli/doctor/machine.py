@@ -95,8 +95,10 @@ def ports(addresses: Iterable[tuple[str, int]]) -> list[PortFacts]:
         try:
             check_listening(host, port, 1)
         except CommandFailed as refused:
-            told = refused.failure
-            found.append(PortFacts(f"{host}:{port}", told.message, told.hint or "choose another"))
+            problem = refused.failure
+            found.append(
+                PortFacts(f"{host}:{port}", problem.message, problem.hint or "choose another")
+            )
         else:
             found.append(PortFacts(f"{host}:{port}"))
     return found
@@ -128,12 +130,12 @@ def check_down(data: Path, brokers: int, *, was_stopped: bool) -> Finding:
         return warning(
             "cluster",
             f"{cluster} is stopped, or runs on a Ray that raylog up did not start",
-            f"start it: raylog up --data {data}; on a running Ray, name that: --address auto",
+            f"start it: raylog up --data {data}; on a running Ray cluster: --address auto",
         )
     return failure(
         "cluster",
-        f"{cluster} is down: its Ray processes ended without raylog down",
-        f"see why: raylog logs --data {data}; start it again: raylog up --data {data}",
+        f"{cluster} is down: its Ray processes ended without `raylog down`",
+        f"find the cause: raylog logs --data {data}; start it again: raylog up --data {data}",
     )
 
 
@@ -170,16 +172,17 @@ def _ray(facts: MachineFacts) -> Finding:
 def _memory_enough(facts: MachineFacts, brokers: int) -> Finding:
     name = "memory"
     if facts.memory_available is None or facts.memory_total is None:
-        return unknown(name, "the system does not tell")
+        return unknown(name, "the system does not report it")
     needed = MEMORY_OF_RAY + brokers * MEMORY_OF_BROKER
     found = (
-        f"{human_bytes(facts.memory_available)} of {human_bytes(facts.memory_total)} are available;"
-        f" Ray and {brokers} broker{'' if brokers == 1 else 's'} take {human_bytes(needed)}"
+        f"{human_bytes(facts.memory_available)} of {human_bytes(facts.memory_total)} are "
+        f"available; Ray and {brokers} broker{'' if brokers == 1 else 's'} need "
+        f"{human_bytes(needed)}"
     )
     if facts.memory_available < needed // 2:
-        return failure(name, found, "end other processes, or start fewer brokers here")
+        return failure(name, found, "stop other processes, or start fewer brokers here")
     if facts.memory_available < needed:
-        return warning(name, found, "end other processes, or start fewer brokers here")
+        return warning(name, found, "stop other processes, or start fewer brokers here")
     return ok(name, found)
 
 
@@ -221,13 +224,13 @@ def _limit(value: int) -> str:
 def _clock(facts: MachineFacts) -> Finding:
     match facts.is_clock_synchronized:
         case None:
-            return unknown("clock", "the system does not report if it is synchronized")
+            return unknown("clock", "the system does not report whether it is synchronized")
         case True:
             return ok("clock", "synchronized")
         case _:
             return warning(
                 "clock",
-                "not synchronized: timestamps of records and retention follow it",
+                "not synchronized: timestamps of records, and so retention, depend on it",
                 "run chrony or systemd-timesyncd: timedatectl set-ntp true",
             )
 
@@ -235,7 +238,7 @@ def _clock(facts: MachineFacts) -> Finding:
 def _java_found(why: str) -> Finding:
     if not why:
         return ok("java", "Spark finds Java 17")
-    return warning("java", why, "install a JRE 17 and set JAVA_HOME, if pipelines are to run here")
+    return warning("java", why, "if pipelines are to run here, install a JRE 17 and set JAVA_HOME")
 
 
 # ---- gathering -------------------------------------------------------------------------------
@@ -266,9 +269,11 @@ def _broken(packages: Iterable[str]) -> Iterable[str]:
 def _memory() -> tuple[int | None, int | None]:
     """Total and available memory: the machine's, or the container's if that is less."""
     try:
-        told = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        meminfo = dict(
+            line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines()
+        )
         total, available = (
-            int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")
+            int(meminfo[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable")
         )
     except (OSError, KeyError, ValueError, IndexError):
         return None, None
@@ -290,7 +295,7 @@ def _is_synchronized() -> bool | None:
     if shutil.which("timedatectl") is None:
         return None
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             ["timedatectl", "show", "--property=NTPSynchronized", "--value"],  # noqa: S607
             capture_output=True,
             text=True,
@@ -299,7 +304,7 @@ def _is_synchronized() -> bool | None:
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return {"yes": True, "no": False}.get(told)
+    return {"yes": True, "no": False}.get(answer)
 
 
 def _java() -> str:

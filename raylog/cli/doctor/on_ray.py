@@ -14,7 +14,7 @@ from raylog.cli.output import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from raylog.cli.cluster_record import ClusterRecord
+    from raylog.cluster_record import ClusterRecord
 
 _BUILD = re.compile(r" starts, build (\S+)$")
 
@@ -43,8 +43,8 @@ def check(facts: RayFacts, where: str) -> list[Finding]:
     return [
         _nodes(facts.nodes),
         *map(_broker, facts.brokers),
-        *(failure("process", told, f"raylog status{where}") for told in facts.silent),
-        *(failure("disk", told, f"raylog status{where}") for told in facts.disks),
+        *(failure("process", text, f"raylog status{where}") for text in facts.silent),
+        *(failure("disk", text, f"raylog status{where}") for text in facts.disks),
         _builds(facts),
         _crashes(facts.crashes, where),
     ]
@@ -53,12 +53,12 @@ def check(facts: RayFacts, where: str) -> list[Finding]:
 def _nodes(nodes: Mapping[str, bool]) -> Finding:
     dead = sorted(address for address, lives in nodes.items() if not lives)
     if not nodes:
-        return unknown("ray nodes", "Ray does not tell")
+        return unknown("ray nodes", "Ray does not report them")
     if dead:
         return failure(
             "ray nodes",
             f"{len(dead)} of {len(nodes)} are dead: {', '.join(dead[:4])}",
-            "ray status; docs/runbook.md says what to do for a machine that is lost",
+            "ray status; for lost machines see docs/runbook.md",
         )
     return ok("ray nodes", f"{counted(len(nodes), 'node')}, all alive")
 
@@ -76,24 +76,26 @@ def _broker(row: Mapping[str, Any]) -> Finding:
 def _builds(facts: RayFacts) -> Finding:
     name = "builds"
     if not facts.builds:
-        return unknown(name, "no journal tells")
+        return unknown(name, "no journal has it")
     others = sorted(one for one, build in facts.builds.items() if build != facts.build)
     if not others:
-        return ok(name, f"{facts.build}, as this command, in {len(facts.builds)} processes")
-    told = ", ".join(f"{one} has {facts.builds[one]}" for one in others[:4])
+        return ok(
+            name, f"{facts.build}, the same as this command, in {len(facts.builds)} processes"
+        )
+    builds = ", ".join(f"{one} has {facts.builds[one]}" for one in others[:4])
     return warning(
         name,
-        f"this command is of build {facts.build}, and {told}",
-        "bring all machines to one build, then: raylog brokers restart --all",
+        f"this command is of build {facts.build}, and {builds}",
+        "install the same build on all machines, then: raylog brokers restart --all",
     )
 
 
 def _crashes(count: int, where: str) -> Finding:
     if not count:
-        return ok("crashes", "no process is known to have ended without being asked to")
+        return ok("crashes", "no process has ended unexpectedly")
     return warning(
         "crashes",
-        f"{counted(count, 'process')} ended without being asked to",
+        f"{counted(count, 'process')} ended unexpectedly",
         f"raylog logs --crashes{where}",
     )
 
@@ -102,9 +104,9 @@ def builds_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Build by process, of (process, what its journal says of starts) in time order."""
     found = {}
     for process, text in texts:
-        told = _BUILD.search(text)
-        if told is not None:
-            found[process.partition("/")[2] or process] = told[1]
+        build = _BUILD.search(text)
+        if build is not None:
+            found[process.partition("/")[2] or process] = build[1]
     return found
 
 
@@ -143,7 +145,8 @@ def _journals(
     data: Path, address: str | None, running: Container[str]
 ) -> tuple[dict[str, str], int]:
     """Builds of what runs, and how many processes ended unexpectedly; nothing if nobody tells."""
-    from raylog.actors.journal import PROCESS, JournalAsked, merged
+    from raylog.actors.decisions import PROCESS
+    from raylog.actors.journal import JournalAsked, merged
     from raylog.cli.failures import CommandFailed
     from raylog.cli.logs import crashes_of, gathered
 
@@ -151,7 +154,7 @@ def _journals(
         found = gathered(data, address, JournalAsked(crashes=True), None)
     except CommandFailed:
         return {}, 0
-    noted = merged(told.noted for told in found.told.values())
+    noted = merged(journal.noted for journal in found.journals.values())
     starts = [
         (one.process, one.text) for one in noted if one.kind == PROCESS and one.process in running
     ]

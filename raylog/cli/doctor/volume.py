@@ -101,45 +101,45 @@ def _access(facts: VolumeFacts) -> Finding:
     if facts.foreign:
         return failure(
             name,
-            f"{', '.join(facts.foreign)}: of another user than this one ({facts.user})",
+            f"{', '.join(facts.foreign)}: owned by another user than this one ({facts.user})",
             f"run brokers as the user that owns them, or: chown -R {facts.user} {where}",
         )
     if not facts.is_writable:
         return failure(
             name,
-            f"{facts.place} cannot be written to by user {facts.user}; user {facts.owner} owns it",
+            f"user {facts.user} cannot write to {facts.place}; user {facts.owner} owns it",
             f"chown {facts.user} {facts.place}, or choose another directory with --data",
         )
     if facts.exists and facts.owner != facts.user:
         return warning(
             name,
             f"{where} is owned by user {facts.owner}, and this is user {facts.user}",
-            "run brokers always as one user",
+            "always run brokers as the same user",
         )
-    return ok(name, where if facts.exists else f"{where} will be made in {facts.place}")
+    return ok(name, where if facts.exists else f"{where} will be created in {facts.place}")
 
 
 def _kind(facts: VolumeFacts) -> Finding:
     name, kind = "file system", facts.file_system
     found = f"{kind} on {facts.mount_point}"
     if not kind:
-        return unknown(name, "the system does not tell")
+        return unknown(name, "the system does not report it")
     if kind in _IN_MEMORY:
         return warning(
             name,
-            f"{found}: records are in memory, and lost when the machine restarts",
+            f"{found}: records are in memory, and are lost when the machine restarts",
             "choose a directory on a disk with --data, unless this is a test",
         )
     if kind in _OVER_NETWORK or kind.startswith("fuse."):
         return warning(
             name,
-            f"{found}: a network or user-space file system; when it hangs, the broker hangs",
+            f"{found}: a network or user-space file system; if it hangs, the broker hangs",
             "choose a directory on a local disk with --data",
         )
     if kind in _OF_CONTAINER:
         return warning(
             name,
-            f"{found}: the layer of a container, which is lost with it",
+            f"{found}: a container's layer, which is lost with the container",
             "mount a volume for the data directory",
         )
     return ok(name, found)
@@ -148,7 +148,7 @@ def _kind(facts: VolumeFacts) -> Finding:
 def _space(facts: VolumeFacts) -> Finding:
     name = "disk space"
     if facts.total_bytes <= 0 or facts.free_bytes < 0:
-        return unknown(name, "the volume does not tell")
+        return unknown(name, "the volume does not report it")
     share = facts.free_bytes / facts.total_bytes
     free, total = human_bytes(facts.free_bytes), human_bytes(facts.total_bytes)
     found = f"{free} of {total} are free ({share:.0%})"
@@ -162,12 +162,12 @@ def _space(facts: VolumeFacts) -> Finding:
 def _inodes(facts: VolumeFacts) -> Finding:
     name = "inodes"
     if facts.total_inodes < 0 or facts.free_inodes < 0:
-        return unknown(name, "the volume does not tell")
+        return unknown(name, "the volume does not report it")
     if facts.total_inodes == 0:
         return ok(name, "the file system has no limit")
     share = facts.free_inodes / facts.total_inodes
     found = f"{facts.free_inodes:,} of {facts.total_inodes:,} are free ({share:.0%})"
-    do = "remove small files there (df -i); a segment of a partition takes three"
+    do = "remove small files there (df -i); each segment of a partition takes three"
     if facts.free_inodes < INODES_MIN:
         return failure(name, found, do)
     return warning(name, found, do) if share < INODES_SHARE_MIN else ok(name, found)
@@ -177,7 +177,9 @@ def _fsync(facts: VolumeFacts) -> Finding:
     name = "fsync"
     if facts.fsync_failure:
         return failure(
-            name, f"writing in {facts.place} fails: {facts.fsync_failure}", "see the system's log"
+            name,
+            f"writing to {facts.place} fails: {facts.fsync_failure}",
+            "see the system log (dmesg)",
         )
     if not facts.fsync_ms:
         return unknown(name, f"{facts.place} cannot be written to")
@@ -186,7 +188,7 @@ def _fsync(facts: VolumeFacts) -> Finding:
         f"4 KiB are on disk after {median:.1f} ms (median of {len(facts.fsync_ms)}, "
         f"longest {max(facts.fsync_ms):.1f} ms)"
     )
-    do = "use a disk of its own, an SSD; each change of the metadata waits for two of these"
+    do = "use a dedicated disk, an SSD; each change of the metadata waits for two fsyncs"
     if median > FSYNC_TOO_SLOW_MS:
         return failure(name, found, do)
     return warning(name, found, do) if median > FSYNC_SLOW_MS else ok(name, found)

@@ -10,6 +10,6 @@
 | `reader` | asks the brokers |
 | `scraping` | reads what brokers tell Prometheus |
 | `screen` | the terminal |
-| `plain` | one look as text or JSON |
+| `text` | one look as text or JSON |
 | `command` | the command |
 """

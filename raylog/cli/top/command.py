@@ -39,35 +39,41 @@ class Of:
 def top(
     interval_s: Annotated[
         float,
-        typer.Option("--interval", "-i", metavar="SECONDS", min=0.5, help="Between two looks."),
+        typer.Option(
+            "--interval", "-i", metavar="SECONDS", min=0.5, help="Time between two refreshes."
+        ),
     ] = DEFAULT_INTERVAL_S,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Look twice, a second apart, print that, and end."),
+        typer.Option(
+            "--once", help="Take two samples, a second apart, print the result, and exit."
+        ),
     ] = False,
     metrics: Annotated[
         list[str] | None,
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="A broker's health.listener, if the broker does not report it; may be repeated.",
+            help="A broker's health.listener, if the broker does not report it; repeatable.",
         ),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show what a cluster does, live, and what is wrong with it first.
+    """Live view of a cluster, problems first.
 
-    Brokers, topics, partitions, groups with their lag and open transactions of
-    any Kafka. Press ? for the keys. --once prints one look and ends, --json as
-    JSON: the exit code is 0 if the cluster could be asked, else 3.
+    Shows brokers, topics, partitions, groups with their lag, and open
+    transactions of any Kafka cluster. Press ? for the keys. --once prints one
+    snapshot and exits; --json prints it as JSON. The exit code is 0 if the
+    cluster answered, otherwise 3.
 
-    Each look is one Metadata request, one ListOffsets for each broker, and a few
-    for groups, transactions and the metadata quorum. On a large cluster, looks
-    are further apart than --interval: they take a quarter of a core at most.
+    Each refresh sends one Metadata request, one ListOffsets to each broker, and
+    a few requests for groups, transactions and the metadata quorum. On a large
+    cluster it refreshes less often than --interval, so that it takes at most a
+    quarter of a core.
 
-    `raylog health` says whether brokers serve, with an exit code for probes;
-    `raylog doctor` looks for causes, on this machine, too.
+    `raylog health` checks whether brokers serve, with an exit code for probes.
+    `raylog doctor` looks for causes, also on this machine.
     """
     settings = client_settings(bootstrap)
     addresses = tuple(map(_address, metrics or ()))
@@ -103,8 +109,8 @@ def _once(of: Of, *, as_json: bool) -> None:
     from raylog.cli.output import print_json
     from raylog.cli.progress import Progress
     from raylog.cli.top.machine import Watch
-    from raylog.cli.top.plain import document, print_plain
     from raylog.cli.top.reader import now_ms
+    from raylog.cli.top.text import document, print_plain
     from raylog.cli.top.troubles import troubles
 
     watch = Watch(of.where)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from raylog.actors.plain_logs import plain
-from raylog.cli.top.plain import summary, verdict
+from raylog.actors.log_formatting import plain
 from raylog.cli.top.tables import view
+from raylog.cli.top.text import summary, verdict
 from raylog.cli.top.troubles import Severity, clock, waiting
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def verdict_text(
     """
     if known.at_ms is None and not found:
         return Text("")
-    told = _wrapped(verdict(list(found)), width, _LINES_MAX)
-    text = Text(told, style="bold" if found else "green")
-    left = height - _lines(told)
+    wrapped = _wrapped(verdict(list(found)), width, _LINES_MAX)
+    text = Text(wrapped, style="bold" if found else "green")
+    left = height - _lines(wrapped)
     lines_max = _LINES_MAX if height >= _HEIGHT_SMALL else 1
     shown = 0
     for one in found[:most]:
@@ -89,8 +89,8 @@ def _wrapped(text: str, width: int, lines: int) -> str:
 def in_full(found: Sequence[Trouble], name: str) -> list[str]:
     """One problem with all that it is about, by the name of its row."""
     one = found[int(name)]
-    told = [f"{one.severity.name}: {one.what}", "", f"do:  {one.do}", f"see: {one.see}"]
-    return [*told, "", *one.items] if one.items else told
+    lines = [f"{one.severity.name}: {one.what}", "", f"do:  {one.do}", f"see: {one.see}"]
+    return [*lines, "", *one.items] if one.items else lines
 
 
 def fill_problems(grid: DataTable[Text], found: Sequence[Trouble], width: int) -> str:
@@ -102,7 +102,7 @@ def fill_problems(grid: DataTable[Text], found: Sequence[Trouble], width: int) -
             what.append(f"\n-> {plain(one.do)}  ({one.see})", style="dim")
             severity = Text(one.severity.name, style=_STYLES[one.severity])
             grid.add_row(severity, what, height=None, key=str(number))
-    return "Enter: all that one is about" if found else "2 to 6: brokers, topics and the rest"
+    return "Enter: all that a problem is about" if found else "2 to 6: brokers, topics and the rest"
 
 
 def fill_table(grid: DataTable[Text], table: Table, known: Known, choice: Choice) -> str:

@@ -19,11 +19,10 @@ from raylog.cli.top import events
 from raylog.cli.top.events import BrokerSeen, Event, PartAsked, PartFailed
 from raylog.cli.top.scraping import Scraper
 from raylog.client.admin.group_offsets import offsets_of_groups
-from raylog.client.admin.groups import GroupAdmin, GroupListing
-from raylog.client.admin.replicas import ReplicaAdmin
-from raylog.client.admin.topics import ResourceType, TopicAdmin
+from raylog.client.admin.groups import GroupListing
+from raylog.client.admin.operations import AllOperations
+from raylog.client.admin.topics import ResourceType
 from raylog.client.admin.transactions import (
-    TransactionAdmin,
     TransactionDescription,
     TransactionListing,
     transactions_on,
@@ -107,10 +106,7 @@ class Reader:
         )
         self._io = AsyncIo()
         self.core = Core(self._io, settings)
-        self._topics = TopicAdmin(self.core)
-        self._groups = GroupAdmin(self.core)
-        self._replicas = ReplicaAdmin(self.core)
-        self._transactions = TransactionAdmin(self.core)
+        self._admin = AllOperations(self.core)
         self._coordinators = Coordinators(self.core)
         self._scraper = Scraper(metrics)
         self._tell = tell
@@ -175,7 +171,7 @@ class Reader:
             for node_id, node in view.nodes.items()
         }
         try:
-            described = await self.core.look(self._topics.describe_cluster)
+            described = await self.core.look(self._admin.describe_cluster)
         except NotSupported:  # before Kafka 2.8
             described = None
         for one in described.brokers if described is not None else ():
@@ -214,7 +210,7 @@ class Reader:
         return ends
 
     async def _quorum(self) -> None:
-        self._tell(events.QuorumSeen(now_ms(), await self._replicas.describe_quorum()))
+        self._tell(events.QuorumSeen(now_ms(), await self._admin.describe_quorum()))
 
     async def _min_isr(self, partitions: Mapping[TopicPartition, PartitionView]) -> None:
         """Of topics of which a partition has a replica out of sync: others are not below it."""
@@ -227,16 +223,16 @@ class Reader:
         """What brokers tell Prometheus, where they do."""
         at_ms = now_ms()
         try:
-            told = await self._scraper.scrape(self.core)
+            scraped = await self._scraper.scrape(self.core)
         except OSError as failure:
             self._tell(PartFailed(now_ms(), events.METRICS, str(failure)))
         else:
-            self._tell(events.MetricsSeen(at_ms, told))
+            self._tell(events.MetricsSeen(at_ms, scraped))
 
     # -- groups --------------------------------------------------------------------------------
 
     async def _list_groups(self) -> list[GroupListing]:
-        groups = await self._groups.list_groups()
+        groups = await self._admin.list_groups()
         self._tell(events.GroupsSeen(now_ms(), groups))
         for one in groups:
             self._coordinators.note(one.group_id, one.coordinator)
@@ -247,17 +243,17 @@ class Reader:
         chosen = next_of(names, self._next_group, GROUPS_AT_ONCE)
         self._next_group = chosen[-1] if chosen else ""
         found = await offsets_of_groups(self.core, self._coordinators, chosen)
-        told = {
+        commits = {
             group: {key: one.offset for key, one in committed.items()}
             for group, committed in found.items()
             if not isinstance(committed, KafkaError)
         }
-        self._tell(events.CommitsSeen(at_ms, told))
+        self._tell(events.CommitsSeen(at_ms, commits))
 
     # -- transactions --------------------------------------------------------------------------
 
     async def _open_transactions(self) -> None:
-        listed = await self._transactions.list_transactions(states=_OPEN_STATES)
+        listed = await self._admin.list_transactions(states=_OPEN_STATES)
         number = next(self._rounds)
         self._open_since = {
             one.transactional_id: self._open_since.get(one.transactional_id, number)
@@ -275,8 +271,8 @@ class Reader:
             by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
         found = []
         for broker_id, names in by_coordinator.items():
-            told = await transactions_on(self.core, broker_id, names)
-            found += [one for one in told.values() if not isinstance(one, KafkaError)]
+            transactions = await transactions_on(self.core, broker_id, names)
+            found += [one for one in transactions.values() if not isinstance(one, KafkaError)]
         return found
 
     async def _hanging(
@@ -293,7 +289,7 @@ class Reader:
         found, _ = await find_offsets(self.core, asked, read_committed=True)
         stuck = _stuck(found, ends, slow.stable, now=self._now)
         slow.stable = {key: one.offset for key, one in found.items() if one.offset < ends[key]}
-        hanging = await self._transactions.find_hanging_transactions(
+        hanging = await self._admin.find_hanging_transactions(
             stuck[:_STUCK_MAX], max_timeout_ms=_HANGING_AFTER_MS
         )
         self._tell(events.HangingSeen(hanging))
@@ -308,7 +304,7 @@ class Reader:
         found = []
         for broker in sorted(self.core.cluster.nodes):
             try:
-                found += await self._topics.describe_log_dirs([broker], partitions=())
+                found += await self._admin.describe_log_dirs([broker], partitions=())
             except (NotConnected, BrokerIdNotRegistered):
                 continue  # its partitions tell that it is away
         self._tell(events.DisksSeen(found))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raylog.cli.counters import Buckets, Process, bucket_growth, process_of
-from raylog.cli.metrics_listeners import Address, metrics_listeners
+from raylog.cli.counters import Buckets, Process, bucket_growth, p99_s, process_of, samples_of
+from raylog.cli.metrics_listeners import Address, metrics_at, metrics_listeners
 from raylog.cli.top.events import BrokerMetrics
 
 if TYPE_CHECKING:
     from raylog.client.core import Core
 
-_TIMEOUT_S = 3.0
-_BYTES_MAX = 16 * 1024 * 1024
-_P99 = 0.99
+_MS = 1_000
 _BYTES = "raylog_network_bytes_total"
 _REQUESTS = "raylog_requests_total"
 _LATENCY = "raylog_request_seconds_bucket"
@@ -31,7 +28,7 @@ _FAILURES_MAX = 3
 
 
 @dataclass(slots=True)
-class Told:
+class Scraped:
     """What the processes of one broker tell."""
 
     bytes_in: dict[Process, float] = field(default_factory=dict)
@@ -43,38 +40,34 @@ class Told:
     loop_lag: dict[Process, dict[float, float]] = field(default_factory=dict)
 
 
-def read(text: str) -> dict[int, Told]:
+def read(text: str) -> dict[int, Scraped]:
     """What the brokers in an answer tell, by id; raises ValueError for what is no such text."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    lines = "\n".join(line for line in text.splitlines() if line.startswith(_WANTED))
-    found: defaultdict[int, Told] = defaultdict(Told)
-    for family in text_string_to_metric_families(f"{lines}\n"):
-        for sample in family.samples:
-            broker = sample.labels.get("broker", "")
-            if broker.isdecimal():
-                _add(found[int(broker)], sample.name, sample.labels, sample.value)
+    found: defaultdict[int, Scraped] = defaultdict(Scraped)
+    for sample in samples_of(text, lambda line: line.startswith(_WANTED)):
+        broker = sample.labels.get("broker", "")
+        if broker.isdecimal():
+            _add(found[int(broker)], sample.name, sample.labels, sample.value)
     return dict(found)
 
 
-def _add(told: Told, name: str, labels: Mapping[str, str], value: float) -> None:
+def _add(scraped: Scraped, name: str, labels: Mapping[str, str], value: float) -> None:
     process = process_of(labels)
     match name:
         case "raylog_network_bytes_total" if labels.get("direction") == "in":
-            told.bytes_in[process] = told.bytes_in.get(process, 0.0) + value
+            scraped.bytes_in[process] = scraped.bytes_in.get(process, 0.0) + value
         case "raylog_network_bytes_total":
-            told.bytes_out[process] = told.bytes_out.get(process, 0.0) + value
+            scraped.bytes_out[process] = scraped.bytes_out.get(process, 0.0) + value
         case "raylog_requests_total":
-            told.requests[process] = told.requests.get(process, 0.0) + value
+            scraped.requests[process] = scraped.requests.get(process, 0.0) + value
         case "raylog_process_cpu_seconds_total":
-            told.cpu_s[process] = told.cpu_s.get(process, 0.0) + value
+            scraped.cpu_s[process] = scraped.cpu_s.get(process, 0.0) + value
         case "raylog_process_resident_memory_bytes":
-            told.memory = (told.memory or 0.0) + value
+            scraped.memory = (scraped.memory or 0.0) + value
         case "raylog_request_seconds_bucket" if labels.get("api") != "Fetch":
             # Without fetches, which wait for records.
-            _add_bucket(told.latency.setdefault(process, {}), labels, value)
+            _add_bucket(scraped.latency.setdefault(process, {}), labels, value)
         case "raylog_event_loop_lag_seconds_bucket":
-            _add_bucket(told.loop_lag.setdefault(process, {}), labels, value)
+            _add_bucket(scraped.loop_lag.setdefault(process, {}), labels, value)
         case _:
             pass
 
@@ -84,22 +77,13 @@ def _add_bucket(buckets: dict[float, float], labels: Mapping[str, str], value: f
     buckets[bound] = buckets.get(bound, 0.0) + value
 
 
-def quantile_ms(counts: Buckets, share: float = _P99) -> float | None:
-    """The upper bound of the bucket that a part of all is in; None: there is nothing.
-
-    Of the last bucket, which has no bound, it is that of the one before.
-    """
-    bounds = sorted(counts)
-    if not bounds or counts[bounds[-1]] <= 0:
-        return None
-    wanted = share * counts[bounds[-1]]
-    at = next(i for i, bound in enumerate(bounds) if counts[bound] >= wanted)
-    finite = [bound for bound in bounds[: at + 1] if bound != float("inf")]
-    return finite[-1] * 1_000 if finite else None
+def _ms(counts: Buckets) -> float | None:
+    found_s = p99_s(counts)
+    return None if found_s is None else found_s * _MS
 
 
 class Scraper:
-    """Scrapes brokers; quantiles are of what came since the scrape before."""
+    """Scrapes brokers; percentiles are of what came since the scrape before."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._named = tuple(addresses)
@@ -108,7 +92,7 @@ class Scraper:
         self._answered: set[Address] = set()
         self._of: tuple[int, ...] = ()
         """Brokers that were asked where they tell."""
-        self._before: dict[int, Told] = {}
+        self._before: dict[int, Scraped] = {}
 
     async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
         """What brokers tell now; raises OSError where a named address does not.
@@ -120,17 +104,19 @@ class Scraper:
             found = set((await metrics_listeners(core)).values()) - {*self._named}
             self._found = dict.fromkeys(found, 0)
             self._of = brokers
-        told: dict[int, Told] = {}
+        scraped: dict[int, Scraped] = {}
         for address, answer in (await _each({*self._named, *self._found})).items():
             if not isinstance(answer, BaseException):
-                told |= answer
+                scraped |= answer
                 self._answered.add(address)
             elif address not in self._found:
                 raise answer
             elif address not in self._answered:
                 self._failed(address)
-        metrics = {one: _metrics(self._before.get(one, Told()), now) for one, now in told.items()}
-        self._before = told
+        metrics = {
+            one: _metrics(self._before.get(one, Scraped()), now) for one, now in scraped.items()
+        }
+        self._before = scraped
         return metrics
 
     def _failed(self, address: Address) -> None:
@@ -141,13 +127,13 @@ class Scraper:
 
 async def _each(
     addresses: Iterable[Address],
-) -> dict[Address, dict[int, Told] | OSError]:
+) -> dict[Address, dict[int, Scraped] | OSError]:
     """What each address tells, or why it does not."""
 
-    def one(address: Address) -> dict[int, Told] | OSError:
+    def one(address: Address) -> dict[int, Scraped] | OSError:
         host, port = address
         try:
-            return read(_get(address))
+            return read(metrics_at(address))
         except (OSError, ValueError) as failed:
             return OSError(f"{host}:{port}/metrics: {failed}")
 
@@ -156,28 +142,13 @@ async def _each(
     return dict(zip(asked, answers, strict=True))
 
 
-def _metrics(before: Told, now: Told) -> BrokerMetrics:
+def _metrics(before: Scraped, now: Scraped) -> BrokerMetrics:
     return BrokerMetrics(
         now.bytes_in,
         now.bytes_out,
         now.requests,
-        quantile_ms(bucket_growth(before.latency, now.latency)),
-        quantile_ms(bucket_growth(before.loop_lag, now.loop_lag)),
+        _ms(bucket_growth(before.latency, now.latency)),
+        _ms(bucket_growth(before.loop_lag, now.loop_lag)),
         now.cpu_s,
         now.memory,
     )
-
-
-def _get(address: Address) -> str:
-    """The text at an address; raises OSError."""
-    asking = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
-    try:
-        asking.request("GET", "/metrics")
-        with asking.getresponse() as answer:
-            if answer.status != http.client.OK:
-                raise OSError(f"expected status 200, found {answer.status}")
-            return answer.read(_BYTES_MAX).decode("utf-8", "replace")
-    except http.client.HTTPException as failed:
-        raise OSError(repr(failed)) from failed
-    finally:
-        asking.close()

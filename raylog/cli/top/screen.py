@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from raylog.actors.plain_logs import plain
+from raylog.actors.log_formatting import plain
 from raylog.cli.top.drawing import (
     fill_problems,
     fill_table,
@@ -50,30 +50,30 @@ _TABS_WIDTH = 77
 """In which all names of tabs have room."""
 _INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
 HELP = """\
-raylog top shows what a cluster does, and above that what is wrong.
+raylog top shows what a cluster does, with problems at the top.
 
 1 to 6, Tab  problems, brokers, topics, partitions, groups,
              transactions
 up, down     choose a row; left and right scroll a wide table
-Enter        everything that is known of the row
-s, S         sort by the next column; the other way round
-/            only rows with a text in their name; Esc: all
-p            pause, and go on
-+, -         ask more often, less often
-r            ask now
+Enter        everything about the row
+s, S         sort by the next column; reverse the order
+/            only rows whose name contains a text; Esc: all
+p            pause and resume
++, -         refresh more often, less often
+r            refresh now
 ?            this help
 q            quit
 
-Rates are of records, from the ends of partitions in two looks. In
-the tables of brokers and topics, "behind" counts replicas out of
-sync; of a group it is the lag as a time, at the rate at which its
+Rates count records, from the ends of partitions at two refreshes.
+In the tables of brokers and topics, "behind" counts replicas out of
+sync. For a group it is the lag as a time, at the rate at which its
 partitions are written.
 
-Each look is one Metadata request, one ListOffsets for each broker,
-and a few for groups, transactions and the metadata quorum. Disks
-and hanging transactions are looked at every 30 s. On a large
-cluster looks are further apart, so that they take a quarter of a
-core at most.
+Each refresh sends one Metadata request, one ListOffsets to each
+broker, and a few requests for groups, transactions and the metadata
+quorum. Disks and hanging transactions are checked every 30 s. On a
+large cluster it refreshes less often, so that it takes at most a
+quarter of a core.
 """
 
 
@@ -176,7 +176,7 @@ class TopApp(App[BaseException | None]):
         )
         yield DataTable(cursor_type="row")
         yield Static(id="note")
-        yield Input(placeholder="name has ... (Enter: keep, Esc: all)", id="find")
+        yield Input(placeholder="name contains ... (Enter: keep, Esc: all)", id="find")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -325,6 +325,8 @@ class TopApp(App[BaseException | None]):
 
     def _tick(self) -> None:
         """What is shown becomes older, and may be overdue."""
+        if not self.is_running:  # it ends: widgets go before timers
+            return
         known = self.watch_of.known
         self.watch_of.tick(now_ms(), self._looking.patience_ms)
         if known.is_stale or known.at_ms is None:
@@ -339,7 +341,7 @@ class TopApp(App[BaseException | None]):
             self.query_one(f"#{name}", Tab).label = f"{n + 1} {name}" if has_name else f"{n + 1}"
 
     def _draw_if_old(self) -> None:
-        if self._is_old:
+        if self._is_old and self.is_running:
             self._draw()
 
     def _draw(self) -> None:
@@ -349,12 +351,12 @@ class TopApp(App[BaseException | None]):
         self._draw_head()
         self._name_tabs()
         self.query_one("#summary", Static).update(summary_text(known, now, self._of.bootstrap))
-        told = max(2, self.size.height // _ROWS_OF_PROBLEM) if table is not None else 0
+        verdict_height = max(2, self.size.height // _ROWS_OF_PROBLEM) if table is not None else 0
         self.query_one("#verdict", Static).update(
             verdict_text(
                 known,
                 self._found,
-                told,
+                verdict_height,
                 self.size.width,
                 int(self.size.height * _VERDICT_SHARE),
             )

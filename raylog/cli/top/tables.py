@@ -16,7 +16,6 @@ from raylog.cli.top.troubles import duration, rate, transaction_age_ms
 
 if TYPE_CHECKING:
     from raylog.cli.top.lag import LagTrend
-    from raylog.client import TransactionDescription
 
 Value = int | float | str | None
 Format = Callable[[Value], str]
@@ -163,7 +162,7 @@ def _brokers(known: Known) -> Iterable[tuple[Value, ...]]:
             free[disk.broker_id] = min(part, free.get(disk.broker_id, 1.0))
     for broker in sorted({*known.brokers, *known.away_since_ms}):
         seen = known.brokers.get(broker)
-        told = known.metrics.get(broker, BrokerRates())
+        rates = known.metrics.get(broker, BrokerRates())
         yield (
             broker,
             broker_state(known, broker),
@@ -174,13 +173,13 @@ def _brokers(known: Known) -> Iterable[tuple[Value, ...]]:
             behind[broker],
             per_s.get(broker),
             free.get(broker),
-            told.bytes_in_per_s,
-            told.bytes_out_per_s,
-            told.requests_per_s,
-            told.p99_ms,
-            told.loop_lag_ms,
-            told.cpu_share,
-            told.memory_bytes,
+            rates.bytes_in_per_s,
+            rates.bytes_out_per_s,
+            rates.requests_per_s,
+            rates.p99_ms,
+            rates.loop_lag_ms,
+            rates.cpu_share,
+            rates.memory_bytes,
         )
 
 
@@ -272,21 +271,13 @@ def _transactions(known: Known) -> Iterable[tuple[Value, ...]]:
         yield (
             one.transactional_id,
             one.state,
-            _seconds(transaction_age_ms(known, one)),
+            None if (age_ms := transaction_age_ms(known, one)) is None else age_ms / _MS_PER_S,
             one.timeout_ms / _MS_PER_S,
             len(one.partitions),
-            _touched(one),
+            ",".join(sorted({key.topic for key in one.partitions})) or None,
             one.producer_id,
             one.coordinator,
         )
-
-
-def _seconds(ms: float | None) -> float | None:
-    return ms / _MS_PER_S if ms is not None else None
-
-
-def _touched(one: TransactionDescription) -> str | None:
-    return ",".join(sorted({key.topic for key in one.partitions})) or None
 
 
 BROKERS = Table(

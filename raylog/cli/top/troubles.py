@@ -106,14 +106,17 @@ def _controller(known: Known, now_ms: float) -> Iterator[Trouble]:
     if failed is not None and not failed.is_refused:
         what = f"the controller does not answer: {failed.why}"
     elif failed is None and known.quorum is not None and known.quorum.leader < 0:
-        what = "there is no controller: most voters are away, or they are electing one"
+        what = (
+            "there is no controller: a majority of the voters is down, or an election is in "
+            "progress"
+        )
     if what is not None:
         yield Trouble(
             Severity.CRITICAL,
             "no-controller",
             f"{what}; topics, leaders and in-sync replicas cannot change",
             f"raylog quorum status{known.where}",
-            f"{OPERATIONS}#who-holds-the-metadata",
+            f"{OPERATIONS}#the-metadata-quorum",
         )
 
 
@@ -166,7 +169,7 @@ def _brokers_away(known: Known, now_ms: float) -> Iterator[Trouble]:
             "broker-away",
             f"broker {broker} {how}, for {duration((now_ms - since_ms) / 1_000)} or longer; "
             f"it holds {counted(held[broker], 'replica')}",
-            f"start it again (a Raylog's: raylog brokers restart {broker})",
+            f"start it again (on Raylog: raylog brokers restart {broker})",
             f"{RUNBOOK}#replacing-a-machine",
             [str(broker)],
         )
@@ -175,7 +178,7 @@ def _brokers_away(known: Known, now_ms: float) -> Iterator[Trouble]:
             yield Trouble(
                 Severity.SERIOUS,
                 "broker-silent",
-                f"broker {broker} does not answer here: {why}",
+                f"broker {broker} does not answer this machine: {why}",
                 f"raylog doctor{known.where}",
                 f"{OPERATIONS}#listeners",
                 [str(broker)],
@@ -190,7 +193,7 @@ def _disks(known: Known, now_ms: float) -> Iterator[Trouble]:
                 Severity.CRITICAL,
                 "disk-failed",
                 f"{who}: {disk.path} has failed: {disk.failure}",
-                f"mend the disk, then raylog brokers restart {disk.broker_id}",
+                f"repair the disk, then raylog brokers restart {disk.broker_id}",
                 f"{OPERATIONS}#lost-directories",
                 [str(disk.broker_id)],
             )
@@ -198,8 +201,8 @@ def _disks(known: Known, now_ms: float) -> Iterator[Trouble]:
             yield Trouble(
                 severity,
                 "disk-nearly-full",
-                f"{who}: {human_bytes(disk.usable_bytes)} of {human_bytes(disk.total_bytes)} left "
-                f"on the disk of {disk.path}",
+                f"{who}: {human_bytes(disk.usable_bytes)} of {human_bytes(disk.total_bytes)} "
+                f"free on the disk of {disk.path}",
                 f"free space, or raylog topics alter TOPIC --config retention.ms=MS{known.where}",
                 f"{OPERATIONS}#status",
                 [str(disk.broker_id)],
@@ -224,7 +227,7 @@ def _hanging(known: Known, now_ms: float) -> Iterator[Trouble]:
     yield Trouble(
         Severity.SERIOUS,
         "hanging-transaction",
-        f"{counted(len(keys), 'hanging transaction')}, read_committed stops there for ever: "
+        f"{counted(len(keys), 'hanging transaction')}, read_committed waits there forever: "
         f"{names(keys, _NAMES_MAX)}",
         f"raylog transactions abort --topic {first.key.topic} --partition {first.key.partition} "
         f"--start-offset {first.producer.start_offset}{known.where}",
@@ -249,8 +252,9 @@ def _transactions(known: Known, now_ms: float) -> Iterator[Trouble]:
         yield Trouble(
             Severity.SERIOUS if overdue else Severity.WARNING,
             "transaction-long",
-            f"transaction of {one.transactional_id} is open for {duration(age_ms / 1_000)}, {rest}"
-            f" ({one.state}); read_committed waits in {names(one.partitions, _NAMES_MAX)}",
+            f"transaction of {one.transactional_id} has been open for "
+            f"{duration(age_ms / 1_000)}, {rest} ({one.state}); read_committed waits in "
+            f"{names(one.partitions, _NAMES_MAX)}",
             f"raylog transactions describe {quote(one.transactional_id)}{known.where}",
             f"{TRANSACTIONS}#transactions-that-do-not-end",
             [one.transactional_id],
@@ -266,7 +270,7 @@ def _under_replicated(known: Known, now_ms: float) -> Iterator[Trouble]:
     yield Trouble(
         Severity.SERIOUS,
         "under-replicated",
-        f"{counted(len(found), 'partition')} under-replicated, out of sync at broker {behind}: "
+        f"{counted(len(found), 'partition')} under-replicated, out of sync on broker {behind}: "
         f"{names(found, _NAMES_MAX)}",
         f"raylog topics describe --under-replicated{known.where}",
         f"{OPERATIONS}#status",
@@ -284,10 +288,10 @@ def _voters(known: Known, now_ms: float) -> Iterator[Trouble]:
             yield Trouble(
                 Severity.WARNING,
                 "voter-behind",
-                f"voter {voter.broker_id} of the metadata was level {duration(behind_ms / 1_000)} "
-                "ago for the last time",
+                f"metadata voter {voter.broker_id} was last caught up "
+                f"{duration(behind_ms / 1_000)} ago",
                 f"raylog quorum status{known.where}",
-                f"{OPERATIONS}#who-holds-the-metadata",
+                f"{OPERATIONS}#the-metadata-quorum",
                 [str(voter.broker_id)],
             )
 
@@ -308,8 +312,8 @@ def _lags(known: Known, now_ms: float) -> Iterator[Trouble]:
         yield Trouble(
             Severity.WARNING,
             "lag-grows",
-            f"group {group} falls behind: lag {lag.lag:,} (about {duration(behind)}), "
-            f"{rate(growth)} more each second; {pace}",
+            f"group {group} falls behind: lag {lag.lag:,} (about {duration(behind)}), growing by "
+            f"{rate(growth)}/s; {pace}",
             "start its consumers"
             if nobody
             else f"add consumers; raylog groups describe {quote(group)} --watch{known.where}",
@@ -324,7 +328,7 @@ def _rebalancing(known: Known, now_ms: float) -> Iterator[Trouble]:
             yield Trouble(
                 Severity.WARNING,
                 "group-rebalancing",
-                f"group {group} is {known.groups[group].state} for "
+                f"group {group} has been {known.groups[group].state} for "
                 f"{duration((now_ms - since_ms) / 1_000)}",
                 f"see its members' logs; raylog groups describe {quote(group)} --watch"
                 f"{known.where}",
@@ -335,8 +339,8 @@ def _rebalancing(known: Known, now_ms: float) -> Iterator[Trouble]:
 
 def _unknown(known: Known, now_ms: float) -> Iterator[Trouble]:
     for part, failed in sorted(known.failing.items()):
-        told = part in (events.CLUSTER, events.QUORUM) and not failed.is_refused
-        if not told:
+        is_reported_elsewhere = part in (events.CLUSTER, events.QUORUM) and not failed.is_refused
+        if not is_reported_elsewhere:
             yield Trouble(
                 Severity.NOTE,
                 "not-known",

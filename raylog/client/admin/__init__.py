@@ -1,1 +1,1 @@
-"""Administration of a cluster."""
+"""The admin client."""

@@ -1,8 +1,8 @@
 """Access control lists: which principal may do what with which resource.
 
 DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3 (KIP-140, KIP-290). A broker without an
-authorizer answers SecurityDisabled. Changes are not repeated once they were sent; each of them can
-be made again without harm.
+authorizer answers SecurityDisabled. Changes are not retried once they were sent, but are safe to
+repeat.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, items_in, member_of, split_principal
-from raylog.client.core import Core
+from raylog.client.admin.base import Operations, items_in, member_of, split_principal
 from raylog.client.errors import InvalidSetting
 from raylog.client.matching import answers_in_order
+from raylog.client.refusals import check
 from raylog.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from raylog.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -30,36 +30,36 @@ from raylog.wire.messages.describe_acls import (
 )
 
 ANY_HOST = "*"
-"""The host of an ACL that applies to clients from everywhere."""
+"""The host of an ACL that applies to clients from any address."""
 
 
 class AclResourceType(IntEnum):
     """What an ACL protects: Kafka's `ResourceType`."""
 
     UNKNOWN = 0
-    """In answers: a type that this client does not know."""
+    """In answers: a type unknown to this client."""
     ANY = 1
-    """In filters: every type."""
+    """In filters: any type."""
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
-    """There is one, named "kafka-cluster"."""
+    """There is only one, named "kafka-cluster"."""
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
 
 
 class PatternType(IntEnum):
-    """How the name of a resource is meant (KIP-290)."""
+    """How the name of a resource is matched (KIP-290)."""
 
     UNKNOWN = 0
-    """In answers: a type that this client does not know."""
+    """In answers: a type unknown to this client."""
     ANY = 1
-    """In filters: every type of pattern that has exactly this name."""
+    """In filters: patterns of any type with exactly this name."""
     MATCH = 2
-    """In filters: all patterns that apply to the resource of this name."""
+    """In filters: all patterns that apply to the resource with this name."""
     LITERAL = 3
-    """The resource of this name; "*" stands for all."""
+    """The resource with this name; "*" means all resources."""
     PREFIXED = 4
     """All resources whose names start with this name."""
 
@@ -68,9 +68,9 @@ class AclOperation(IntEnum):
     """What an ACL allows or denies."""
 
     UNKNOWN = 0
-    """In answers: an operation that this client does not know."""
+    """In answers: an operation unknown to this client."""
     ANY = 1
-    """In filters: every operation."""
+    """In filters: any operation."""
     ALL = 2
     READ = 3
     WRITE = 4
@@ -88,12 +88,12 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """Whether an ACL allows or denies: Kafka's `AclPermissionType`. A denial wins."""
+    """Whether an ACL allows or denies: Kafka's `AclPermissionType`. DENY takes precedence."""
 
     UNKNOWN = 0
-    """In answers: a permission that this client does not know."""
+    """In answers: a permission unknown to this client."""
     ANY = 1
-    """In filters: both."""
+    """In filters: any permission."""
     DENY = 2
     ALLOW = 3
 
@@ -113,11 +113,11 @@ class AclBinding:
 
     pattern: ResourcePattern
     principal: str
-    """Type and name: "User:ann"; "User:*" is everyone."""
+    """Type and name, as in "User:ann"; "User:*" means everyone."""
     operation: AclOperation
     permission: AclPermission = AclPermission.ALLOW
     host: str = ANY_HOST
-    """The IP address of the client."""
+    """The client's IP address."""
 
     def __str__(self) -> str:
         return (
@@ -129,16 +129,16 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which ACLs to describe or delete. By default all; every field narrows the choice."""
+    """Which ACLs to describe or delete: by default all; each field narrows the selection."""
 
     resource_type: AclResourceType = AclResourceType.ANY
     resource_name: str | None = None
-    """None: every name."""
+    """None: any name."""
     pattern_type: PatternType = PatternType.ANY
     principal: str | None = None
-    """None: every principal."""
+    """None: any principal."""
     host: str | None = None
-    """None: every host."""
+    """None: any host."""
     operation: AclOperation = AclOperation.ANY
     permission: AclPermission = AclPermission.ANY
 
@@ -151,14 +151,11 @@ class AclFilter:
         )
 
 
-class AclAdmin:
-    """The operations on ACLs; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class AclAdmin(Operations):
+    """The operations on ACLs; the blocking and the asyncio client offer each as one call."""
 
     async def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
-        """The ACLs that match a filter (None: all); raises SecurityDisabled."""
+        """Return the ACLs that match a filter (None: all); raises SecurityDisabled."""
         (chosen,) = items_in([which or AclFilter()], AclFilter)
         _check_filter(chosen)
         request = DescribeAclsRequest(
@@ -170,18 +167,14 @@ class AclAdmin:
             operation=chosen.operation,
             permission_type=chosen.permission,
         )
-
-        async def attempt() -> DescribeAclsResponse:
-            return await self._core.ask(await self._core.any_node(), request, DescribeAclsResponse)
-
-        response = await self._core.look(attempt)
+        response = await self._core.ask_any(request, DescribeAclsResponse)
         check(response.error_code, "ACLs", response.error_message)
         return [
             _described(resource, acl) for resource in response.resources for acl in resource.acls
         ]
 
     async def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Create ACLs; raises the first error; the other ACLs are created nevertheless.
+        """Create ACLs; raises the first error, but the other ACLs are created.
 
         Creating an ACL that exists changes nothing.
         """
@@ -194,9 +187,9 @@ class AclAdmin:
             check(result.error_code, str(acl), result.error_message)
 
     async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
-        """Delete the ACLs that match any of the filters; returns those that were deleted.
+        """Delete the ACLs that match any of the filters; return those that were deleted.
 
-        Raises the first error; what the other filters match is deleted nevertheless.
+        Raises the first error, but what the other filters match is deleted.
         """
         filters = items_in(filters, AclFilter)
         for which in filters:
@@ -214,7 +207,7 @@ class AclAdmin:
 
 
 def _check_binding(acl: AclBinding) -> None:
-    """Refuse what stands for several: an ACL needs one type, pattern, operation and permission."""
+    """Raise InvalidSetting for ANY and UNKNOWN: an ACL has a single value in each field."""
     pattern = acl.pattern
     for name, value, lowest in (
         ("resource type", pattern.type, AclResourceType.TOPIC),
@@ -231,7 +224,7 @@ def _check_binding(acl: AclBinding) -> None:
 
 
 def _check_filter(which: AclFilter) -> None:
-    """Refuse UNKNOWN, at which a broker ends the connection, and what no principal is called."""
+    """Raise InvalidSetting for UNKNOWN, on which a broker disconnects, and invalid principals."""
     for value, unknown in (
         (which.resource_type, AclResourceType.UNKNOWN),
         (which.pattern_type, PatternType.UNKNOWN),

@@ -1,6 +1,6 @@
-"""The blocking admin of one cluster: for scripts, the command line and executors.
+"""The blocking admin client of one cluster, for scripts, the command line and executors.
 
-Threads can share it; their calls run one after another. Producers that it makes send records in a
+Threads can share it; their calls run one after another. Producers that it creates send in a
 background thread.
 """
 
@@ -12,19 +12,19 @@ import weakref
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from raylog.client.admin.acls import AclAdmin, AclBinding, AclFilter
-from raylog.client.admin.features import FeatureAdmin, Features, UpgradeType
+from raylog.client.admin.acls import AclBinding, AclFilter
+from raylog.client.admin.features import Features, UpgradeType
 from raylog.client.admin.group_descriptions import GroupDescription
-from raylog.client.admin.groups import CommittedOffset, GroupAdmin, GroupListing
-from raylog.client.admin.quotas import QuotaAdmin, QuotaEntity, QuotaFilter
+from raylog.client.admin.groups import CommittedOffset, GroupListing
+from raylog.client.admin.operations import AllOperations
+from raylog.client.admin.quotas import QuotaEntity, QuotaFilter
 from raylog.client.admin.replicas import (
     Outcomes,
     PartitionReplicas,
     QuorumView,
     Reassignment,
-    ReplicaAdmin,
 )
-from raylog.client.admin.tokens import DelegationToken, TokenAdmin
+from raylog.client.admin.tokens import DelegationToken
 from raylog.client.admin.topics import (
     ClusterDescription,
     ConfigEntry,
@@ -32,20 +32,17 @@ from raylog.client.admin.topics import (
     NewTopic,
     Resource,
     ResourceType,
-    TopicAdmin,
 )
 from raylog.client.admin.transactions import (
     ActiveProducer,
     HangingTransaction,
-    TransactionAdmin,
     TransactionDescription,
     TransactionListing,
 )
-from raylog.client.admin.users import ScramCredential, ScramDeletion, ScramUpsertion, UserAdmin
+from raylog.client.admin.users import ScramCredential, ScramDeletion, ScramUpsertion
 from raylog.client.background import OF_THE_PARENT, BackgroundLoop
 from raylog.client.closing import Closing, OfOneProcess
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
-from raylog.client.config import Config, settings_of
 from raylog.client.consumer.blocking import Consumer
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.core import Core
@@ -54,6 +51,7 @@ from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
 from raylog.client.producer.blocking import Producer
 from raylog.client.producer.core import OnDelivery, ProducerCore
+from raylog.client.setting_parsing import Config, settings_of
 from raylog.client.settings import ClientSettings, ProducerSettings
 from raylog.client.sockets import BlockingIo
 from raylog.client.streams import AsyncIo
@@ -62,7 +60,7 @@ T = TypeVar("T")
 
 
 class Admin(OfOneProcess, Closing):
-    """Manages topics, settings, groups, transactions, ACLs, quotas, users and brokers of a cluster.
+    """Manages a cluster's topics, settings, groups, transactions, ACLs, quotas, users and brokers.
 
     `with Admin("localhost:9092") as admin: ...`; settings have Kafka's names, in a mapping or as
     keyword arguments: `Admin("localhost:9092", request_timeout_ms=5_000)`.
@@ -84,37 +82,28 @@ class Admin(OfOneProcess, Closing):
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._is_closed = False
-        core = self._new_core()
-        self._admin = TopicAdmin(core)
-        self._groups = GroupAdmin(core)
-        self._replicas = ReplicaAdmin(core)
-        self._transactions = TransactionAdmin(core)
-        self._acls = AclAdmin(core)
-        self._quotas = QuotaAdmin(core)
-        self._users = UserAdmin(core)
-        self._tokens = TokenAdmin(core)
-        self._features = FeatureAdmin(core)
+        self._admin = AllOperations(self._new_core())
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
     ) -> Producer[bytes, bytes]:
-        """A producer. Its thread calls `on_delivery` when a batch is acknowledged or has failed."""
+        """Create a producer. Its thread calls `on_delivery` when a batch succeeds or fails."""
         core = Core(self._background_io, self._settings)
         producer = ProducerCore(core, settings or ProducerSettings(), on_delivery)
         return Producer.over(producer, self._background, self._background_io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> Consumer[bytes, bytes]:
-        """A consumer with the same connection settings; close it before the admin."""
+        """Create a consumer with the same connection settings; close it before the admin."""
         consumer = Consumer.of_settings(self._settings, settings or ConsumerSettings())
         self._consumers.add(consumer)
         return consumer
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Current metadata: brokers and topics (None: all topics)."""
+        """Return current metadata: brokers and topics (None: all topics)."""
         return self._run(self._admin.metadata(topics))
 
     def describe_topic(self, topic: str) -> TopicView:
-        """One topic; raises UnknownTopicOrPartition."""
+        """Return a topic's metadata; raises UnknownTopicOrPartition."""
         return self._run(self._admin.describe_topic(topic))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
@@ -126,13 +115,13 @@ class Admin(OfOneProcess, Closing):
         self._run(self._admin.delete_topics(topics))
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Add partitions to a topic, up to `count` in total. They cannot be removed again."""
+        """Increase a topic's number of partitions to `count`. This cannot be undone."""
         self._run(self._admin.create_partitions(topic, count))
 
     def describe_configs(
         self, resource: Resource, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """All settings of a resource."""
+        """Return all settings of a resource."""
         return self._run(self._admin.describe_configs(resource, documentation=documentation))
 
     def alter_configs(
@@ -144,10 +133,9 @@ class Admin(OfOneProcess, Closing):
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Set values, or reset them to the default by None. Others do not change (KIP-339).
+        """Set values, or reset them to the default with None; other settings stay (KIP-339).
 
-        `append` adds values, separated by commas, to settings that are lists; `subtract` removes
-        them.
+        `append` adds comma-separated values to settings that are lists; `subtract` removes values.
         """
         self._run(
             self._admin.alter_configs(
@@ -160,21 +148,21 @@ class Admin(OfOneProcess, Closing):
         )
 
     def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
-        """Resources that can have settings, of some types (none: of all)."""
+        """Return the resources that can be configured, of some types (none: of all types)."""
         return self._run(self._admin.list_config_resources(types))
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """Offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
+        """Return offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
         return self._run(self._admin.list_offsets(wanted, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete records below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+        """Delete records below an offset (HIGH_WATERMARK: all); return the new first offsets."""
         return self._run(self._admin.delete_records(before))
 
     def describe_cluster(self) -> ClusterDescription:
-        """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
+        """Return cluster id, controller and brokers; from Kafka 4.0 on also fenced brokers."""
         return self._run(self._admin.describe_cluster())
 
     def describe_log_dirs(
@@ -183,43 +171,43 @@ class Admin(OfOneProcess, Closing):
         *,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> list[LogDir]:
-        """Data directories of brokers (None: of all) and the sizes of the replicas in them.
+        """Return the data directories of brokers (None: of all) and the sizes of their replicas.
 
-        With `partitions` only the replicas of these; with none, only the directories.
+        With `partitions`, list only replicas of these; if it is empty, only the directories.
         """
         return self._run(self._admin.describe_log_dirs(brokers, partitions=partitions))
 
     def describe_partitions(
         self, topics: Iterable[str] | None = None
     ) -> dict[TopicPartition, PartitionReplicas]:
-        """Leaders and replicas of topics (None: all topics); raises UnknownTopicOrPartition."""
-        return self._run(self._replicas.describe_partitions(topics))
+        """Return leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition."""
+        return self._run(self._admin.describe_partitions(topics))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Make preferred replicas leaders, or any live ones if `unclean` (None: everywhere)."""
-        return self._run(self._replicas.elect_leaders(partitions, unclean=unclean))
+        """Elect preferred replicas as leaders, or any live ones if `unclean` (None: everywhere)."""
+        return self._run(self._admin.elect_leaders(partitions, unclean=unclean))
 
     def alter_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
-        """Move partitions to other brokers, the preferred leader first; None cancels a move."""
-        return self._run(self._replicas.alter_reassignments(moves))
+        """Move partitions to other brokers, preferred leader first; None cancels a move."""
+        return self._run(self._admin.alter_reassignments(moves))
 
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Which of these partitions (None: of all) are being moved."""
-        return self._run(self._replicas.list_reassignments(partitions))
+        """Return those of these partitions (None: of all) that are being moved."""
+        return self._run(self._admin.list_reassignments(partitions))
 
     def alter_replica_log_dirs(
         self, broker_id: int, moves: Mapping[TopicPartition, str]
     ) -> Outcomes:
-        """Move a broker's replicas to other data directories, given by their absolute paths."""
-        return self._run(self._replicas.alter_replica_log_dirs(broker_id, moves))
+        """Move a broker's replicas to other data directories, given as absolute paths."""
+        return self._run(self._admin.alter_replica_log_dirs(broker_id, moves))
 
     def describe_quorum(self) -> QuorumView:
-        """The metadata quorum: voters, observers, and how far each of them is."""
-        return self._run(self._replicas.describe_quorum())
+        """Return the metadata quorum: voters and observers, and how far each has got."""
+        return self._run(self._admin.describe_quorum())
 
     def add_voter(
         self,
@@ -229,31 +217,31 @@ class Admin(OfOneProcess, Closing):
     ) -> None:
         """Make a controller a voter of the metadata quorum; raises DuplicateVoter, RequestTimedOut.
 
-        `listeners`, name to host and port, are needed by Apache Kafka only.
+        `listeners` maps names to host and port; only Apache Kafka needs them.
         """
-        self._run(self._replicas.add_voter(broker_id, directory_id, listeners or {}))
+        self._run(self._admin.add_voter(broker_id, directory_id, listeners or {}))
 
     def remove_voter(self, broker_id: int, directory_id: str) -> None:
         """Remove a voter from the metadata quorum; raises VoterNotFound."""
-        self._run(self._replicas.remove_voter(broker_id, directory_id))
+        self._run(self._admin.remove_voter(broker_id, directory_id))
 
     def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that is gone; raises BrokerIdNotRegistered."""
-        self._run(self._replicas.unregister_broker(broker_id))
+        self._run(self._admin.unregister_broker(broker_id))
 
     def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
-        """The coordinator of each group, whether or not the group exists."""
-        return self._run(self._groups.find_coordinators(group_ids))
+        """Return the coordinator of each group, whether or not the group exists."""
+        return self._run(self._admin.find_coordinators(group_ids))
 
     def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """Groups of all brokers, sorted by name. An empty filter matches all."""
-        return self._run(self._groups.list_groups(states=states, types=types))
+        """Return the groups of all brokers, sorted by name. An empty filter matches all."""
+        return self._run(self._admin.list_groups(states=states, types=types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State and members of groups of both protocols; raises GroupIdNotFound."""
-        return self._run(self._groups.describe_groups(group_ids))
+        """Return state and members of groups of both protocols; raises GroupIdNotFound."""
+        return self._run(self._admin.describe_groups(group_ids))
 
     def group_offsets(
         self,
@@ -262,24 +250,24 @@ class Admin(OfOneProcess, Closing):
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Committed offsets (None: of all partitions), without partitions that have none."""
+        """Return committed offsets (None: of all partitions); omit partitions without one."""
         return self._run(
-            self._groups.group_offsets(group_id, partitions, require_stable=require_stable)
+            self._admin.group_offsets(group_id, partitions, require_stable=require_stable)
         )
 
     def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
     ) -> None:
-        """Set the offsets of a group without members; raises UnknownMemberId if it has some."""
-        self._run(self._groups.commit_group_offsets(group_id, offsets))
+        """Set the offsets of a group without members; raises UnknownMemberId if it has members."""
+        self._run(self._admin.commit_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete committed offsets; raises GroupSubscribedToTopic, GroupIdNotFound."""
-        self._run(self._groups.delete_group_offsets(group_id, partitions))
+        self._run(self._admin.delete_group_offsets(group_id, partitions))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, and their offsets; raises the first error."""
-        self._run(self._groups.delete_groups(group_ids))
+        self._run(self._admin.delete_groups(group_ids))
 
     def remove_group_members(
         self,
@@ -289,32 +277,30 @@ class Admin(OfOneProcess, Closing):
         reason: str | None = None,
     ) -> None:
         """Remove static members by their `group.instance.id` (None: all members) from a group."""
-        self._run(self._groups.remove_group_members(group_id, instance_ids, reason=reason))
+        self._run(self._admin.remove_group_members(group_id, instance_ids, reason=reason))
 
     def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
-        """Transactional ids of all brokers, sorted. An empty filter matches all."""
-        return self._run(
-            self._transactions.list_transactions(states=states, producer_ids=producer_ids)
-        )
+        """Return transactional ids of all brokers, sorted. An empty filter matches all."""
+        return self._run(self._admin.list_transactions(states=states, producer_ids=producer_ids))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """A transactional id and its open transaction, if any; raises TransactionalIdNotFound."""
-        return self._run(self._transactions.describe_transaction(transactional_id))
+        """Return a transactional id and its open transaction; raises TransactionalIdNotFound."""
+        return self._run(self._admin.describe_transaction(transactional_id))
 
     def describe_producers(
         self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Producers of partitions, as their leaders know them, or one broker with replicas."""
-        return self._run(self._transactions.describe_producers(keys, broker_id=broker_id))
+        """Return the producers of partitions, as known to their leaders or to one broker."""
+        return self._run(self._admin.describe_producers(keys, broker_id=broker_id))
 
     def find_hanging_transactions(
         self, keys: Iterable[TopicPartition], *, max_timeout_ms: int, broker_id: int | None = None
     ) -> list[HangingTransaction]:
-        """Transactions open for longer than `max_timeout_ms` that no coordinator will end."""
+        """Return transactions open for more than `max_timeout_ms` that no coordinator will end."""
         return self._run(
-            self._transactions.find_hanging_transactions(
+            self._admin.find_hanging_transactions(
                 keys, max_timeout_ms=max_timeout_ms, broker_id=broker_id
             )
         )
@@ -322,28 +308,26 @@ class Admin(OfOneProcess, Closing):
     def abort_in_partition(
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Abort a producer's transaction in one partition only."""
+        """Abort a producer's transaction in a single partition."""
         self._run(
-            self._transactions.abort_in_partition(
-                key, producer_id, producer_epoch, coordinator_epoch
-            )
+            self._admin.abort_in_partition(key, producer_id, producer_epoch, coordinator_epoch)
         )
 
     def fence_transactional_id(self, transactional_id: str) -> None:
         """Fence the producers of a transactional id and abort its transaction, even if prepared."""
-        self._run(self._transactions.fence_transactional_id(transactional_id))
+        self._run(self._admin.fence_transactional_id(transactional_id))
 
     def describe_acls(self, which: AclFilter | None = None) -> list[AclBinding]:
-        """The ACLs that match a filter (None: all); raises SecurityDisabled."""
-        return self._run(self._acls.describe_acls(which))
+        """Return the ACLs that match a filter (None: all); raises SecurityDisabled."""
+        return self._run(self._admin.describe_acls(which))
 
     def create_acls(self, acls: Iterable[AclBinding]) -> None:
-        """Create ACLs; raises the first error. Creating one that exists changes nothing."""
-        self._run(self._acls.create_acls(acls))
+        """Create ACLs; raises the first error. Creating an ACL that exists changes nothing."""
+        self._run(self._admin.create_acls(acls))
 
     def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
-        """Delete the ACLs that match any of the filters; returns those that were deleted."""
-        return self._run(self._acls.delete_acls(filters))
+        """Delete the ACLs that match any of the filters; return those that were deleted."""
+        return self._run(self._admin.delete_acls(filters))
 
     def describe_client_quotas(
         self,
@@ -353,14 +337,12 @@ class Admin(OfOneProcess, Closing):
         ip: QuotaFilter | None = None,
         strict: bool = False,
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Quotas by entity: of those that have all the given parts; without any, of all.
+        """Return quotas by entity, for entities that have all the given parts (none: for all).
 
-        `strict` leaves out entities that have further parts.
+        `strict` omits entities that have other parts as well.
         """
         return self._run(
-            self._quotas.describe_client_quotas(
-                user=user, client_id=client_id, ip=ip, strict=strict
-            )
+            self._admin.describe_client_quotas(user=user, client_id=client_id, ip=ip, strict=strict)
         )
 
     def alter_client_quotas(
@@ -369,23 +351,23 @@ class Admin(OfOneProcess, Closing):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set quotas such as `producer_byte_rate`; None removes one. Others stay as they are."""
-        self._run(self._quotas.alter_client_quotas(changes, validate_only=validate_only))
+        """Set quotas such as `producer_byte_rate`; None removes one. Other quotas do not change."""
+        self._run(self._admin.alter_client_quotas(changes, validate_only=validate_only))
 
     def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
-        """Credentials by user (None: of all users); raises ResourceNotFound for one without any."""
-        return self._run(self._users.describe_user_scram_credentials(users))
+        """Return credentials by user (None: all users); raises ResourceNotFound if one has none."""
+        return self._run(self._admin.describe_user_scram_credentials(users))
 
     def alter_user_scram_credentials(
         self, alterations: Iterable[ScramUpsertion | ScramDeletion]
     ) -> None:
-        """Set and delete credentials, at most one for each user in one call.
+        """Set and delete credentials, at most one per user in one call.
 
-        Raises the first error; the changes for the other users are made nevertheless.
+        Raises the first error, but the changes for other users are made.
         """
-        self._run(self._users.alter_user_scram_credentials(alterations))
+        self._run(self._admin.alter_user_scram_credentials(alterations))
 
     def create_delegation_token(
         self,
@@ -396,7 +378,7 @@ class Admin(OfOneProcess, Closing):
     ) -> DelegationToken:
         """Create a token for this client's user, or for another owner (KIP-48, KIP-373)."""
         return self._run(
-            self._tokens.create_delegation_token(
+            self._admin.create_delegation_token(
                 owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms
             )
         )
@@ -404,20 +386,20 @@ class Admin(OfOneProcess, Closing):
     def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None
     ) -> list[DelegationToken]:
-        """Tokens that this client's user may see: of some owners or renewers, or of all (None)."""
-        return self._run(self._tokens.describe_delegation_tokens(owners))
+        """Return the tokens that this client's user may see, of owners or renewers (None: all)."""
+        return self._run(self._admin.describe_delegation_tokens(owners))
 
     def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
-        """Let a token live for `period_ms` from now; returns when it expires, in Unix ms."""
-        return self._run(self._tokens.renew_delegation_token(hmac, period_ms))
+        """Extend a token's life to `period_ms` from now; return when it expires, in Unix ms."""
+        return self._run(self._admin.renew_delegation_token(hmac, period_ms))
 
     def expire_delegation_token(self, hmac: bytes, after_ms: int | None = None) -> int:
-        """Let a token expire in `after_ms` (None: at once); returns when, in Unix ms."""
-        return self._run(self._tokens.expire_delegation_token(hmac, after_ms))
+        """Make a token expire in `after_ms` (None: at once); return when, in Unix ms."""
+        return self._run(self._admin.expire_delegation_token(hmac, after_ms))
 
     def describe_features(self) -> Features:
-        """Features that the brokers support, and those that are finalized (KIP-584)."""
-        return self._run(self._features.describe_features())
+        """Return the features that brokers support, and the finalized ones (KIP-584)."""
+        return self._run(self._admin.describe_features())
 
     def update_features(
         self,
@@ -426,17 +408,17 @@ class Admin(OfOneProcess, Closing):
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Finalize levels of features, 0 to disable one; raises the first error."""
+        """Finalize feature levels, where 0 disables a feature; raises the first error."""
         self._run(
-            self._features.update_features(
+            self._admin.update_features(
                 levels, upgrade_type=upgrade_type, validate_only=validate_only
             )
         )
 
     def close(self) -> None:
-        """Close consumers and all connections. Flush producers before.
+        """Close consumers and all connections. Flush producers first.
 
-        Has no effect if it is closed, or belongs to the parent process.
+        Has no effect if the admin is closed, or belongs to the parent process.
         """
         if self._pid != os.getpid():
             return
@@ -451,7 +433,7 @@ class Admin(OfOneProcess, Closing):
             self._opened.clear()
 
     def _run(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run one operation; other threads wait for their turn."""
+        """Run one operation; other threads wait until it ends."""
         with self._lock:
             if self._is_closed:
                 coroutine.close()
@@ -462,7 +444,7 @@ class Admin(OfOneProcess, Closing):
             return run_blocking(coroutine)
 
     def _new_core(self) -> Core:
-        """Connections of their own: a fetch that waits must not hold up what comes behind it."""
+        """Create separate connections, so that a waiting fetch does not delay other requests."""
         io = BlockingIo()
         core = Core(io, self._settings)
         self._opened.append((core, io))
@@ -470,4 +452,4 @@ class Admin(OfOneProcess, Closing):
 
 
 BlockingClient = Admin
-"""The name in 0.1."""
+"""Name of `Admin` in version 0.1."""

@@ -1,18 +1,17 @@
-"""Asking one broker, chosen by its id."""
+"""Requests to one broker, chosen by its id."""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
 from raylog.client.core import Core
-from raylog.client.errors import NotConnected
 from raylog.wire.errors import BrokerIdNotRegistered
 
 R = TypeVar("R")
 
 
 async def live_broker(core: Core, broker: int | str) -> int:
-    """The id of a broker in the metadata, which is asked for anew unless it has the broker.
+    """Return the id of a broker in the metadata; refresh the metadata if it lacks the broker.
 
     Raises BrokerIdNotRegistered.
     """
@@ -27,7 +26,7 @@ async def live_broker(core: Core, broker: int | str) -> int:
 
 
 async def ask_broker(core: Core, broker: int | str, request: object, expected: type[R]) -> R:
-    """Ask one broker what changes nothing, again if the answer was lost.
+    """Send a read-only request to one broker; repeat it if the answer was lost.
 
     Raises BrokerIdNotRegistered.
     """
@@ -39,14 +38,8 @@ async def ask_broker(core: Core, broker: int | str, request: object, expected: t
 
 
 async def reached_broker(core: Core, broker: int | str) -> int:
-    """As `live_broker`, with a connection; the metadata is refreshed if there can be none."""
-    broker_id = await live_broker(core, broker)
-    try:
-        await core.api_versions(broker_id)
-    except NotConnected:
-        await core.refresh([])
-        raise
-    return broker_id
+    """Connect to a broker and return its id, like `live_broker`; on failure refresh metadata."""
+    return await core.reached(await live_broker(core, broker))
 
 
 def _is_known(core: Core, broker: int | str) -> bool:

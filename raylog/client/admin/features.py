@@ -1,6 +1,6 @@
-"""Features of the cluster: what its brokers support, and what is finalized (KIP-584).
+"""Cluster features: what the brokers support, and what is finalized (KIP-584).
 
-ApiVersions from version 3 on, and UpdateFeatures, versions 0 to 2. Changes are not repeated once
+ApiVersions from version 3 on, and UpdateFeatures, versions 0 to 2. Changes are not retried once
 they were sent.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from raylog.client.admin.answers import check
+from raylog.client.admin.base import Operations
 from raylog.client.channel import api_versions_request
-from raylog.client.core import Core
 from raylog.client.errors import NotSupported
 from raylog.client.matching import answers_to, named
+from raylog.client.refusals import check
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import ApiVersionsResponse
 from raylog.wire.messages.update_features import (
@@ -24,18 +24,18 @@ from raylog.wire.messages.update_features import (
 )
 
 _KINDS_SINCE = 1
-"""UpdateFeatures version with a dry run and kinds of downgrade."""
+"""First UpdateFeatures version with dry runs and kinds of downgrade."""
 _NO_RESULTS_SINCE = 2
-"""UpdateFeatures version with one error for all features."""
+"""First UpdateFeatures version with one error for all features."""
 _name = named("feature")
 
 
 class UpgradeType(IntEnum):
-    """In which direction a feature's level may go."""
+    """The direction in which a feature's level may change."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
-    """Only where no metadata is lost."""
+    """Only if no metadata is lost."""
     UNSAFE_DOWNGRADE = 3
     """Even if metadata is lost."""
 
@@ -45,27 +45,19 @@ class Features:
     """The features of a cluster, by name."""
 
     supported: Mapping[str, tuple[int, int]]
-    """Lowest and highest level that the broker supports."""
+    """Lowest and highest level that the broker supports, by feature."""
     finalized: Mapping[str, int]
-    """The level that is in use."""
+    """The level in use, by feature."""
     epoch: int
-    """Rises with every change; -1: unknown."""
+    """Increases with every change; -1 if unknown."""
 
 
-class FeatureAdmin:
-    """The operations on features; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class FeatureAdmin(Operations):
+    """The operations on features; the blocking and the asyncio client offer each as one call."""
 
     async def describe_features(self) -> Features:
-        """Supported and finalized features, as one broker tells them."""
-
-        async def attempt() -> ApiVersionsResponse:
-            node_id = await self._core.any_node()
-            return await self._core.ask(node_id, api_versions_request(), ApiVersionsResponse)
-
-        response = await self._core.look(attempt)
+        """Return supported and finalized features, as reported by one broker."""
+        response = await self._core.ask_any(api_versions_request(), ApiVersionsResponse)
         check(response.error_code, "features")
         return Features(
             {one.name: (one.min_version, one.max_version) for one in response.supported_features},
@@ -80,7 +72,7 @@ class FeatureAdmin:
         upgrade_type: UpgradeType = UpgradeType.UPGRADE,
         validate_only: bool = False,
     ) -> None:
-        """Finalize levels of features, 0 to disable one; raises the first error.
+        """Finalize feature levels, where 0 disables a feature; raises the first error.
 
         Raises NotSupported if the broker is too old for `validate_only` or UNSAFE_DOWNGRADE.
         """
@@ -100,8 +92,8 @@ class FeatureAdmin:
         response = await self._core.ask(node_id, request, UpdateFeaturesResponse, at_most=version)
         check(response.error_code, "features", response.error_message)
         if version < _NO_RESULTS_SINCE:
-            told = ((result.feature, result) for result in response.results)
-            for feature, result in answers_to(levels, told, _name).items():
+            answers = ((result.feature, result) for result in response.results)
+            for feature, result in answers_to(levels, answers, _name).items():
                 check(result.error_code, _name(feature), result.error_message)
 
 

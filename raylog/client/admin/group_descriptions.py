@@ -1,4 +1,4 @@
-"""Groups as their coordinators describe them, the same for both protocols."""
+"""Groups as described by their coordinators, in one form for both protocols."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class GroupMember:
     member_id: str
     client_id: str
     client_host: str
-    """As the coordinator tells it: /127.0.0.1."""
+    """As the coordinator reports it: /127.0.0.1."""
     instance_id: str | None
-    """Of a static member (KIP-345)."""
+    """`group.instance.id` of a static member (KIP-345), else None."""
     type: str
-    """The protocol it speaks, classic or consumer; a consumer group may have both kinds."""
+    """The member's protocol, classic or consumer; a consumer group may have both kinds."""
     topics: tuple[str, ...]
-    """Subscribed to by name, as far as the coordinator can tell."""
+    """Topics subscribed to by name, as far as the coordinator knows."""
     partitions: tuple[TopicPartition, ...]
-    """Assigned now."""
+    """Currently assigned partitions."""
     topic_regex: str | None = None
     target: tuple[TopicPartition, ...] | None = None
-    """To be assigned once all have moved; None in a classic group."""
+    """Assignment after the rebalance is complete; None in a classic group."""
     member_epoch: int | None = None
     """None in a classic group."""
     rack: str | None = None
@@ -53,22 +53,22 @@ class GroupDescription:
 
     group_id: str
     type: str
-    """classic or consumer."""
+    """The group's protocol: classic or consumer."""
     protocol_type: str
     state: str
     assignor: str
-    """The strategy in use; "" if none is."""
+    """The assignment strategy in use; "" if there is none."""
     members: tuple[GroupMember, ...]
     group_epoch: int | None = None
-    """Rises when members or topics change; None in a classic group."""
+    """Increases when members or topics change; None in a classic group."""
     assignment_epoch: int | None = None
-    """Group epoch that the target assignment was made for; None in a classic group."""
+    """Group epoch of the target assignment; None in a classic group."""
     note: str | None = None
-    """What the coordinator has to say beyond errors: why the last assignment failed."""
+    """A remark of the coordinator: why the last assignment failed."""
 
 
 def consumer_description(group: consumer_group_describe.DescribedGroup) -> GroupDescription:
-    """A group that speaks KIP-848."""
+    """Convert the description of a group that uses KIP-848."""
     return GroupDescription(
         group_id=group.group_id,
         type=CONSUMER,
@@ -98,7 +98,7 @@ def consumer_description(group: consumer_group_describe.DescribedGroup) -> Group
 
 
 def classic_description(group: describe_groups.DescribedGroup) -> GroupDescription:
-    """A group whose leader assigns; what members exchange is read if they are consumers."""
+    """Convert the description of a classic group; only consumers' metadata is decoded."""
     return GroupDescription(
         group_id=group.group_id,
         type=CLASSIC,
@@ -113,7 +113,7 @@ def classic_description(group: describe_groups.DescribedGroup) -> GroupDescripti
 def _classic_member(
     protocol_type: str, member: describe_groups.DescribedGroupMember
 ) -> GroupMember:
-    """One member; nothing is assigned while the group rebalances."""
+    """Convert one member; it has no assignment while the group rebalances."""
     is_consumer = protocol_type == _CONSUMER_PROTOCOL
     subscription = assignment = None
     if is_consumer and member.member_metadata:
@@ -137,15 +137,15 @@ def _classic_member(
 
 
 def _blob(cls: type[T], data: bytes) -> T | None:
-    """What one client wrote for the others; None if it is no such thing."""
+    """Decode what a client wrote for other clients; return None if that fails."""
     try:
         return decode_blob(cls, data)
     except DecodeError:
-        return None  # the broker passes on what clients send: theirs may be a format of their own
+        return None  # brokers pass it on unchecked: the client may use a format of its own
 
 
 def _partitions(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartition, ...]:
-    """An assignment of the KIP-848 protocol."""
+    """Convert an assignment of the KIP-848 protocol."""
     return _sorted(
         TopicPartition(topic.topic_name, index)
         for topic in assignment.topic_partitions

@@ -1,7 +1,7 @@
-"""Client quotas: how much users, client ids and IP addresses may use (KIP-546).
+"""Client quotas: limits for users, client ids and IP addresses (KIP-546).
 
-DescribeClientQuotas and AlterClientQuotas, versions 0 and 1. Changes are not repeated once they
-were sent; each of them can be made again without harm.
+DescribeClientQuotas and AlterClientQuotas, versions 0 and 1. Changes are not retried once they were
+sent, but are safe to repeat.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
-from raylog.client.admin.answers import check, items_in
-from raylog.client.core import Core
+from raylog.client.admin.base import Operations, items_in
 from raylog.client.errors import InvalidSetting, NotSupported
 from raylog.client.matching import answers_to, distinct_answers
+from raylog.client.refusals import check
 from raylog.wire.messages import alter_client_quotas, describe_client_quotas
 from raylog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -29,16 +29,16 @@ from raylog.wire.messages.describe_client_quotas import (
 
 
 class QuotaMatch(Enum):
-    """What may stand in place of a name: the default, or, in a filter, any name."""
+    """What can be given instead of a name: the default or, in a filter, any name."""
 
     DEFAULT = 1
     ANY = 2
 
 
 DEFAULT_NAME: Final = QuotaMatch.DEFAULT
-"""In a quota entity: everyone who has no quota of their own."""
+"""In a quota entity: everyone without a quota of their own."""
 ANY_NAME: Final = QuotaMatch.ANY
-"""In a filter: every name, and the default."""
+"""In a filter: any name, and the default."""
 
 QuotaName = str | Literal[QuotaMatch.DEFAULT]
 """A name, or DEFAULT_NAME."""
@@ -46,17 +46,17 @@ QuotaFilter = str | QuotaMatch
 """A name, DEFAULT_NAME or ANY_NAME."""
 
 _TYPES = {"user": "user", "client-id": "client_id", "ip": "ip"}
-"""Kafka's types of entities, and our fields."""
+"""Kafka's entity types to fields of QuotaEntity."""
 _ORDER = {kind: place for place, kind in enumerate(_TYPES)}
 _REMOVED = 0.0
-"""The value of a quota that is removed: brokers ignore it."""
+"""Value sent for a quota that is removed; brokers ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntity:
-    """Whose quota it is. None: the entity does not have this part.
+    """Who a quota applies to. None: the entity does not have this part.
 
-    A user together with a client id is an entity of its own; an IP address stands alone.
+    User and client id can be combined into one entity; an IP address stands alone.
     """
 
     user: QuotaName | None = None
@@ -64,11 +64,8 @@ class QuotaEntity:
     ip: QuotaName | None = None
 
 
-class QuotaAdmin:
-    """The operations on quotas; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class QuotaAdmin(Operations):
+    """The operations on quotas; the blocking and the asyncio client offer each as one call."""
 
     async def describe_client_quotas(
         self,
@@ -78,21 +75,16 @@ class QuotaAdmin:
         ip: QuotaFilter | None = None,
         strict: bool = False,
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Quotas by entity: of those that have all the given parts; without any, of all.
+        """Return quotas by entity, for entities that have all the given parts (none: for all).
 
-        `strict` leaves out entities that have further parts.
+        `strict` omits entities that have other parts as well.
         """
         parts = {"user": user, "client-id": client_id, "ip": ip}
         request = DescribeClientQuotasRequest(
             components=[_component(kind, name) for kind, name in parts.items() if name is not None],
             strict=strict,
         )
-
-        async def attempt() -> DescribeClientQuotasResponse:
-            node_id = await self._core.any_node()
-            return await self._core.ask(node_id, request, DescribeClientQuotasResponse)
-
-        response = await self._core.look(attempt)
+        response = await self._core.ask_any(request, DescribeClientQuotasResponse)
         check(response.error_code, "client quotas", response.error_message)
         entries = response.entries or ()
         distinct_answers((_named(entry.entity), None) for entry in entries)
@@ -107,9 +99,9 @@ class QuotaAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set quotas such as `producer_byte_rate`; None removes one. Others stay as they are.
+        """Set quotas such as `producer_byte_rate`; None removes one. Other quotas do not change.
 
-        Raises the first error; the quotas of the other entities are changed nevertheless.
+        Raises the first error, but the quotas of the other entities are changed.
         """
         if not isinstance(changes, Mapping):
             raise TypeError(f"expected quotas by QuotaEntity, found {changes!r}")
@@ -164,7 +156,7 @@ def _changed(
 
 
 def _checked(key: str, value: float) -> float:
-    """A quota's value; raises InvalidSetting for what no broker can measure by."""
+    """Return a quota's value; raises InvalidSetting unless it is a finite number."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidSetting(f"expected quota {key} to be a number, or None, found {value!r}")
     return value
@@ -186,7 +178,7 @@ def _entity(parts: Iterable[describe_client_quotas.EntityData]) -> QuotaEntity:
 def _named(
     parts: Iterable[alter_client_quotas.EntityData | describe_client_quotas.EntityData],
 ) -> str:
-    """Whose quotas they are; the same for any order of the parts."""
+    """Name an entity for messages, independent of the order of its parts."""
     shown = (
         f"{one.entity_type} {'default' if one.entity_name is None else repr(one.entity_name)}"
         for one in sorted(parts, key=lambda one: _ORDER.get(one.entity_type, len(_ORDER)))

@@ -1,7 +1,7 @@
-"""Replicas and the brokers that hold them: who is in sync, who leads, moving both.
+"""Replicas and their brokers: who is in sync, who leads, and operations to change both.
 
-Changes are not repeated once they were sent: a lost answer comes as ConnectionLost or
-RequestTimedOut, whose outcome is unknown; each of them can be asked for again without harm.
+Changes are not retried once they were sent. A lost answer raises ConnectionLost or RequestTimedOut,
+and the outcome is unknown; all changes are safe to repeat.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raylog.client.admin.answers import check, names_in
+from raylog.client.admin.base import Operations, names_in
 from raylog.client.admin.brokers import reached_broker
 from raylog.client.cluster import TopicPartition, by_topic
-from raylog.client.core import Core
 from raylog.client.errors import NotKafka, NotSupported
 from raylog.client.matching import answers_among, answers_to, distinct_answers, named
-from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.client.refusals import check, refusal
+from raylog.wire.errors import KafkaError
 from raylog.wire.messages.add_raft_voter import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -67,7 +67,7 @@ from raylog.wire.uuids import ZERO_UUID, from_base64, to_base64
 METADATA_LOG = "__cluster_metadata"
 _topic = named("topic")
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""The result for each partition: None if it was done, otherwise the broker's error."""
+"""The result for each partition: None for success, otherwise the broker's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class PartitionReplicas:
     topic: str
     partition: int
     leader: int
-    """-1: none."""
+    """-1 if there is none."""
     leader_epoch: int
     replicas: Sequence[int]
-    """The assigned ones, the preferred leader first."""
+    """All assigned replicas, the preferred leader first."""
     isr: Sequence[int]
-    """Those in sync."""
+    """Replicas in sync."""
     offline: Sequence[int] = ()
     elr: Sequence[int] | None = None
-    """Out of sync, yet they hold all that is committed (KIP-966); None: nobody told."""
+    """Replicas out of sync that hold all committed records (KIP-966); None if not known."""
     last_known_elr: Sequence[int] | None = None
 
     @property
     def key(self) -> TopicPartition:
-        """Which partition this is."""
+        """The partition as a TopicPartition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -101,7 +101,7 @@ class PartitionReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition that is being moved: its current replicas, and which are added and removed."""
+    """A partition being moved: its current replicas, and those being added and removed."""
 
     replicas: Sequence[int]
     adding: Sequence[int]
@@ -110,15 +110,15 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class QuorumMember:
-    """One copy of the metadata log; times in ms since 1970, -1 unknown."""
+    """One replica of the metadata log; times in ms since 1970, -1 if unknown."""
 
     broker_id: int
     log_end_offset: int
-    """-1: unknown."""
+    """-1 if unknown."""
     last_contact_ms: int
     caught_up_ms: int
     directory_id: str = ""
-    """Of the directory that holds it; empty where nobody told (before Kafka 3.9)."""
+    """Id of the directory that holds it; empty if not known (before Kafka 3.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +132,21 @@ class QuorumView:
     observers: list[QuorumMember]
 
     def lag(self, member: QuorumMember) -> int | None:
-        """Records that the leader has and the member has not; None where one is unknown."""
+        """Return how many records behind the leader a member is; None if an offset is unknown."""
         ends = {one.broker_id: one.log_end_offset for one in self.voters}
         end = ends.get(self.leader, self.high_watermark)
         return max(0, end - member.log_end_offset) if member.log_end_offset >= 0 <= end else None
 
 
-class ReplicaAdmin:
-    """The operations; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class ReplicaAdmin(Operations):
+    """The operations; the blocking and the asyncio client offer each as one call."""
 
     async def describe_partitions(
         self, topics: Iterable[str] | None = None
     ) -> dict[TopicPartition, PartitionReplicas]:
-        """Leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition.
+        """Return leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition.
 
-        Brokers that do not know the request (before Kafka 3.7) tell all but eligible leaders.
+        Brokers without this request (before Kafka 3.7) report everything but eligible leaders.
         """
         names = None if topics is None else names_in(topics, "topics")
         if names == []:
@@ -199,11 +196,11 @@ class ReplicaAdmin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
-        """Make the preferred replicas leaders; None: of all partitions.
+        """Elect the preferred replicas as leaders (None: of all partitions).
 
-        `unclean` makes any live replica the leader of partitions without one; records that it does
-        not have are lost. Partitions that need no election get ElectionNotNeeded, or are left out
-        of the result for None.
+        `unclean` lets any live replica lead a partition that has no leader; records that it does
+        not have are lost. Partitions that need no election get ElectionNotNeeded; with None they
+        are omitted from the result.
         """
         keys = None if partitions is None else list(partitions)
         request = ElectLeadersRequest(
@@ -217,21 +214,21 @@ class ReplicaAdmin:
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, ElectLeadersResponse)
-        check(response.error_code, "election", None)
-        told = (
+        check(response.error_code, "election")
+        answers = (
             (
                 TopicPartition(topic.topic, one.partition_id),
-                _failure(one.error_code, one.error_message),
+                refusal(one.error_code, one.error_message or ""),
             )
             for topic in response.replica_election_results
             for one in topic.partition_result
         )
-        return distinct_answers(told) if keys is None else answers_to(keys, told)
+        return distinct_answers(answers) if keys is None else answers_to(keys, answers)
 
     async def alter_reassignments(
         self, moves: Mapping[TopicPartition, Sequence[int] | None]
     ) -> Outcomes:
-        """Move partitions to other brokers, the preferred leader first; None cancels a move.
+        """Move partitions to other brokers, preferred leader first; None cancels a move.
 
         The moves continue after this call: `list_reassignments` lists them.
         """
@@ -242,7 +239,8 @@ class ReplicaAdmin:
                     name=topic,
                     partitions=[
                         ReassignablePartition(
-                            partition_index=key.partition, replicas=_new(moves[key])
+                            partition_index=key.partition,
+                            replicas=None if (to := moves[key]) is None else list(to),
                         )
                         for key in keys
                     ],
@@ -252,20 +250,20 @@ class ReplicaAdmin:
         )
         response = await self._core.ask_controller(request, AlterPartitionReassignmentsResponse)
         check(response.error_code, "reassignment", response.error_message)
-        told = (
+        answers = (
             (
                 TopicPartition(topic.name, one.partition_index),
-                _failure(one.error_code, one.error_message),
+                refusal(one.error_code, one.error_message or ""),
             )
             for topic in response.responses
             for one in topic.partitions
         )
-        return answers_to(moves, told)
+        return answers_to(moves, answers)
 
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Which of these partitions (None: of all) are being moved."""
+        """Return those of these partitions (None: of all) that are being moved."""
         keys = None if partitions is None else list(partitions)
         topics = None
         if keys is not None:
@@ -287,7 +285,7 @@ class ReplicaAdmin:
     ) -> dict[TopicPartition, Reassignment]:
         response = await self._core.ask_controller(request, ListPartitionReassignmentsResponse)
         check(response.error_code, "reassignments", response.error_message)
-        told = (
+        answers = (
             (
                 TopicPartition(topic.name, one.partition_index),
                 Reassignment(one.replicas, one.adding_replicas, one.removing_replicas),
@@ -295,15 +293,15 @@ class ReplicaAdmin:
             for topic in response.topics
             for one in topic.partitions
         )
-        return answers_among(keys, told)
+        return answers_among(keys, answers)
 
     async def alter_replica_log_dirs(
         self, broker_id: int, moves: Mapping[TopicPartition, str]
     ) -> Outcomes:
-        """Move a broker's replicas to other data directories, given by their absolute paths.
+        """Move a broker's replicas to other data directories, given as absolute paths.
 
-        The moves continue after this call: until one is done, `describe_log_dirs` lists the replica
-        in the new directory with `is_future`.
+        The moves continue after this call: until a move is done, `describe_log_dirs` lists the
+        replica in the new directory with `is_future`.
         """
         await self._core.repeat(lambda: reached_broker(self._core, broker_id))
         by_path: dict[str, list[TopicPartition]] = {}
@@ -324,18 +322,18 @@ class ReplicaAdmin:
             ]
         )
         response = await self._core.ask(broker_id, request, AlterReplicaLogDirsResponse)
-        told = (
+        answers = (
             (TopicPartition(topic.topic_name, one.partition_index), one.error_code)
             for topic in response.results
             for one in topic.partitions
         )
         return {
-            key: _failure(code, f"{key} at broker {broker_id}")
-            for key, code in answers_to(moves, told).items()
+            key: refusal(code, f"{key} at broker {broker_id}")
+            for key, code in answers_to(moves, answers).items()
         }
 
     async def describe_quorum(self) -> QuorumView:
-        """The metadata quorum: voters, observers, and how far each of them is."""
+        """Return the metadata quorum: voters and observers, and how far each has got."""
         request = DescribeQuorumRequest(
             topics=[
                 RequestTopicData(
@@ -346,12 +344,12 @@ class ReplicaAdmin:
         response = await self._core.ask_controller(request, DescribeQuorumResponse)
         check(response.error_code, "metadata log", response.error_message)
         asked = TopicPartition(METADATA_LOG, 0)
-        told = (
+        answers = (
             (TopicPartition(topic.topic_name, one.partition_index), one)
             for topic in response.topics
             for one in topic.partitions
         )
-        log = answers_to([asked], told)[asked]
+        log = answers_to([asked], answers)[asked]
         check(log.error_code, "metadata log", log.error_message)
         return QuorumView(
             log.leader_id,
@@ -364,10 +362,11 @@ class ReplicaAdmin:
     async def add_voter(
         self, broker_id: int, directory_id: str, listeners: Mapping[str, tuple[str, int]]
     ) -> None:
-        """Let a broker's copy of the metadata log vote, once it is level with it.
+        """Make a controller a voter of the metadata quorum, once its log has caught up.
 
-        `listeners`, name to host and port, are where Apache Kafka reaches a new controller; Raylog
-        needs none. Raises DuplicateVoter, RequestTimedOut if it did not get level.
+        `listeners` maps names to host and port, where Apache Kafka reaches the new controller;
+        Raylog needs none. Raises DuplicateVoter, and RequestTimedOut if the log did not catch up in
+        time.
         """
         request = AddRaftVoterRequest(
             cluster_id=None,
@@ -400,7 +399,7 @@ class ReplicaAdmin:
 
 
 def _check_page(last: Cursor | None, following: Cursor | None) -> None:
-    """Refuse an endless walk: each page must end behind the one before."""
+    """Raise NotKafka if a page does not end after the last one: paging would never end."""
     if last is not None and following is not None and _place(following) <= _place(last):
         where = TopicPartition(*_place(last))
         raise NotKafka(
@@ -435,11 +434,3 @@ def _member(state: ReplicaState) -> QuorumMember:
         state.last_caught_up_timestamp,
         "" if state.replica_directory_id == ZERO_UUID else to_base64(state.replica_directory_id),
     )
-
-
-def _new(replicas: Sequence[int] | None) -> list[int] | None:
-    return None if replicas is None else list(replicas)
-
-
-def _failure(code: int, message: str | None) -> KafkaError | None:
-    return None if code == ErrorCode.NONE else error_of(code, message or "")

@@ -1,7 +1,7 @@
-"""Delegation tokens: secrets that stand in for a user's password until they expire (KIP-48).
+"""Delegation tokens: secrets that replace a user's password until they expire (KIP-48).
 
-Brokers give them only to clients that have logged in, and only where `delegation.token.secret.key`
-is set. Changes are not repeated once they were sent.
+Brokers issue them only to clients that have logged in, and only if `delegation.token.secret.key` is
+set. Changes are not retried once they were sent.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from raylog.client.admin.answers import check, names_in, split_principal
-from raylog.client.core import Core
+from raylog.client.admin.base import Operations, names_in, split_principal
 from raylog.client.errors import NotSupported
+from raylog.client.refusals import check
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.create_delegation_token import (
     CreatableRenewers,
@@ -34,34 +34,31 @@ from raylog.wire.messages.renew_delegation_token import (
 
 _BROKERS_CHOICE = -1
 _OWNER_SINCE = 3
-"""CreateDelegationToken version that may name an owner (KIP-373)."""
+"""First CreateDelegationToken version that accepts an owner (KIP-373)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """A token. Times are Unix times in ms; principals are type and name: "User:ann"."""
+    """A token. Times are Unix times in ms; principals are type and name, as in "User:ann"."""
 
     token_id: str
     """The user name to log in with."""
     hmac: bytes = field(repr=False)
-    """The secret. In base64 it is the password to log in with."""
+    """The secret. Encoded in base64, it is the password to log in with."""
     owner: str
     requester: str | None
-    """Who asked for the token; None from brokers too old to tell (before Kafka 3.3)."""
+    """Who requested the token; None if the broker is too old to say (before Kafka 3.3)."""
     renewers: tuple[str, ...]
     """Who may renew it besides the owner."""
     issued_ms: int
     expires_ms: int
-    """Unless it is renewed before."""
+    """When it expires unless it is renewed."""
     max_ms: int
-    """It cannot be renewed beyond this time."""
+    """Renewals cannot extend it beyond this time."""
 
 
-class TokenAdmin:
-    """The operations on tokens; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class TokenAdmin(Operations):
+    """The operations on tokens; the blocking and the asyncio client offer each as one call."""
 
     async def create_delegation_token(
         self,
@@ -107,7 +104,7 @@ class TokenAdmin:
     async def describe_delegation_tokens(
         self, owners: Iterable[str] | None = None
     ) -> list[DelegationToken]:
-        """Tokens that this client's user may see: of some owners or renewers, or of all (None)."""
+        """Return the tokens that this client's user may see, of owners or renewers (None: all)."""
         request = DescribeDelegationTokenRequest(
             owners=None
             if owners is None
@@ -116,12 +113,7 @@ class TokenAdmin:
                 for kind, name in map(split_principal, names_in(owners, "owners"))
             ]
         )
-
-        async def attempt() -> DescribeDelegationTokenResponse:
-            node_id = await self._core.any_node()
-            return await self._core.ask(node_id, request, DescribeDelegationTokenResponse)
-
-        response = await self._core.look(attempt)
+        response = await self._core.ask_any(request, DescribeDelegationTokenResponse)
         check(response.error_code, "delegation tokens")
         return [
             DelegationToken(
@@ -140,9 +132,9 @@ class TokenAdmin:
         ]
 
     async def renew_delegation_token(self, hmac: bytes, period_ms: int | None = None) -> int:
-        """Let a token live for `period_ms` from now (None: as the broker is set).
+        """Extend a token's life to `period_ms` from now (None: the broker's default).
 
-        Returns when it expires, as Unix time in ms.
+        Return when it expires, as Unix time in ms.
         """
         request = RenewDelegationTokenRequest(
             hmac=_secret(hmac), renew_period_ms=_BROKERS_CHOICE if period_ms is None else period_ms
@@ -152,9 +144,9 @@ class TokenAdmin:
         return response.expiry_timestamp_ms
 
     async def expire_delegation_token(self, hmac: bytes, after_ms: int | None = None) -> int:
-        """Let a token expire in `after_ms` from now (None: at once).
+        """Make a token expire in `after_ms` from now (None: at once).
 
-        Returns when it expires, as Unix time in ms.
+        Return when it expires, as Unix time in ms.
         """
         request = ExpireDelegationTokenRequest(
             hmac=_secret(hmac),
@@ -166,7 +158,7 @@ class TokenAdmin:
 
 
 def _secret(hmac: bytes) -> bytes:
-    """The secret that names a token."""
+    """Return the secret of a token, after checking its type."""
     if not isinstance(hmac, bytes):
         raise TypeError(f"expected a token's hmac, which is bytes, found {type(hmac).__name__}")
     return hmac

@@ -1,7 +1,7 @@
-"""Changing and describing a cluster: topics, partitions, configuration, records, log directories.
+"""Operations on topics, partitions, configurations, records, log directories and the cluster.
 
-Nothing that changes the cluster is repeated once it was sent, unless the broker said that it did
-not do it: a lost answer comes as ConnectionLost or RequestTimedOut, whose outcome is unknown.
+Changes are not retried once they were sent, unless the broker said that it did not carry them out.
+A lost answer raises ConnectionLost or RequestTimedOut, and the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
-from raylog.client.admin.answers import check, items_in, member_of, names_in
+from raylog.client.admin.base import Operations, items_in, member_of, names_in
 from raylog.client.admin.brokers import ask_broker, reached_broker
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
-from raylog.client.core import Core
 from raylog.client.errors import NotSupported
 from raylog.client.matching import answers_among, answers_to, distinct_answers, named
 from raylog.client.offsets import Answers, FoundOffset, ask_leaders, list_offsets
+from raylog.client.refusals import check, refusal
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import ErrorCode, KafkaError, LeaderNotAvailable, error_of
+from raylog.wire.errors import KafkaError, LeaderNotAvailable
 from raylog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -71,13 +71,13 @@ from raylog.wire.messages.list_config_resources import (
 C = TypeVar("C", AlterConfigsResourceResponse, DescribeConfigsResult)
 
 DEFAULT = -1
-"""Leave the number of partitions or replicas to the broker (KIP-464)."""
+"""The broker chooses the number of partitions or replicas (KIP-464)."""
 HIGH_WATERMARK = -1
-"""DeleteRecords up to here deletes all there is."""
+"""As an offset for DeleteRecords: delete all records."""
 
 
 class ResourceType(IntEnum):
-    """What can be configured."""
+    """Types of resources that can be configured."""
 
     TOPIC = 2
     BROKER = 4
@@ -109,12 +109,12 @@ class NewTopic:
     replication_factor: int = DEFAULT
     configs: Mapping[str, str] = field(default_factory=dict)
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Partition to broker ids, the leader first; instead of the two numbers."""
+    """Broker ids by partition, leader first; replaces the two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Whose configuration is meant: a topic by name, a broker by id ("" for all brokers)."""
+    """A configured resource: a topic by name, a broker by id ("" for all brokers)."""
 
     type: ResourceType
     name: str
@@ -126,7 +126,7 @@ class ConfigEntry:
 
     name: str
     value: str | None
-    """None where the broker keeps it to itself."""
+    """None if the broker keeps it secret."""
     source: ConfigSource
     is_sensitive: bool
     read_only: bool
@@ -135,7 +135,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """One broker as DescribeCluster tells."""
+    """One broker, as reported by DescribeCluster."""
 
     broker_id: int
     host: str
@@ -146,7 +146,7 @@ class BrokerView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster's own data."""
+    """The cluster's id, controller and brokers."""
 
     cluster_id: str
     controller_id: int
@@ -162,7 +162,7 @@ class LogDirPartition:
     size_bytes: int
     offset_lag: int
     is_future: bool = False
-    """Whether it is a copy in the making, which will replace the one in another directory."""
+    """Whether it is a copy in progress, which will replace the one in another directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,22 +177,19 @@ class LogDir:
     failure: KafkaError | None = None
 
 
-class TopicAdmin:
-    """The operations; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class TopicAdmin(Operations):
+    """The operations; the blocking and the asyncio client offer each as one call."""
 
     # -- topics --------------------------------------------------------------------------------
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Current metadata: brokers and topics (None: all topics)."""
+        """Return current metadata: brokers and topics (None: all topics)."""
         names = None if topics is None else names_in(topics, "topics")
         await self._core.repeat(lambda: self._core.refresh(names))
         return self._core.cluster
 
     async def describe_topic(self, topic: str) -> TopicView:
-        """One topic; raises UnknownTopicOrPartition."""
+        """Return a topic's metadata; raises UnknownTopicOrPartition."""
         await self.metadata([topic])
         return self._core.cluster.topic(topic)
 
@@ -207,8 +204,8 @@ class TopicAdmin:
             validate_only=validate_only,
         )
         response = await self._core.ask_controller(request, CreateTopicsResponse)
-        told = ((result.name, result) for result in response.topics)
-        for name, result in answers_to((topic.name for topic in topics), told, _topic).items():
+        answers = ((result.name, result) for result in response.topics)
+        for name, result in answers_to((topic.name for topic in topics), answers, _topic).items():
             check(result.error_code, _topic(name), result.error_message)
         if not validate_only:
             await self._led([topic.name for topic in topics])
@@ -223,19 +220,19 @@ class TopicAdmin:
         )
         response = await self._core.ask_controller(request, DeleteTopicsResponse)
         self._core.cluster.forget(topics)
-        told = ((result.name, result) for result in response.responses)
-        for name, result in answers_to(topics, told, _topic).items():
+        answers = ((result.name, result) for result in response.responses)
+        for name, result in answers_to(topics, answers, _topic).items():
             check(result.error_code, _topic(name), result.error_message)
 
     async def create_partitions(self, topic: str, count: int) -> None:
-        """Add partitions to a topic, up to `count` in total. They cannot be removed again."""
+        """Increase a topic's number of partitions to `count`. This cannot be undone."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
             timeout_ms=self._core.settings.request_timeout_ms,
         )
         response = await self._core.ask_controller(request, CreatePartitionsResponse)
-        told = ((result.name, result) for result in response.results)
-        result = answers_to([topic], told, _topic)[topic]
+        answers = ((result.name, result) for result in response.results)
+        result = answers_to([topic], answers, _topic)[topic]
         check(result.error_code, _topic(topic), result.error_message)
         await self._led([topic], count)
 
@@ -244,7 +241,7 @@ class TopicAdmin:
     async def describe_configs(
         self, resource: Resource, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """All settings of a resource."""
+        """Return all settings of a resource."""
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
@@ -285,10 +282,9 @@ class TopicAdmin:
         subtract: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Set values, or reset them to the default by None. Others do not change (KIP-339).
+        """Set values, or reset them to the default with None; other settings stay (KIP-339).
 
-        `append` adds values, separated by commas, to settings that are lists; `subtract` removes
-        them.
+        `append` adds comma-separated values to settings that are lists; `subtract` removes values.
         """
         asked = [
             (name, _DELETE if value is None else _SET, value)
@@ -315,10 +311,10 @@ class TopicAdmin:
         check(result.error_code, _name(resource.type, resource.name), result.error_message)
 
     async def list_config_resources(self, types: Iterable[ResourceType] = ()) -> list[Resource]:
-        """Resources that can have settings, of some types (none: of all).
+        """Return the resources that can be configured, of some types (none: of all types).
 
-        Raises NotSupported where the broker is too old to list other types than CLIENT_METRICS
-        (before Kafka 4.1).
+        Raises NotSupported if the broker is too old to list types other than CLIENT_METRICS (before
+        Kafka 4.1).
         """
         wanted = list(types)
 
@@ -346,13 +342,13 @@ class TopicAdmin:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """Offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
+        """Return offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
         return await list_offsets(self._core, wanted, read_committed=read_committed)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete records below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+        """Delete records below an offset (HIGH_WATERMARK: all); return the new first offsets."""
 
         def request(keys: list[TopicPartition]) -> DeleteRecordsRequest:
             return DeleteRecordsRequest(
@@ -375,17 +371,14 @@ class TopicAdmin:
             for topic in response.topics:
                 for answer in topic.partitions:
                     key = TopicPartition(topic.name, answer.partition_index)
-                    if answer.error_code != ErrorCode.NONE:
-                        yield key, error_of(answer.error_code, str(key))
-                    else:
-                        yield key, answer.low_watermark
+                    yield key, refusal(answer.error_code, key) or answer.low_watermark
 
         return await ask_leaders(self._core, before, request, DeleteRecordsResponse, answers)
 
     # -- cluster -------------------------------------------------------------------------------
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Cluster id, controller and brokers, including fenced ones from Kafka 4.0 on."""
+        """Return cluster id, controller and brokers; from Kafka 4.0 on also fenced brokers."""
 
         async def attempt() -> DescribeClusterResponse:
             request = DescribeClusterRequest()
@@ -413,9 +406,9 @@ class TopicAdmin:
         *,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> list[LogDir]:
-        """Data directories of brokers (None: of all) and the sizes of the replicas in them.
+        """Return the data directories of brokers (None: of all) and the sizes of their replicas.
 
-        With `partitions` only the replicas of these; with none, only the directories.
+        With `partitions`, list only replicas of these; if it is empty, only the directories.
         """
         if brokers is None:
             brokers = sorted((await self.metadata([])).nodes)
@@ -430,18 +423,18 @@ class TopicAdmin:
         found: list[LogDir] = []
         for broker_id in brokers:
             response = await ask_broker(self._core, broker_id, request, DescribeLogDirsResponse)
-            check(response.error_code, f"broker {broker_id}", None)
-            told = ((result.log_dir, result) for result in response.results)
+            check(response.error_code, f"broker {broker_id}")
+            answers = ((result.log_dir, result) for result in response.results)
             found += (
                 _log_dir(broker_id, result, keys)
-                for result in distinct_answers(told, named("log directory")).values()
+                for result in distinct_answers(answers, named("log directory")).values()
             )
         return found
 
     # -- inside --------------------------------------------------------------------------------
 
     async def _led(self, topics: Sequence[str], partitions: int = 1) -> None:
-        """Wait until topics have that many partitions and all have leaders."""
+        """Wait until topics have at least that many partitions, all with leaders."""
 
         async def attempt() -> None:
             await self._core.refresh(topics)
@@ -454,7 +447,7 @@ class TopicAdmin:
         await self._core.repeat(attempt)
 
     async def _node_of(self, resource: Resource) -> int:
-        """The broker that answers for a resource: a broker for itself, any for the rest."""
+        """Return the broker to ask about a resource: a broker itself, else any broker."""
         if resource.type not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             return await self._core.any_node()
         if not resource.name:
@@ -465,13 +458,13 @@ class TopicAdmin:
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 """Kafka's `AlterConfigOp.OpType`."""
 _BOTH = (False, True)
-"""A replica, and its copy that will replace one in another directory."""
+"""A replica, and a copy that will replace one in another directory."""
 _topic = named("topic")
 _DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 _FENCED_SINCE = 2
-"""DescribeCluster version that can tell of fenced brokers (KIP-1073)."""
+"""First DescribeCluster version that can report fenced brokers (KIP-1073)."""
 _ALL_RESOURCES_SINCE = 1
-"""ListConfigResources version that lists all types (KIP-1142)."""
+"""First ListConfigResources version that can list all types (KIP-1142)."""
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -490,7 +483,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 def _name(kind: int, name: str) -> str:
-    """How messages call a resource."""
+    """Format a resource for messages."""
     if kind not in set(ResourceType):
         return f"resource {name!r} of type {kind}"
     if kind == ResourceType.CLIENT_METRICS:
@@ -500,10 +493,10 @@ def _name(kind: int, name: str) -> str:
 
 
 def _about(resource: Resource, results: Iterable[C]) -> Iterable[C]:
-    """The one result about a resource."""
+    """Return the single result about a resource."""
     asked = [(int(resource.type), resource.name)]
-    told = (((result.resource_type, result.resource_name), result) for result in results)
-    return answers_to(asked, told, lambda key: _name(*key)).values()
+    answers = (((result.resource_type, result.resource_name), result) for result in results)
+    return answers_to(asked, answers, lambda key: _name(*key)).values()
 
 
 def _log_dir(
@@ -516,12 +509,10 @@ def _log_dir(
         for topic in result.topics
         for at in topic.partitions
     ]
-    told = (((TopicPartition(at.topic, at.partition), at.is_future), None) for at in replicas)
+    answers = (((TopicPartition(at.topic, at.partition), at.is_future), None) for at in replicas)
     expected = None if asked is None else {(key, future) for key in asked for future in _BOTH}
-    answers_among(expected, told, lambda key: str(key[0]))
-    failure = None
-    if result.error_code != ErrorCode.NONE:
-        failure = error_of(result.error_code, result.log_dir)
+    answers_among(expected, answers, lambda key: str(key[0]))
+    failure = refusal(result.error_code, result.log_dir)
     return LogDir(
         broker_id, result.log_dir, result.total_bytes, result.usable_bytes, replicas, failure
     )

@@ -1,8 +1,8 @@
-"""Looking at transactions, and ending those that nobody else will (KIP-664, KIP-994).
+"""Describe transactions, and end those that no coordinator will end (KIP-664, KIP-994).
 
-A transaction *hangs* when its records are in a partition and no coordinator knows that it has to
-write a marker there: committed readers stop in front of it for ever. Changes are not repeated once
-they were sent.
+A transaction *hangs* if a partition holds its records and no coordinator knows that it must write a
+marker there: consumers with read_committed wait at its first record for ever. Changes are not
+retried once they were sent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from raylog.client.admin.base import Operations
 from raylog.client.admin.brokers import ask_broker
 from raylog.client.cluster import TopicPartition, by_topic
-from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core
 from raylog.client.matching import answers_to, named
 from raylog.client.offsets import Answers, ask_leaders
-from raylog.wire.errors import ErrorCode, KafkaError, TransactionalIdNotFound, error_of
+from raylog.client.refusals import check, refusal, value
+from raylog.client.transactions import FIRST, TransactionRequests
+from raylog.wire.errors import (
+    KafkaError,
+    NotCoordinator,
+    TransactionalIdNotFound,
+)
 from raylog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -30,7 +36,6 @@ from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
-from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raylog.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -43,15 +48,15 @@ from raylog.wire.messages.write_txn_markers import (
 )
 
 NEVER = -1
-"""The start of a transaction that is not open."""
+"""The start of a transaction if none is open."""
 _PARTITIONS_AT_ONCE = 500
 _FENCING_TIMEOUT_MS = 1
-"""For a producer that will write nothing."""
+"""Transaction timeout of a producer that will not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One transactional id as its coordinator lists it."""
+    """One transactional id, as listed by its coordinator."""
 
     transactional_id: str
     producer_id: int
@@ -61,7 +66,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """One transactional id, and the transaction that is open, if one is."""
+    """One transactional id, and its open transaction if there is one."""
 
     transactional_id: str
     coordinator: int
@@ -70,24 +75,24 @@ class TransactionDescription:
     producer_epoch: int
     timeout_ms: int
     start_ms: int
-    """Unix time; NEVER: none is open."""
+    """Unix time in ms; NEVER if none is open."""
     partitions: list[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer that a partition remembers, idempotent or transactional."""
+    """A producer known to a partition, idempotent or transactional."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    """-1: none."""
+    """-1 if none."""
     last_timestamp_ms: int
-    """Of its last records or marker; Unix time, -1: unknown."""
+    """Time of its last records or marker as Unix time in ms; -1 if unknown."""
     coordinator_epoch: int
-    """Of its last marker; -1: it never had one."""
+    """Coordinator epoch of its last marker; -1 if there was none."""
     start_offset: int
-    """Where its open transaction starts; NEVER: none is open."""
+    """First offset of its open transaction; NEVER if none is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +103,13 @@ class HangingTransaction:
     producer: ActiveProducer
 
 
-class TransactionAdmin:
-    """The operations; each is one call of the blocking client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class TransactionAdmin(Operations):
+    """The operations; the blocking and the asyncio client offer each as one call."""
 
     async def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
-        """Transactional ids of all brokers, sorted. An empty filter matches all."""
+        """Return transactional ids of all brokers, sorted. An empty filter matches all."""
         found: list[TransactionListing] = []
         request = ListTransactionsRequest(
             state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -117,7 +119,7 @@ class TransactionAdmin:
         return sorted(found, key=lambda one: one.transactional_id)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """One transactional id; raises TransactionalIdNotFound."""
+        """Return one transactional id; raises TransactionalIdNotFound."""
         for broker_id in await self._brokers():
             found = await self._core.repeat(
                 partial(self._transaction_on, broker_id, transactional_id)
@@ -129,7 +131,7 @@ class TransactionAdmin:
     async def describe_producers(
         self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Producers of partitions, as their leaders know them, or one broker with replicas."""
+        """Return the producers of partitions, as known to their leaders or to one broker."""
         keys = sorted(keys)
         if broker_id is None:
             return await ask_leaders(
@@ -141,12 +143,8 @@ class TransactionAdmin:
             )
         request = _describe_producers(keys)
         response = await ask_broker(self._core, broker_id, request, DescribeProducersResponse)
-        found = {}
-        for key, answer in answers_to(keys, _active_producers(response)).items():
-            if isinstance(answer, KafkaError):
-                raise answer
-            found[key] = answer
-        return found
+        answers = answers_to(keys, _active_producers(response))
+        return {key: value(answer) for key, answer in answers.items()}
 
     async def find_hanging_transactions(
         self,
@@ -155,10 +153,10 @@ class TransactionAdmin:
         max_timeout_ms: int,
         broker_id: int | None = None,
     ) -> list[HangingTransaction]:
-        """Open transactions, silent for longer than any may be, without a coordinator to end them.
+        """Return open transactions, silent for more than `max_timeout_ms`, that nobody will end.
 
-        That is so where no transactional id has the producer, or its transaction does not hold the
-        partition.
+        That is the case if no transactional id has the producer, or if its transaction does not
+        include the partition.
         """
         keys = sorted(keys)
         silent: list[HangingTransaction] = []
@@ -180,10 +178,10 @@ class TransactionAdmin:
     async def abort_in_partition(
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Have a partition's leader end a producer's transaction there, whoever coordinates it.
+        """Make a partition's leader abort a producer's transaction there, without its coordinator.
 
-        An older epoch than the producer's or its last coordinator's raises InvalidProducerEpoch
-        or TransactionCoordinatorFenced.
+        Raises InvalidProducerEpoch or TransactionCoordinatorFenced for an epoch older than that of
+        the producer or of its last coordinator.
         """
         marker = WritableTxnMarker(
             producer_id=producer_id,
@@ -195,53 +193,39 @@ class TransactionAdmin:
         (node_id,) = await self._core.look(lambda: self._core.by_leader([key]))
         request = WriteTxnMarkersRequest(markers=[marker])
         response = await self._core.ask(node_id, request, WriteTxnMarkersResponse)
-        told = (
+        answers = (
             (TopicPartition(topic.name, answer.partition_index), answer.error_code)
             for result in response.markers
             for topic in result.topics
             for answer in topic.partitions
         )
-        code = answers_to([key], told)[key]
-        if code != ErrorCode.NONE:
-            raise error_of(code, f"{key} at producer {producer_id}")
+        check(answers_to([key], answers)[key], f"{key} at producer {producer_id}")
 
     async def fence_transactional_id(self, transactional_id: str) -> None:
-        """Fence the producers of a transactional id, and wait for its transaction to be aborted.
+        """Fence the producers of a transactional id, and wait until its transaction is aborted.
 
-        That may be one that was prepared for somebody else's commit (KIP-939).
+        This also aborts a transaction that was prepared for an external commit (KIP-939).
         """
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
-        )
-
-        def refusal(response: InitProducerIdResponse) -> KafkaError | None:
-            if response.error_code == ErrorCode.NONE:
-                return None
-            return error_of(response.error_code, f"transactional id {transactional_id!r}")
-
-        coordinators = Coordinators(self._core, KeyType.TRANSACTION)
-        await ask_coordinator(
-            self._core, coordinators, transactional_id, request, InitProducerIdResponse, refusal
-        )
+        requests = TransactionRequests(self._core, FIRST, transactional_id)
+        await requests.init_producer_id(_FENCING_TIMEOUT_MS)
 
     async def _held_by(self, producer_ids: Collection[int]) -> dict[int, list[TopicPartition]]:
-        """Producer id to the partitions of its transaction, of those that coordinators know."""
+        """Return the partitions of transactions that coordinators know, by producer id."""
         held = {}
         for listed in await self.list_transactions(producer_ids=producer_ids):
             try:
                 described = await self.describe_transaction(listed.transactional_id)
             except TransactionalIdNotFound:
-                continue  # forgotten since
+                continue  # removed in the meantime
             held[listed.producer_id] = described.partitions
         return held
 
     async def _transactions_on(
         self, broker_id: int, request: ListTransactionsRequest
     ) -> list[TransactionListing]:
-        """What one broker coordinates."""
+        """Return the transactional ids that one broker coordinates."""
         response = await self._core.ask(broker_id, request, ListTransactionsResponse)
-        if response.error_code != ErrorCode.NONE:
-            raise error_of(response.error_code, f"broker {broker_id}")
+        check(response.error_code, f"broker {broker_id}")
         return [
             TransactionListing(
                 one.transactional_id, one.producer_id, one.transaction_state, broker_id
@@ -252,13 +236,11 @@ class TransactionAdmin:
     async def _transaction_on(
         self, broker_id: int, transactional_id: str
     ) -> TransactionDescription | None:
-        """What a broker says of a transactional id; None if another one coordinates it."""
-        told = (await transactions_on(self._core, broker_id, [transactional_id]))[transactional_id]
-        if not isinstance(told, KafkaError):
-            return told
-        if told.code == ErrorCode.NOT_COORDINATOR:
-            return None
-        raise told
+        """Return a broker's description of an id; None if another broker coordinates it."""
+        answer = (await transactions_on(self._core, broker_id, [transactional_id]))[
+            transactional_id
+        ]
+        return None if isinstance(answer, NotCoordinator) else value(answer)
 
     async def _brokers(self) -> list[int]:
         await self._core.repeat(lambda: self._core.refresh([]))
@@ -268,29 +250,28 @@ class TransactionAdmin:
 async def transactions_on(
     core: Core, broker_id: int, transactional_ids: Sequence[str]
 ) -> dict[str, TransactionDescription | KafkaError]:
-    """What one broker says of each transactional id."""
+    """Return one broker's answer about each transactional id."""
     request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
     response = await ask_broker(core, broker_id, request, DescribeTransactionsResponse)
-    told = (
+    answers = (
         (one.transactional_id, _described(broker_id, one)) for one in response.transaction_states
     )
-    return answers_to(transactional_ids, told, named("transactional id"))
+    return answers_to(transactional_ids, answers, named("transactional id"))
 
 
-def _described(broker_id: int, told: TransactionState) -> TransactionDescription | KafkaError:
-    if told.error_code != ErrorCode.NONE:
-        return error_of(told.error_code, f"transactional id {told.transactional_id!r}")
-    return TransactionDescription(
-        told.transactional_id,
+def _described(broker_id: int, state: TransactionState) -> TransactionDescription | KafkaError:
+    error = refusal(state.error_code, f"transactional id {state.transactional_id!r}")
+    return error or TransactionDescription(
+        state.transactional_id,
         broker_id,
-        told.transaction_state,
-        told.producer_id,
-        told.producer_epoch,
-        told.transaction_timeout_ms,
-        told.transaction_start_time_ms,
+        state.transaction_state,
+        state.producer_id,
+        state.producer_epoch,
+        state.transaction_timeout_ms,
+        state.transaction_start_time_ms,
         [
             TopicPartition(topic.topic, partition)
-            for topic in told.topics
+            for topic in state.topics
             for partition in topic.partitions
         ],
     )
@@ -309,10 +290,8 @@ def _active_producers(response: DescribeProducersResponse) -> Answers[list[Activ
     for topic in response.topics:
         for answer in topic.partitions:
             key = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code != ErrorCode.NONE:
-                yield key, error_of(answer.error_code, answer.error_message or str(key))
-            else:
-                yield key, [_producer(state) for state in answer.active_producers]
+            found = [_producer(state) for state in answer.active_producers]
+            yield key, refusal(answer.error_code, answer.error_message or key) or found
 
 
 def _producer(state: ProducerState) -> ActiveProducer:

@@ -1,7 +1,7 @@
-"""Users that log in with SCRAM: their credentials, never their passwords (KIP-554).
+"""SCRAM users: their credentials, but never their passwords (KIP-554).
 
-The client salts and hashes passwords itself: brokers get and keep nothing from which a password can
-be read. Changes are not repeated once they were sent.
+The client salts and hashes passwords itself, so brokers never receive anything from which a
+password could be recovered. Changes are not retried once they were sent.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.admin.answers import check, items_in, member_of, names_in
-from raylog.client.core import Core
+from raylog.client.admin.base import Operations, items_in, member_of, names_in
 from raylog.client.errors import InvalidSetting
 from raylog.client.matching import answers_to, distinct_answers, named
+from raylog.client.refusals import check
 from raylog.client.security.scram import ITERATIONS_MIN, salted_password
 from raylog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -29,28 +29,28 @@ from raylog.wire.messages.describe_user_scram_credentials import (
 )
 
 ITERATIONS_STORED_MAX = 16_384
-"""Brokers store no credential with more."""
+"""Brokers refuse credentials with more iterations."""
 _SALT_BYTES = 32
 _name = named("user")
 
 
 class ScramMechanism(IntEnum):
-    """A hash function for SCRAM. A user has at most one credential for each."""
+    """A hash function for SCRAM. A user has at most one credential per mechanism."""
 
     UNKNOWN = 0
-    """In answers: a mechanism that this client does not know."""
+    """In answers: a mechanism unknown to this client."""
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
     @property
     def sasl_name(self) -> str:
-        """The value of `sasl.mechanism`: SCRAM-SHA-256."""
+        """The value for `sasl.mechanism`, as in SCRAM-SHA-256."""
         return self.name.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a broker tells about a credential."""
+    """A credential, as described by a broker."""
 
     mechanism: ScramMechanism
     iterations: int
@@ -58,15 +58,15 @@ class ScramCredential:
 
 @dataclass(frozen=True, slots=True)
 class ScramUpsertion:
-    """A credential to set, in place of the one that the user has for this mechanism."""
+    """A credential to set; replaces the user's present one for this mechanism."""
 
     user: str
     mechanism: ScramMechanism
     password: str = field(repr=False)
     iterations: int = ITERATIONS_MIN
-    """How often the password is hashed, 4,096 to 16,384 times; more makes guessing it slower."""
+    """How often to hash the password, 4,096 to 16,384 times; more slows down guessing."""
     salt: bytes | None = field(default=None, repr=False)
-    """None, as a rule: 32 random bytes."""
+    """Usually None, for 32 random bytes."""
 
     def __post_init__(self) -> None:
         if not self.password:
@@ -81,7 +81,7 @@ class ScramUpsertion:
 
 @dataclass(frozen=True, slots=True)
 class ScramDeletion:
-    """A credential to delete: the user can no longer log in with this mechanism."""
+    """A credential to delete, so that the user can no longer log in with this mechanism."""
 
     user: str
     mechanism: ScramMechanism
@@ -90,30 +90,24 @@ class ScramDeletion:
         _check_mechanism(self.mechanism)
 
 
-class UserAdmin:
-    """The operations on SCRAM users; each is one call of the blocking and of the asyncio client."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class UserAdmin(Operations):
+    """The operations on SCRAM users; the blocking and the asyncio client offer each as one call."""
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None
     ) -> dict[str, list[ScramCredential]]:
-        """Credentials by user (None: of all users); raises ResourceNotFound for one without any."""
+        """Return credentials by user (None: all users); raises ResourceNotFound if one has none."""
         if users is not None and not (users := names_in(users, "users")):
             return {}  # to a broker, an empty list means all users
         request = DescribeUserScramCredentialsRequest(
             users=None if users is None else [UserName(name=name) for name in users]
         )
-
-        async def attempt() -> DescribeUserScramCredentialsResponse:
-            node_id = await self._core.any_node()
-            return await self._core.ask(node_id, request, DescribeUserScramCredentialsResponse)
-
-        response = await self._core.look(attempt)
+        response = await self._core.ask_any(request, DescribeUserScramCredentialsResponse)
         check(response.error_code, "SCRAM credentials", response.error_message)
-        told = ((result.user, result) for result in response.results)
-        results = distinct_answers(told, _name) if users is None else answers_to(users, told, _name)
+        answers = ((result.user, result) for result in response.results)
+        results = (
+            distinct_answers(answers, _name) if users is None else answers_to(users, answers, _name)
+        )
         found = {}
         for user, result in results.items():
             check(result.error_code, _name(user), result.error_message)
@@ -129,9 +123,9 @@ class UserAdmin:
     async def alter_user_scram_credentials(
         self, alterations: Iterable[ScramUpsertion | ScramDeletion]
     ) -> None:
-        """Set and delete credentials, at most one for each user in one call.
+        """Set and delete credentials, at most one per user in one call.
 
-        Raises the first error; the changes for the other users are made nevertheless.
+        Raises the first error, but the changes for other users are made.
         """
         request = AlterUserScramCredentialsRequest()
         wanted: list[ScramUpsertion | ScramDeletion] = items_in(

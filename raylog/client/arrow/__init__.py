@@ -1,7 +1,8 @@
-"""Whole columns in and out: Arrow tables to record batches and back, no object for a record.
+"""Converts Arrow tables to record batches and back, column by column, without an object per record.
 
-`pyarrow` and `numpy` are of the extra `arrow`; modules here are imported when a table is asked for.
+`pyarrow` and `numpy` come with the extra `arrow`; these modules are imported on first use of a
+table.
 """
 
 TABLE_BYTES = 16 * 1024 * 1024
-"""Of a table's records, unless a caller wants others; exceeded by less than one batch."""
+"""Default limit on a table's record bytes; exceeded by less than one batch."""

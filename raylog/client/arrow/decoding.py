@@ -1,9 +1,9 @@
-"""Record batches as columns: what `wire.records.decode_batch` reads, without an object a record.
+"""Decodes record batches to columns: like `wire.records.decode_batch`, but without an object each.
 
-Where records begin is found first (`frames`); then each field of all of them is read at once. Keys
-and values are cut out of the batches' bytes by Arrow. Each record's fields must end where its
+First the start of every record is found (`frames`); then each field is read for all records at
+once. Arrow cuts keys and values out of the batches' bytes. Each record's fields must end where its
 length says, and each record where the next one or the body does, so that nothing which
-`decode_batch` refuses becomes a row.
+`decode_batch` rejects becomes a row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raylog.wire.records import (
 )
 
 BODIES_BYTES_MAX = 2**31 - 1
-"""Of bodies that are decoded together: Arrow's offsets are of 32 bits."""
+"""Most bytes of bodies decoded together, because Arrow's offsets have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Columns:
 
     offsets: Numbers
     timestamps: Numbers
-    """In ms; -1: the record has none."""
+    """In ms; -1 if the record has none."""
     timestamp_types: Numbers
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray
-    """Of HEADERS_TYPE, an empty list where a record has none."""
+    """Of type HEADERS_TYPE; an empty list for a record without headers."""
 
 
 @dataclass(slots=True)
@@ -54,18 +54,18 @@ class Bodies:
     """Batches of one partition that are decoded together."""
 
     what: str
-    """Whose they are, for the texts of errors."""
+    """Names the partition in error messages."""
     batch_bytes_max: int
-    """Of one batch, decompressed."""
+    """Limit on the decompressed bytes of one batch."""
     checks_crcs: bool = True
     size: int = 0
-    """Bytes, decompressed."""
+    """Decompressed bytes so far."""
     record_count: int = 0
     _headers: list[BatchHeader] = field(default_factory=list)
     _bodies: list[bytes | memoryview] = field(default_factory=list)
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Take a batch; raises as `wire.records.decode_batch` if its CRC or codec is wrong."""
+        """Add a batch; raises like `wire.records.decode_batch` if its CRC or codec is wrong."""
         if self.checks_crcs:
             check_crc(batch, header)
         body: bytes | memoryview
@@ -80,11 +80,11 @@ class Bodies:
 
     @property
     def base_offset(self) -> int:
-        """Of the first batch."""
+        """Base offset of the first batch."""
         return self._headers[0].base_offset
 
     def each(self) -> Iterator[Bodies]:
-        """The batches one by one."""
+        """Iterate over the batches, each as a Bodies of its own."""
         for header, body in zip(self._headers, self._bodies, strict=True):
             counts = len(body), header.record_count
             yield Bodies(
@@ -92,12 +92,12 @@ class Bodies:
             )
 
     def columns(self) -> Columns:
-        """All records; raises InvalidRecord unless each is as `decode_batch` takes it."""
+        """Return all records; raises InvalidRecord for any record that `decode_batch` rejects."""
         data, begins = _placed(self._bodies)
         if len(data) > BODIES_BYTES_MAX:
             raise InvalidRecord(f"{self.what}: {len(data)} bytes of records at once")
         starts, ends = self._frames(data, begins)
-        deltas, at = read_varints(data, starts + 1)  # behind the attributes
+        deltas, at = read_varints(data, starts + 1)  # after the attributes
         times, kinds = self._times(deltas)
         offsets, at = self._offsets(data, at)
         key_sizes, key_starts, key_ends = self._content(data, at)
@@ -121,7 +121,7 @@ class Bodies:
         )
 
     def _frames(self, data: Bytes, begins: Sequence[int]) -> tuple[Numbers, Numbers]:
-        """Where each record begins, behind its length, and ends."""
+        """Return where each record starts (after its length) and ends."""
         found: array[int] = array("q")
         ahead: list[int] = []
         skipped = 0
@@ -142,14 +142,14 @@ class Bodies:
         return starts, ends
 
     def _content(self, data: Bytes, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Lengths of keys or values, negative for null, and where these begin and end."""
+        """Return the lengths of keys or values, negative for null, and their starts and ends."""
         sizes, starts = read_varints(data, at)
         if sizes.max(initial=0) > len(data):
             raise InvalidRecord(f"{self.what}: a length of {sizes.max()} bytes")
         return sizes, starts, starts + np.maximum(sizes, 0)
 
     def _offsets(self, data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-        """Offsets, and the positions behind them."""
+        """Return offsets, and the positions after them."""
         deltas, behind = read_varints(data, at)
         if deltas.min(initial=0) < 0 or deltas.max(initial=0) > OFFSET_DELTA_MAX:
             raise InvalidRecord(
@@ -159,7 +159,7 @@ class Bodies:
         return self._repeated("base_offset") + deltas, behind
 
     def _times(self, deltas: Numbers) -> tuple[Numbers, Numbers]:
-        """Timestamps, and their types."""
+        """Return timestamps and their types."""
         base = self._repeated("base_timestamp")
         kinds = self._repeated("timestamp_type")
         if kinds.any():
@@ -172,19 +172,19 @@ class Bodies:
         return times, kinds
 
     def _repeated(self, name: str) -> Numbers:
-        """A field of the batches' headers, once for each record."""
+        """Return a header field of each batch, repeated for each of its records."""
         return self._each([getattr(header, name) for header in self._headers])
 
     def _each(self, numbers: list[int]) -> Numbers:
-        """A number of each batch, once for each of its records."""
+        """Return a number per batch, repeated for each of its records."""
         counts = [header.record_count for header in self._headers]
         return np.repeat(np.array(numbers, np.int64), counts)
 
 
 def _placed(bodies: Sequence[bytes | memoryview]) -> tuple[Bytes, list[int]]:
-    """One array that holds all bodies, and where each begins in it.
+    """Return one array that holds all bodies, and the position of each body in it.
 
-    Plain batches of one fetch lie in its answer and stay there.
+    Uncompressed batches of one fetch are parts of its response and are not copied.
     """
     owner = bodies[0].obj if bodies and isinstance(bodies[0], memoryview) else None
     if owner is not None and all(

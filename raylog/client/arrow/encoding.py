@@ -1,7 +1,7 @@
-"""Columns as the bodies of record batches: what `wire.record.encode_records` writes.
+"""Encodes columns to the bodies of record batches: the bytes `wire.record.encode_records` writes.
 
-A record is a head of numbers, the key, the value's length, the value, and its headers. Those
-numbers of all records are written together; Arrow joins the parts, and each batch's body is a slice
+A record consists of leading numbers, the key, the value's length, the value and its headers. The
+numbers of all records are written at once; Arrow joins the parts, and each batch's body is a slice
 of the result.
 """
 
@@ -28,7 +28,7 @@ _NO_HEADERS = b"\0"
 
 
 class EncodedBody(NamedTuple):
-    """The records of one batch, not compressed."""
+    """The records of one batch, uncompressed."""
 
     data: memoryview
     record_count: int
@@ -41,14 +41,14 @@ class Rows:
     """Columns of records, of equal length."""
 
     keys: pa.BinaryArray | None
-    """None: no record has a key."""
+    """None if no record has a key."""
     values: pa.BinaryArray
     timestamps: Numbers
     headers: pa.ListArray | None = None
-    """Of HEADERS_TYPE, without null names; None: no record has headers."""
+    """Of type HEADERS_TYPE, without null names; None if no record has headers."""
 
     def take(self, order: Numbers) -> Rows:
-        """The rows at places."""
+        """Return the rows at these indexes, in this order."""
         places = pa.array(order)
         return Rows(
             None if self.keys is None else self.keys.take(places),
@@ -59,7 +59,7 @@ class Rows:
 
 
 def encode_bodies(rows: Rows, starts: Sequence[int]) -> list[EncodedBody]:
-    """The bodies of batches that begin at rows, the first at 0."""
+    """Return the bodies of batches that start at these row indexes, the first at 0."""
     count = len(rows.values)
     firsts = np.array(starts, np.int64)
     counts = np.diff(firsts, append=count)
@@ -87,9 +87,9 @@ def encode_bodies(rows: Rows, starts: Sequence[int]) -> list[EncodedBody]:
 
 
 def _joined(rows: Rows, time_deltas: Numbers, offset_deltas: Numbers) -> pa.BinaryArray:
-    """The records' bytes."""
+    """Return the bytes of each record."""
     value_sizes = _sizes(rows.values)
-    sizes = np.maximum(value_sizes, 0) + 1  # with the attributes
+    sizes = np.maximum(value_sizes, 0) + 1  # plus the attributes
     if rows.keys is None:
         key_sizes: Numbers = np.full(len(sizes), -1)
     else:
@@ -112,24 +112,24 @@ def _joined(rows: Rows, time_deltas: Numbers, offset_deltas: Numbers) -> pa.Bina
 
 
 class _Field(NamedTuple):
-    """One of the numbers of each record; None: zero."""
+    """A number field of all records; None: zero in each."""
 
     numbers: Zigzags | None
     widths: Numbers | int
 
     @classmethod
     def of(cls, numbers: Numbers) -> _Field:
-        """As a varint."""
+        """Encode numbers as zigzag varints."""
         zigzag = zigzags(numbers)
         return cls(zigzag, varint_widths(zigzag))
 
 
 _ATTRIBUTES = _Field(None, 1)
-"""None are defined."""
+"""Always zero: the format defines no record attributes."""
 
 
 def _sizes(column: pa.BinaryArray) -> Numbers:
-    """Lengths, -1 for null."""
+    """Return the lengths of values, -1 for null."""
     sizes = np.diff(bounds_of(column)).astype(np.int64)
     if column.null_count:
         sizes[column.is_null().to_numpy(zero_copy_only=False)] = -1
@@ -137,7 +137,7 @@ def _sizes(column: pa.BinaryArray) -> Numbers:
 
 
 def _written(fields: Sequence[_Field]) -> pa.BinaryArray:
-    """The fields of each record side by side."""
+    """Write the fields of each record next to each other."""
     total = np.asarray(sum(each.widths for each in fields))
     bounds = np.zeros(len(total) + 1, np.int64)
     np.cumsum(total, out=bounds[1:])
@@ -155,11 +155,11 @@ def _written(fields: Sequence[_Field]) -> pa.BinaryArray:
 
 
 def _headers(column: pa.ListArray) -> pa.BinaryArray:
-    """What records end with: how many headers, and each."""
+    """Return the last part of each record: the number of headers, and the headers."""
     if column.null_count:
         column = column.fill_null([])
     bounds = column.offsets.to_numpy().astype(np.int64)
-    pairs = column.values.slice(bounds[0], bounds[-1] - bounds[0])  # those of a part of a table
+    pairs = column.values.slice(bounds[0], bounds[-1] - bounds[0])  # the column may be a slice
     bounds -= bounds[0]
     names = pairs.field("key").cast(pa.binary())
     values = pairs.field("value")

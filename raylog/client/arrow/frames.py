@@ -1,4 +1,4 @@
-"""How long records are: the one thing about them that can only be found one after the other."""
+"""Record lengths, the only part of a batch that must be read sequentially."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from raylog.wire.runs import RUN_TRIED, run_of
 from raylog.wire.varint import read_long
 
 _HOPS = 64
-"""Records that are gone through one by one where that many were not of one size."""
+"""Records read one by one after this many turned out not to have the same size."""
 
 
 def find_steps(body: memoryview, count: int, steps: array[int]) -> None:
-    """Add to `steps` how far it is from each of a body's `count` records to the next.
+    """Append to `steps` the distance from each of a body's `count` records to the next.
 
-    Records of one size are found together, others one by one. Raises InvalidRecord unless the
-    last one ends where the body does.
+    Runs of records of the same size are found at once, others one by one. Raises InvalidRecord
+    unless the last record ends where the body does.
     """
     position = 0
-    copied = b""  # Python reads single bytes of it in half the time that a view takes
+    copied = b""  # reading single bytes of it takes Python half the time of a view
     tried, hops = RUN_TRIED, _HOPS
     try:
         while count:
@@ -43,13 +43,13 @@ def find_steps(body: memoryview, count: int, steps: array[int]) -> None:
 
 
 def _hop(body: bytes, position: int, count: int, steps: array[int]) -> int:
-    """Go through records one by one; returns where the last ends."""
+    """Read records one by one; return where the last one ends."""
     append = steps.append
     for _ in range(count):
         z_size = body[position]
         if z_size < 128:
             step = 1 + (z_size >> 1)
-        elif (high := body[position + 1]) < 128:  # two bytes: the usual case
+        elif (high := body[position + 1]) < 128:  # two bytes, the usual case
             step = 2 + ((z_size - 128 + (high << 7)) >> 1)
         else:
             z_size, behind = read_long(body, position + 1, z_size)

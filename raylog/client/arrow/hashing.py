@@ -1,4 +1,4 @@
-"""Kafka's hash of keys for a whole column: `producer.partitioner.murmur2`, for all at once."""
+"""Kafka's hash of keys, `producer.partitioner.murmur2`, for a whole column at once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
-from raylog.client.arrow.slices import bounds_of, content_of
+from raylog.client.arrow.slices import bounds_of, content_of, large_bounds_of
 from raylog.client.arrow.varints import Bytes, Numbers
 from raylog.client.producer.partitioner import murmur2
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _FEW = 32
-"""Keys that are longer than all others are hashed one by one."""
+"""Once no more keys than this have bytes left, they are hashed one by one."""
 
 Hashes = NDArray[np.uint32]
 
 
-def murmur2_of(keys: pa.BinaryArray) -> Hashes:
-    """The hash of each key; of a null, that of an empty key."""
-    bounds = bounds_of(keys).astype(np.int64)
+def murmur2_of(keys: pa.BinaryArray | pa.LargeBinaryArray) -> Hashes:
+    """Return the hash of each key; a null is hashed like an empty key."""
+    is_large = pa.types.is_large_binary(keys.type)
+    bounds = large_bounds_of(keys) if is_large else bounds_of(keys).astype(np.int64)
     data = content_of(keys)
     starts, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
     hashes = _SEED ^ sizes.astype(np.uint32)
@@ -49,7 +50,7 @@ def murmur2_of(keys: pa.BinaryArray) -> Hashes:
 
 
 def _finished(data: Bytes, bounds: Numbers, hashes: Hashes) -> Hashes:
-    """With the bytes behind the last whole word, and mixed."""
+    """Add the bytes after the last whole word, and do the final mixing."""
     sizes = bounds[1:] - bounds[:-1]
     rests = sizes & 3
     if rests.any():
@@ -66,6 +67,6 @@ def _finished(data: Bytes, bounds: Numbers, hashes: Hashes) -> Hashes:
 
 
 def _words(data: Bytes, at: Numbers) -> Hashes:
-    """The words of four bytes, the least significant first, at positions anywhere."""
+    """Return the little-endian 4-byte words at positions that need not be aligned."""
     shifted: Hashes = np.ndarray((max(0, len(data) - 3),), "<u4", data.data, strides=(1,))
     return shifted[at]

@@ -13,39 +13,39 @@ from raylog.wire.varint import decode_varint
 HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
 _ROUNDS_MAX = 32
-"""Headers of a record that are found together with those of other records."""
+"""Headers per record that are located together with those of other records."""
 
 
 def no_headers(count: int) -> pa.ListArray:
-    """Empty lists."""
+    """Return a column of empty lists."""
     bounds = pa.py_buffer(np.zeros(count + 1, np.int32))
     nothing = pa.array([], HEADER_TYPE)
     return pa.Array.from_buffers(HEADERS_TYPE, count, [None, bounds], children=[nothing])
 
 
 class Headers:
-    """The headers of some records: where they are, then what they are."""
+    """The headers of some records: located first, then cut out."""
 
     def __init__(self, data: Bytes, counts: Numbers, starts: Numbers) -> None:
-        """`starts`: behind the records' numbers of headers. Raises InvalidRecord."""
+        """`starts` are the positions after the header counts. Raises InvalidRecord."""
         if len(counts) and (counts.min() < 0 or counts.max() > len(data)):
             raise InvalidRecord(f"{counts.min()} to {counts.max()} headers in a record")
         total = int(counts.sum())
         if total > len(data):
             raise InvalidRecord(f"{total} headers in {len(data)} bytes")
         self.ends = starts.copy()
-        """Where the records' headers end."""
+        """Where each record's headers end."""
         self._data = data
         self._counts = counts
         self._bounds = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self._bounds[1:])
         self._names = np.empty((total, 3), np.int64)
-        """Of each header's name: size, start and end."""
+        """Size, start and end of each header's name."""
         self._values = np.empty((total, 3), np.int64)
         self._find()
 
     def column(self) -> pa.ListArray:
-        """All of them; only once it is known that they end where their records do."""
+        """Return all headers. Callers must first check that they end where their records do."""
         names = _text(binary_slices(self._data, *self._names.T))
         values = binary_slices(self._data, *self._values.T)
         pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
@@ -53,7 +53,7 @@ class Headers:
         return pa.ListArray.from_arrays(bounds, pairs)
 
     def _find(self) -> None:
-        """Find the first header of all records, then the second, and so on."""
+        """Locate the first header of all records, then the second, and so on."""
         (which,) = self._counts.nonzero()
         at = self.ends[which]
         for n in range(_ROUNDS_MAX):
@@ -79,7 +79,7 @@ class Headers:
         return ends
 
     def _find_rest(self, record: int) -> None:
-        """Find the headers of a record that has many, one by one."""
+        """Locate the remaining headers of a record that has many, one by one."""
         view = self._data.data
         position = int(self.ends[record])
         first, end = self._bounds[record : record + 2].tolist()
@@ -97,7 +97,7 @@ class Headers:
 
 
 def _text(names: pa.BinaryArray) -> pa.StringArray:
-    """Names that are not UTF-8 are read with replacement characters, as Java does."""
+    """Decode names; invalid UTF-8 becomes replacement characters, as in Java."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""The columns of a table that become records, checked and in the types that records have."""
+"""The columns of a table to be sent, checked and converted to the types of record fields."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from raylog.client.errors import InvalidTable
 from raylog.client.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD
 
 CHOOSE = -1
-"""A row's partition where none is given."""
+"""Partition of a row for which none is given."""
 _PARTITION_MAX = 2**31 - 1
 _DEFAULT_KEY = "key"
 _FEW_ROWS = 4_096
-"""In each chunk of a table: of smaller ones one is made."""
+"""Chunks of a table with fewer rows on average are combined into one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """Which columns of a table are what of a record. None: records have none."""
+    """The column for each part of a record. None: records do not have this part."""
 
     value: str = "value"
     key: str | None = None
-    """None: the column `key` if there is one."""
+    """None: the column `key`, if there is one."""
     headers: str | None = None
     timestamp: str | None = None
-    """None, or null in a row: the time of sending."""
+    """None, or a null in a row: the time of sending."""
     partition: str | int | None = None
-    """A number: that of all rows. None, or null in a row: as the producer chooses."""
+    """A number applies to all rows. None, or a null in a row: the producer chooses."""
 
 
 class Outgoing:
-    """A table's records. Raises InvalidTable where a column is missing or cannot be of records."""
+    """A table's records. Raises InvalidTable if a column is missing or has the wrong type."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch, names: ColumnNames, now_ms: int) -> None:
         given: object = table
@@ -61,12 +61,12 @@ class Outgoing:
         self._table = _compact(pa.table(columns))
         self._times = _times(table, names.timestamp, now_ms)
         self.partitions = _partitions(table, names.partition)
-        """CHOOSE where none is given; None: that is so in all rows."""
+        """CHOOSE for rows without one; None if no row has one."""
         self.sizes = _sizes(self._table)
-        """Upper estimates of the records' bytes."""
+        """Upper estimates of the records' sizes in bytes."""
 
     def pieces(self, piece_bytes: int) -> Iterator[slice]:
-        """Rows that come together: of about so many bytes, and never more than Arrow can join."""
+        """Yield slices of rows with about this many bytes, never more than Arrow can join."""
         ends = np.cumsum(self.sizes)
         begin = 0
         while begin < self.row_count:
@@ -77,7 +77,7 @@ class Outgoing:
             begin = end
 
     def rows(self, piece: slice) -> Rows:
-        """Some of the rows."""
+        """Return the rows of a slice."""
         part = self._table.slice(piece.start, piece.stop - piece.start)
         values, keys, headers = (_one_array(part, name) for name in ("value", "key", "headers"))
         times = self._times
@@ -97,7 +97,7 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _content(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Keys or values, in a type of which the lengths are easily told."""
+    """Return keys or values, cast to a type whose lengths Arrow can compute."""
     found = _column(table, name)
     if pa.types.is_dictionary(found.type):
         found = found.cast(found.type.value_type)
@@ -138,7 +138,7 @@ def _headers(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _times(table: pa.Table, name: str | None, now_ms: int) -> Numbers | int:
-    """In ms; a number if that is the same for all."""
+    """Return times in ms, or a single number if all are the same."""
     if name is None:
         return now_ms
     found = _column(table, name)
@@ -146,7 +146,7 @@ def _times(table: pa.Table, name: str | None, now_ms: int) -> Numbers | int:
         raise InvalidTable(f"column {name!r}: expected timestamps or ms, found {found.type}")
     try:
         if pa.types.is_timestamp(found.type):
-            plain = found.cast(pa.int64()).cast(pa.timestamp(found.type.unit))  # no zone to look up
+            plain = found.cast(pa.int64()).cast(pa.timestamp(found.type.unit))  # no zone needed
             found = pc.floor_temporal(plain, unit="millisecond").cast(pa.timestamp("ms"))
         found = found.cast(pa.int64())
     except pa.ArrowInvalid as error:
@@ -209,7 +209,7 @@ def _header_lengths(column: pa.ChunkedArray) -> Numbers:
 
 
 def _one_array(table: pa.Table, name: str) -> pa.Array | None:
-    """A column of a piece, its text as bytes."""
+    """Return a column of a slice as one array, with text as bytes."""
     if name not in table.column_names:
         return None
     found = table.column(name)

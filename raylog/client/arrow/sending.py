@@ -1,4 +1,4 @@
-"""Tables into a producer: rows to partitions, whole batches to its accumulator."""
+"""Sends tables: assigns rows to partitions and adds whole batches to a producer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raylog.wire.errors import UnknownTopicOrPartition
 from raylog.wire.records import BATCH_OVERHEAD
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Rows that are encoded together."""
+"""About how many bytes of rows are encoded together."""
 _POSITIVE = np.uint32(0x7FFFFFFF)
 _MURMUR2 = ("default", "murmur2", "murmur2_random")
 _CRC32 = ("consistent", "consistent_random")
@@ -29,9 +29,9 @@ _HASHES_NULL = ("consistent", "murmur2")
 
 
 class TableBatches:
-    """A table on its way into a producer, batch by batch.
+    """A table being sent, batch by batch.
 
-    Raises InvalidTable, RecordTooLarge and UnknownTopicOrPartition before a record is taken.
+    Raises InvalidTable, RecordTooLarge and UnknownTopicOrPartition before any record is added.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class TableBatches:
 
     @property
     def count(self) -> int:
-        """Rows of the table."""
+        """Number of rows in the table."""
         return self._rows.row_count
 
     def take(self) -> bool:
-        """Let the producer take a batch; False if none is left. Raises as its `append_batch`."""
+        """Add a batch to the producer; return False if none is left. Raises like `append_batch`."""
         batch = next(self._ready, None)
         if batch is None:
             return False
@@ -79,7 +79,7 @@ class TableBatches:
                 raise UnknownTopicOrPartition(f"{self._topic}-{unknown[0]} does not exist")
 
     def _batches(self) -> Iterator[tuple[int, EncodedBody]]:
-        """Partitions and what goes to them, in order."""
+        """Yield partitions and their batches, in order."""
         for piece in self._rows.pieces(_PIECE_BYTES):
             rows, sizes = self._rows.rows(piece), self._rows.sizes[piece]
             partitions = self._places(rows, piece)
@@ -92,7 +92,7 @@ class TableBatches:
     def _placed(
         self, rows: Rows, sizes: Numbers, partitions: Numbers
     ) -> Iterator[tuple[int, EncodedBody]]:
-        """Batches of rows whose partitions are known; rows of one partition keep their order."""
+        """Yield batches of rows with known partitions; rows of one partition keep their order."""
         if (partitions[1:] < partitions[:-1]).any():
             order = np.argsort(partitions.astype(np.int32), kind="stable")
             rows, sizes, partitions = rows.take(order), sizes[order], partitions[order]
@@ -105,7 +105,7 @@ class TableBatches:
         yield from zip(partitions[starts].tolist(), bodies, strict=True)
 
     def _split(self, sizes: Numbers) -> list[int]:
-        """Where batches begin in rows that go to one partition."""
+        """Return where batches start in rows that go to one partition."""
         ends = np.cumsum(sizes)
         starts = [0]
         while True:
@@ -119,7 +119,7 @@ class TableBatches:
     # -- partitions ----------------------------------------------------------------------------
 
     def _places(self, rows: Rows, piece: slice) -> Numbers | None:
-        """The rows' partitions; None: each batch goes where there is room."""
+        """Return the rows' partitions; None: each batch goes to the next free partition."""
         given = None if self._rows.partitions is None else self._rows.partitions[piece]
         if given is not None and (given != CHOOSE).all():
             return given
@@ -136,14 +136,14 @@ class TableBatches:
         return found
 
     def _stuck(self, sizes: Numbers) -> Numbers:
-        """Partitions for rows without a key: each takes about a batch of them."""
+        """Choose partitions for rows without a key: about a batch of rows to each."""
         turns = np.cumsum(sizes) // self._batch_bytes
         turns -= turns[0]
         chosen = [self._producer.next_partition(self._topic) for _ in range(int(turns[-1]) + 1)]
         return np.array(chosen, np.int64)[turns]
 
     def _by_setting(self, rows: Rows) -> Numbers | None:
-        """As the producer's setting `partitioner` says; CHOOSE or None: to the sticky partition."""
+        """Apply the setting `partitioner`; CHOOSE or None: use the sticky partition."""
         settings, count = self._producer.settings, len(rows.values)
         known = np.array(self._partitions, np.int64)
         name = settings.partitioner
@@ -169,7 +169,7 @@ class TableBatches:
         return found
 
     def _chosen(self, rows: Rows) -> Numbers:
-        """As a partitioner of the application's own chooses, which looks at them one by one."""
+        """Call the application's partitioner for each row."""
         assert self._partitioner is not None
         keys = [None] * len(rows.values) if rows.keys is None else rows.keys.to_pylist()
         chosen = [
@@ -184,7 +184,7 @@ class TableBatches:
 
 
 def _without(keys: pa.BinaryArray, *, skips_empty: bool) -> Flags:
-    """Which rows count as without a key."""
+    """Return which rows count as having no key."""
     is_null: Flags = np.array(keys.is_null().to_numpy(zero_copy_only=False))
     if skips_empty:
         is_null |= np.diff(bounds_of(keys)) == 0

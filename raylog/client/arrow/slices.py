@@ -1,6 +1,8 @@
-"""Columns of bytes, cut out of larger ones without an object for each."""
+"""Cuts columns of bytes out of larger buffers, without an object per value."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
@@ -8,21 +10,22 @@ from numpy.typing import NDArray
 
 from raylog.client.arrow.varints import Bytes, Flags, Numbers
 
+Offset = TypeVar("Offset", np.int32, np.int64)
 _INLINE_BYTES_MAX = 12
-"""Of what a view holds itself instead of pointing to it."""
+"""Largest value that an Arrow view stores inline instead of pointing to it."""
 
 
 def binary_slices(data: Bytes, sizes: Numbers, starts: Numbers, ends: Numbers) -> pa.BinaryArray:
-    """Bytes between positions that rise, null where a size is negative; copied once, by Arrow.
+    """Return the bytes between ascending positions, null for negative sizes; Arrow copies once.
 
-    Long ones are views that become an array; else bytes to be kept and bytes between them are one
-    array, of which every second is taken.
+    If all values are long, they become views, which are cast to an array. Otherwise the values and
+    the gaps between them form one array, of which every second element is taken.
     """
     count = len(sizes)
     if not count or sizes.max() <= 0:
         return _empty_slices(sizes >= 0)
     if sizes.min() > _INLINE_BYTES_MAX:
-        views = np.zeros((count, 4), np.int32)  # length, prefix, number of the buffer, place
+        views = np.zeros((count, 4), np.int32)  # length, prefix, buffer index, offset
         views[:, 0] = sizes
         views[:, 3] = starts
         return pa.Array.from_buffers(
@@ -51,7 +54,7 @@ def _empty_slices(is_there: Flags) -> pa.BinaryArray:
 
 
 def _with_nulls(found: pa.BinaryArray, is_there: Flags) -> pa.BinaryArray:
-    """The same with nulls where nothing is there."""
+    """Return the column with nulls where no value is present."""
     bits = np.packbits(is_there, bitorder="little")
     _, bounds, content = found.buffers()
     return pa.Array.from_buffers(
@@ -60,14 +63,24 @@ def _with_nulls(found: pa.BinaryArray, is_there: Flags) -> pa.BinaryArray:
 
 
 def bounds_of(column: pa.BinaryArray) -> NDArray[np.int32]:
-    """Where the values of a binary or string column begin in its content, and the last one ends."""
+    """Return the offsets of a binary or string column in its content, including the last end."""
+    return _offsets(column, np.int32)
+
+
+def large_bounds_of(column: pa.LargeBinaryArray) -> Numbers:
+    """Return the same of a column of type large_binary."""
+    return _offsets(column, np.int64)
+
+
+def _offsets(column: pa.Array, kind: type[Offset]) -> NDArray[Offset]:
     bounds = column.buffers()[1]
-    if bounds is None:  # as a column without rows may have it
-        return np.zeros(1, np.int32)
-    return np.frombuffer(bounds, np.int32, len(column) + 1, column.offset * 4)
+    if bounds is None:  # possible in a column without rows
+        return np.zeros(1, kind)
+    size = np.dtype(kind).itemsize
+    return np.frombuffer(bounds, kind, len(column) + 1, column.offset * size)
 
 
 def content_of(column: pa.BinaryArray) -> Bytes:
-    """The bytes that `bounds_of` refers to."""
+    """Return the bytes that the offsets of `bounds_of` refer to."""
     content = column.buffers()[2]
     return np.frombuffer(b"" if content is None else content, np.uint8)

@@ -1,13 +1,13 @@
-"""What a consumer returns as tables.
+"""The tables that a consumer returns.
 
 | column | type | |
 |---|---|---|
 | `topic` | dictionary of string | |
 | `partition` | int32 | |
-| `offset` | int64 | rises within a partition; there may be gaps |
-| `timestamp` | timestamp[ms, UTC] | null: the record has none |
-| `key`, `value` | binary | null where the record's is; a null value is a tombstone |
-| `headers` | list of struct of `key` string, `value` binary | empty: the record has none |
+| `offset` | int64 | increases within a partition; there may be gaps |
+| `timestamp` | timestamp[ms, UTC] | null if the record has none |
+| `key`, `value` | binary | null as in the record; a null value is a tombstone |
+| `headers` | list of struct of `key` string, `value` binary | empty if the record has none |
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
     ]
 )
 _TOGETHER_BYTES = 4 * 1024 * 1024
-"""Batches of one partition are decoded together as long as they are not more than that."""
+"""Size above which no more batches join a group that is decoded together."""
 
 
 async def poll_table(
@@ -50,10 +50,10 @@ async def poll_table(
     max_records: int | None = None,
     max_bytes: int = TABLE_BYTES,
 ) -> pa.Table:
-    """Records that are here, or the first that come within a time, of `SCHEMA`; maybe none.
+    """Return buffered records, or wait for the first ones, as a table of `SCHEMA`; may be empty.
 
-    Whole batches are handed out, so both limits may be exceeded by less than one batch. What lies
-    before a batch that cannot be decoded is handed out; the next call raises then, as `poll` does.
+    Batches are returned whole, so both limits may be exceeded by less than one batch. Records
+    before a batch that cannot be decoded are returned; the next call raises, like `poll`.
     """
     settings = consumer.settings
     rows = Rows(
@@ -76,7 +76,7 @@ async def poll_table(
 
 @dataclass(slots=True)
 class _Group:
-    """Batches that are decoded together, as far as they are behind a position."""
+    """Batches that are decoded together; records before `from_offset` are dropped."""
 
     key: TopicPartition
     from_offset: int
@@ -85,7 +85,7 @@ class _Group:
 
 @dataclass(slots=True)
 class Rows:
-    """Takes batches of partitions until there are enough, then makes a table of them."""
+    """Collects batches of partitions until there are enough, then makes a table of them."""
 
     max_records: int | None = None
     max_bytes: int = TABLE_BYTES
@@ -97,7 +97,7 @@ class Rows:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more batches are wanted."""
+        """Whether enough batches are collected."""
         if self._size >= self.max_bytes:
             return True
         return self.max_records is not None and self.record_count >= self.max_records
@@ -105,7 +105,7 @@ class Rows:
     def take(
         self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
     ) -> None:
-        """Take the next batch of a partition, as far as it is at `from_offset` or behind it."""
+        """Add the next batch of a partition; its records before `from_offset` are dropped."""
         group = self._groups[-1] if self._groups else None
         is_new = group is None or group.key != key or group.bodies.size >= _TOGETHER_BYTES
         if group is None or is_new:
@@ -119,11 +119,11 @@ class Rows:
         self.record_count += header.record_count
 
     def table(self) -> pa.Table:
-        """All rows taken; raises KafkaError where a batch cannot be decoded."""
+        """Return all rows; raises KafkaError if a batch cannot be decoded."""
         return pa.Table.from_batches([_rows(group) for group in self._groups], SCHEMA)
 
     def intact(self) -> tuple[pa.Table, dict[TopicPartition, int]]:
-        """The rows before such batches, and the offsets of these."""
+        """Return the rows before undecodable batches, and the offsets of those batches."""
         found: list[pa.RecordBatch] = []
         ends: dict[TopicPartition, int] = {}
         for group in self._groups:
@@ -159,14 +159,14 @@ def _rows(group: _Group) -> pa.RecordBatch:
 
 
 def _from(rows: pa.RecordBatch, offsets: Numbers, from_offset: int) -> pa.RecordBatch:
-    """Without what a first batch holds in front of the position."""
+    """Drop rows before an offset, which a first batch may contain."""
     if not len(offsets) or offsets.min() >= from_offset:
         return rows
     return rows.filter(pa.array(offsets >= from_offset))
 
 
 def timestamps(times: NDArray[np.int64]) -> pa.TimestampArray:
-    """Times in ms as a column, null where there is none."""
+    """Convert times in ms to a column, with null for a missing time."""
     is_missing = times == NO_TIMESTAMP
     found = pa.array(times, pa.int64(), mask=is_missing if is_missing.any() else None)
     return found.view(TIMESTAMP_TYPE)

@@ -1,4 +1,4 @@
-"""Zigzag varints of whole columns: `raylog.wire.varint` for arrays of numbers."""
+"""Zigzag varints of whole columns: `raylog.wire.varint` for arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGER = 3
 
 
 def _pairs() -> tuple[NDArray[np.int16], NDArray[np.int8]]:
-    """By two bytes: the number that they begin with, and its width, 3 for any longer one."""
+    """Return, for each pair of bytes, the number at its start and its width (3: any longer one)."""
     pairs = np.arange(1 << 16, dtype=np.int32)
     first, second = pairs & 0xFF, pairs >> 8
     zigzag = np.where(first > 127, first & 0x7F | second << 7, first)
@@ -32,10 +32,10 @@ _SHORT_NUMBERS = _NUMBERS[:128].astype(np.int64)
 
 
 def read_varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """The numbers at positions, and the positions behind them.
+    """Return the numbers at positions, and the positions after them.
 
-    Positions past the end are read as the last byte: whoever gives such must look at where numbers
-    end. InvalidRecord for a number of more than 64 bits.
+    Positions past the end read the last byte, so callers that may pass such positions must check
+    where the numbers end. Raises InvalidRecord for a number of more than 64 bits.
     """
     first = data.take(at, mode="clip")
     if first.max(initial=0) <= 127:
@@ -53,7 +53,7 @@ def read_varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _read_long(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
-    """Numbers of any width."""
+    """Read numbers of any width."""
     zigzag = np.zeros(len(at), np.uint64)
     behind = at.copy()
     which = np.arange(len(at))
@@ -71,13 +71,13 @@ def _read_long(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def zigzags(numbers: Numbers) -> Zigzags:
-    """Numbers as varints hold them: the sign in bit 0."""
+    """Return numbers in zigzag form, with the sign in bit 0."""
     zigzag: Zigzags = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     return zigzag
 
 
 def varint_widths(numbers: Zigzags) -> Numbers:
-    """How many bytes numbers take."""
+    """Return the number of bytes each varint takes."""
     widths = np.ones(len(numbers), np.int64)
     most = int(numbers.max(initial=0)) >> 7
     limit = 7
@@ -89,7 +89,7 @@ def varint_widths(numbers: Zigzags) -> Numbers:
 
 
 def write_varints(out: Bytes, at: Numbers, numbers: Zigzags) -> None:
-    """Put numbers at positions."""
+    """Write numbers at positions."""
     while True:
         more = numbers > 127
         if not more.any():

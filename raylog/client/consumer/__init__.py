@@ -1,1 +1,1 @@
-"""Reading records."""
+"""The consumers: groups, fetching, positions and commits."""

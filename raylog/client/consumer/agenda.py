@@ -1,4 +1,4 @@
-"""When to look at partitions again."""
+"""A schedule of when to look at partitions again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _DEAD_ENTRIES = 64
 
 
 class Agenda:
-    """One time for each partition: the earliest that was set."""
+    """The earliest scheduled time of each partition."""
 
     def __init__(self) -> None:
         self._times: dict[TopicPartition, float] = {}
         self._heap: list[tuple[float, TopicPartition]] = []
-        """Entries that are not in `_times` any more are dead."""
+        """Entries that no longer match `_times` are ignored."""
 
     def set(self, key: TopicPartition, at_ms: float) -> None:
-        """Look at a partition at a time, unless that is earlier anyway."""
+        """Schedule a partition; keep the current time if it is earlier."""
         if at_ms >= self._times.get(key, float("inf")):
             return
         self._times[key] = at_ms
@@ -29,18 +29,18 @@ class Agenda:
             heapq.heapify(self._heap)
 
     def drop(self, key: TopicPartition) -> None:
-        """Forget a partition."""
+        """Unschedule a partition."""
         self._times.pop(key, None)
 
     @property
     def next_ms(self) -> float:
-        """The earliest time of all; infinity if there is none."""
+        """The earliest scheduled time; infinity if there is none."""
         while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else float("inf")
 
     def due(self, now_ms: float) -> list[TopicPartition]:
-        """Take the partitions whose time has come."""
+        """Remove and return the partitions whose time has come."""
         found = []
         while self.next_ms <= now_ms:
             _, key = heapq.heappop(self._heap)
@@ -50,9 +50,9 @@ class Agenda:
 
 
 def aligned(now_ms: float, pause_ms: float, first_ms: float) -> float:
-    """When a pause is over, or a little later, so that many partitions end theirs together.
+    """Return when a pause ends, rounded up so that many partitions wake together.
 
-    `first_ms` is the shortest pause there is; longer ones may last half as long again.
+    `first_ms` is the shortest pause in use. Rounding may lengthen a longer pause by up to half.
     """
     tick_ms = max(1.0, first_ms)
     while 4 * tick_ms <= pause_ms:

@@ -6,14 +6,12 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES
-from raylog.client.closing import OfOneProcess
+from raylog.client.closing import AsyncClosing, OfOneProcess
 from raylog.client.cluster import TopicPartition
-from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.arguments import require_limits, require_timeout
 from raylog.client.consumer.commits import Done
 from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState
@@ -27,6 +25,7 @@ from raylog.client.interception import Chain
 from raylog.client.interceptors import ClientInterceptor, ConsumerRecord
 from raylog.client.offsets import EARLIEST, LATEST, list_offsets
 from raylog.client.serializers import Deserializer
+from raylog.client.setting_parsing import Config, client_and_consumer
 from raylog.client.streams import AsyncIo
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ CLOSE_TIMEOUT_MS = 30_000
 _ITERATION_POLL_MS = 60_000.0
 
 
-class AsyncConsumer(OfOneProcess, Generic[K, V]):
-    """Reads topics as a member of a group, or partitions assigned by hand. For one task at a time.
+class AsyncConsumer(OfOneProcess, AsyncClosing, Generic[K, V]):
+    """Reads topics as a group member, or manually assigned partitions. For one task at a time.
 
-    `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`; settings have Kafka's
+    `async with AsyncConsumer("localhost:9092", group_id="g") as consumer:`. Settings have Kafka's
     names, in a mapping or as keyword arguments. The consumer fetches, commits and sends heartbeats
     in the background, as long as the application does not block the event loop.
     """
@@ -102,7 +101,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         interceptors: Sequence[str | ClientInterceptor] = (),
         **settings: object,
     ) -> None:
-        """Without deserializers keys and values are bytes. Raises InvalidSetting."""
+        """Without deserializers, keys and values are bytes. Raises InvalidSetting."""
         client, own = client_and_consumer(config, settings)
         chain = Chain([*own.interceptors, *interceptors], settings)
         self._io: AsyncIo | None = AsyncIo()
@@ -113,31 +112,31 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     def over(
         cls, core: ConsumerCore, decoding: Decoding[bytes, bytes] | None = None
     ) -> AsyncConsumer[bytes, bytes]:
-        """A consumer of bytes over a core that is made already."""
+        """Return a consumer of bytes on top of an existing core."""
         made: AsyncConsumer[bytes, bytes] = AsyncConsumer.__new__(AsyncConsumer)
-        made._io = None  # it is the caller's
+        made._io = None  # the caller owns it
         made._begin(core, decoding or Decoding(None, None, core.interceptors))
         return made
 
     def _begin(self, core: ConsumerCore, decoding: Decoding[K, V]) -> None:
         self.core = core
-        """What this is a face of; for other faces of this client."""
+        """The core, for other wrappers of this client."""
         self._decoding = decoding
         self._listener: object = None
         self._serving: asyncio.Task[object] | None = None
-        """The task that serves the group, if one does."""
+        """The task that is serving a rebalance, if any."""
 
-    # -- what to read ----------------------------------------------------------------------------
+    # -- subscription and assignment -------------------------------------------------------------
 
     def subscribe(
         self,
         topics: str | re.Pattern[str] | Iterable[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to topics, in place of the previous subscription.
+        """Subscribe to topics, replacing the previous subscription.
 
-        `topics` is a topic, several, or a pattern: compiled, or text that starts with "^". A
-        pattern must match whole names. The next poll joins the group.
+        `topics` is a topic, several topics, or a pattern: compiled, or a string that starts with
+        "^". A pattern must match whole names. The next poll joins the group.
         """
         on_server = self.core.settings.group_protocol == "consumer"
         wanted = wanted_of(topics, on_server=on_server)
@@ -145,7 +144,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self._listener = listener
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; for a pattern, the topics that are known to match it."""
+        """Return the subscribed topics; for a pattern, the known topics that match it."""
         wanted = self.core.wanted
         if wanted.pattern is None:
             return wanted.topics
@@ -160,19 +159,19 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self._listener = None
 
     def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, in place of the previous assignment.
+        """Read exactly these partitions, replacing the previous assignment.
 
-        Give each an offset, EARLIEST or LATEST to start at. Partitions without one start at the
-        committed offset, or as `auto.offset.reset` says.
+        A mapping gives each partition its start: an offset, EARLIEST or LATEST. Without one, a
+        partition starts at its committed offset, or else where `auto.offset.reset` says.
         """
         self.core.assign(starts)
 
     def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         return self.core.fetcher.assignment()
 
     def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Read on from an offset, EARLIEST or LATEST. Assigns the partition if it is new."""
+        """Continue from an offset, EARLIEST or LATEST. Assign the partition if it is new."""
         self.core.check_open()
         if self.core.group is not None and self.core.fetcher.progress_of(key) is None:
             raise WrongState(f"{key} is not assigned to this consumer")
@@ -184,23 +183,23 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self.core.nudge()
 
     def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Read from the first records of partitions (default: all that are assigned)."""
+        """Continue from the first record of each partition (default: all assigned ones)."""
         for key in list(keys) or self.assignment():
             self.seek(key, EARLIEST)
 
     def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Read only new records of partitions (default: all that are assigned)."""
+        """Continue from the end of each partition (default: all assigned ones)."""
         for key in list(keys) or self.assignment():
             self.seek(key, LATEST)
 
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Read from the first record at or after a time, or else from the end."""
+        """Continue from the first record at or after a time, or from the end if there is none."""
         self.core.check_open()
         await self.core.fetcher.seek_to_timestamp(keys, timestamp_ms)
         self.core.nudge()
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop returning records of partitions; fetched records are kept."""
+        """Stop returning records of these partitions; records already fetched are kept."""
         self.core.fetcher.pause(self._assigned(keys))
         self.core.nudge()
 
@@ -210,11 +209,11 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         self.core.nudge()
 
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         return self.core.fetcher.paused()
 
     async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record; raises WrongState if the partition is not assigned."""
+        """Return the next record's offset; raise WrongState if the partition is not assigned."""
         return await self.core.position(key)
 
     # -- records -----------------------------------------------------------------------------------
@@ -222,7 +221,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records by partition, as bytes; waits up to `timeout_ms` for the first ones.
+        """Return records by partition, as bytes; wait up to `timeout_ms` for the first ones.
 
         Batches are not split, so the result may exceed `max_records` by up to one batch. This is
         the fastest way to read records. Deserializers and interceptors are not called.
@@ -232,7 +231,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def poll_records(
         self, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> list[ConsumerRecord[K, V]]:
-        """At most `max_records` records (None: max.poll.records); none after `timeout_ms`."""
+        """Return up to `max_records` records (None: max.poll.records), none after `timeout_ms`."""
         count = self.core.settings.max_poll_records if max_records is None else max_records
         groups = await self._poll(timeout_ms, count, exactly=True)
         return self._decoding.records(groups, self.core.fetcher.seek) if groups else []
@@ -240,7 +239,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def poll_blocks(
         self, timeout_ms: float, max_bytes: int = 64 * 1024 * 1024
     ) -> list[FetchedBatches]:
-        """What fetches brought, not decoded; for those who read in bulk."""
+        """Return fetched batches undecoded, for bulk readers."""
         require_timeout(timeout_ms)
         deadline_ms = self.core.io.now_ms() + timeout_ms
         while True:
@@ -256,7 +255,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """Records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`; it may be empty.
+        """Return records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`, maybe empty.
 
         Batches are not split, so the table may exceed the limits by up to one batch. Needs
         raylog[arrow].
@@ -272,7 +271,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
-        """One record after another, without an end; the position is behind what was yielded."""
+        """Yield records forever; the position is just after the last record yielded."""
         while True:
             self.core.check_reads()
             for record in await self.poll_records(_ITERATION_POLL_MS, 1):
@@ -294,7 +293,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         while True:
             core.begin_poll()
             await self._serve(deadline_ms)
-            if core.is_closed:  # by a listener
+            if core.is_closed:  # a listener closed it
                 return None
             taken = take()
             now_ms = core.io.now_ms()
@@ -304,9 +303,9 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
             await core.wait(deadline_ms - now_ms)
 
     async def _serve(self, deadline_ms: float, *, leaving: bool = False) -> None:
-        """Do what the group asks of the application; raises what its listener raises.
+        """Serve the pending rebalance steps; raise what the listener raises.
 
-        What takes longer goes on with the next call, unless the consumer is `leaving`.
+        Steps that take longer continue in the next call, unless the consumer is `leaving`.
         """
         core = self.core
         if core.step is None:
@@ -353,9 +352,9 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     async def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
     ) -> None:
-        """Commit offsets (None: the current positions) and wait; raises CommitFailed, KafkaError.
+        """Commit offsets (None: the current positions) and wait; raise CommitFailed or KafkaError.
 
-        After RebalanceInProgress, nothing was committed: poll, then see what is still assigned.
+        After RebalanceInProgress, nothing was committed: poll, then check what is still assigned.
         """
         await self.core.commit(offsets)
 
@@ -366,38 +365,38 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
     ) -> None:
         """Commit without waiting. An older commit never overwrites a newer one.
 
-        `callback(offsets, failure)` is called in the order of the commits.
+        `callback(offsets, failure)` calls happen in the order of the commits.
         """
         self.core.commit_async(offsets, callback or _ignored)
 
     async def committed(
         self, keys: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Offsets that the group has committed, without partitions that have none."""
+        """Return the group's committed offsets, without partitions that have none."""
         return await self.core.committed(list(keys))
 
     def group_metadata(self) -> GroupMetadata:
-        """What `send_offsets_to_transaction` of a producer needs; raises InvalidSetting."""
+        """Return what a producer's `send_offsets_to_transaction` needs; raise InvalidSetting."""
         return self.core.group_metadata()
 
     def enforce_rebalance(self, reason: str = "") -> None:
-        """Join the group again, which starts a rebalance."""
+        """Rejoin the group, which starts a rebalance."""
         self.core.enforce_rebalance(reason)
 
     # -- lookups -----------------------------------------------------------------------------------
 
     async def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record, by partition."""
+        """Return the offset of the first record, by partition."""
         return await self.core.offsets(keys, EARLIEST)
 
     async def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last readable record, by partition."""
+        """Return the offset after the last readable record, by partition."""
         return await self.core.offsets(keys, LATEST)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record at or after a time; None if there is none."""
+        """Return offset and timestamp of the first record at or after a time, or None."""
         self.core.check_open()
         found = await list_offsets(self.core.control, times_ms)
         return {
@@ -406,7 +405,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         }
 
     async def lag(self, key: TopicPartition) -> int:
-        """Records between the position and the end, as of the last fetch or, if none, of now."""
+        """Return how many records are left to read, as of the last fetch or else as of now."""
         position = await self.position(key)
         progress = self.core.fetcher.progress_of(key)
         known = None
@@ -417,23 +416,23 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
         return max(0, (await self.end_offsets([key]))[key] - position)
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic; raises UnknownTopicOrPartition."""
+        """Return the partitions of a topic; raise UnknownTopicOrPartition."""
         self.core.check_open()
         return await self.core.control.partitions_of([topic])
 
     async def topics(self) -> dict[str, int]:
-        """All topics and how many partitions they have."""
+        """Return all topics with their partition counts."""
         return await self.core.topics()
 
     def statistics(self) -> ConsumerStatistics:
-        """Counts since the start, and the state of each partition."""
+        """Return counts since the start, and the state of each partition."""
         return statistics_of(self.core)
 
     def metrics(self) -> dict[str, float]:
-        """The numbers in `statistics`, by name."""
+        """Return the numbers in `statistics`, by name."""
         return self.statistics().as_metrics()
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Make the current or the next poll raise WokenUp. Call it from the loop's thread."""
@@ -459,20 +458,9 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
                 await self._io.finish()
 
     async def _give_up(self, timeout_ms: float) -> None:
-        """What `unsubscribe` and `close` do before the group is left."""
+        """Serve the last rebalance step before `unsubscribe` or `close` leaves the group."""
         if self.core.last_step() is not None:
             await self._serve(self.core.io.now_ms() + timeout_ms, leaving=True)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def _assigned(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
         self.core.check_open()
@@ -484,7 +472,7 @@ class AsyncConsumer(OfOneProcess, Generic[K, V]):
 
 
 class _Bulk:
-    """A consumer for those who read batches in bulk."""
+    """Adapts a consumer to `BatchSource`, for bulk readers."""
 
     def __init__(self, consumer: AsyncConsumer[K, V]) -> None:
         self.settings = consumer.core.settings
@@ -494,14 +482,14 @@ class _Bulk:
         self._give = consumer.core.fetcher.give
 
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
-        """Hand batches over until it is full or none is here."""
+        """Hand batches over until the taker is full or none are left."""
         await self._until(timeout_ms, lambda: self._give(taker))
 
 
 def listener_method(
     listener: object, call: ListenerCall
 ) -> Callable[[Sequence[TopicPartition]], object] | None:
-    """What to call of a listener; one without `on_partitions_lost` is told as of a revocation."""
+    """Return the method to call; on_partitions_revoked replaces a missing on_partitions_lost."""
     method = getattr(listener, call.method, None)
     if method is None and call.method == "on_partitions_lost":
         method = getattr(listener, "on_partitions_revoked", None)
@@ -509,4 +497,4 @@ def listener_method(
 
 
 def _ignored(offsets: object, failure: object) -> None:
-    """Nobody asked how a commit ended."""
+    """The callback of a commit whose outcome nobody needs."""

@@ -1,4 +1,4 @@
-"""What polls and commits are given."""
+"""Checks of the arguments of polls and commits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def require_timeout(timeout_ms: object) -> None:
-    """Raise InvalidSetting unless it is a time to wait; one that is over already is, too."""
+    """Raise InvalidSetting unless it is a valid timeout; zero and negative ones are."""
     if not isinstance(timeout_ms, int | float) or timeout_ms != timeout_ms:
         raise InvalidSetting(f"expected timeout_ms to be a number of ms, found {timeout_ms!r}")
 
 
 def require_limits(**limits: object) -> None:
-    """Raise InvalidSetting unless each is a number of 1 or more."""
+    """Raise InvalidSetting unless each limit is a number of 1 or more."""
     for name, limit in limits.items():
         if not isinstance(limit, int) or limit < 1:
             raise InvalidSetting(f"expected {name} to be a number of 1 or more, found {limit!r}")
@@ -26,7 +26,7 @@ def require_limits(**limits: object) -> None:
 def as_committed(
     offsets: Mapping[TopicPartition, CommittedOffset | int],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Offsets given as numbers or with epoch and metadata; ValueError for what is no offset."""
+    """Convert plain offsets to CommittedOffset; raise ValueError for an invalid offset."""
     found = {
         key: CommittedOffset(offset) if isinstance(offset, int) else offset
         for key, offset in offsets.items()

@@ -1,7 +1,8 @@
-"""The blocking consumer: the asyncio one in a thread of its own, records decoded by the caller.
+"""The blocking consumer: runs the consumer core's event loop in a thread of its own.
 
-Fetches, heartbeats and commits go on in that thread while the caller processes. What was fetched is
-taken and decoded by the caller's thread; only what has to wait goes through the other.
+Fetches, heartbeats and commits continue in that thread while the caller processes records. The
+caller's thread takes and decodes fetched records itself; only calls that must wait go through the
+other thread.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES
 from raylog.client.background import BackgroundLoop
-from raylog.client.closing import OfOneProcess
+from raylog.client.closing import Closing, OfOneProcess
 from raylog.client.cluster import TopicPartition
-from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.aio import (
     CLOSE_TIMEOUT_MS,
     POLL_RECORDS_MAX,
@@ -40,6 +39,7 @@ from raylog.client.interception import Chain
 from raylog.client.interceptors import ClientInterceptor, ConsumerRecord
 from raylog.client.io import run_blocking
 from raylog.client.serializers import Deserializer
+from raylog.client.setting_parsing import Config, client_and_consumer
 from raylog.client.settings import ClientSettings
 from raylog.client.streams import AsyncIo
 
@@ -52,10 +52,10 @@ T = TypeVar("T")
 _ITERATION_POLL_MS = 60_000.0
 
 
-class Consumer(OfOneProcess, Generic[K, V]):
-    """Reads topics as a member of a group, or partitions assigned by hand.
+class Consumer(OfOneProcess, Closing, Generic[K, V]):
+    """Reads topics as a group member, or manually assigned partitions.
 
-    `with Consumer("localhost:9092", group_id="g") as consumer:`; settings have Kafka's names, in a
+    `with Consumer("localhost:9092", group_id="g") as consumer:`. Settings have Kafka's names, in a
     mapping or as keyword arguments. Threads can share a consumer; their calls run one after
     another, except `wakeup`, which never waits. Create a consumer in each process: a child of
     `fork` cannot use its parent's.
@@ -115,7 +115,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         interceptors: Sequence[str | ClientInterceptor] = (),
         **settings: object,
     ) -> None:
-        """Without deserializers keys and values are bytes. Raises InvalidSetting."""
+        """Without deserializers, keys and values are bytes. Raises InvalidSetting."""
         client, own = client_and_consumer(config, settings)
         chain = Chain([*own.interceptors, *interceptors], settings)
         self._begin(client, own, decoding(key_deserializer, value_deserializer, chain), chain)
@@ -124,7 +124,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def of_settings(
         cls, client: ClientSettings, settings: ConsumerSettings
     ) -> Consumer[bytes, bytes]:
-        """A consumer from ready settings."""
+        """Return a consumer of bytes with these settings."""
         consumer: Consumer[bytes, bytes] = Consumer.__new__(Consumer)
         chain = Chain(settings.interceptors)
         consumer._begin(client, settings, Decoding(None, None, chain), chain)
@@ -147,21 +147,21 @@ class Consumer(OfOneProcess, Generic[K, V]):
         self._listener: object = None
         self._lock = threading.RLock()
         self._is_serving = False
-        """Whether a step of a rebalance is being done, by whoever has the lock."""
+        """Whether the lock's owner is serving a rebalance step."""
         self._callbacks: deque[Callable[[], None]] = deque()
 
-    # -- what to read ----------------------------------------------------------------------------
+    # -- subscription and assignment -------------------------------------------------------------
 
     def subscribe(
         self,
         topics: str | re.Pattern[str] | Iterable[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Subscribe to topics, in place of the previous subscription.
+        """Subscribe to topics, replacing the previous subscription.
 
-        `topics` is a topic, several, or a pattern: compiled, or text that starts with "^". A
-        pattern must match whole names. The next poll joins the group. The listener is called in
-        the thread that polls.
+        `topics` is a topic, several topics, or a pattern: compiled, or a string that starts with
+        "^". A pattern must match whole names. The next poll joins the group. The listener is called
+        in the thread that polls.
         """
         on_server = self._core.settings.group_protocol == "consumer"
         wanted = wanted_of(topics, on_server=on_server)
@@ -170,7 +170,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._listener = listener
 
     def subscription(self) -> frozenset[str]:
-        """The subscribed topics; for a pattern, the topics that are known to match it."""
+        """Return the subscribed topics; for a pattern, the known topics that match it."""
         return self._do(self._inner.subscription)
 
     def unsubscribe(self) -> None:
@@ -181,36 +181,36 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._listener = None
 
     def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, in place of the previous assignment.
+        """Read exactly these partitions, replacing the previous assignment.
 
-        Give each an offset, EARLIEST or LATEST to start at. Partitions without one start at the
-        committed offset, or as `auto.offset.reset` says.
+        A mapping gives each partition its start: an offset, EARLIEST or LATEST. Without one, a
+        partition starts at its committed offset, or else where `auto.offset.reset` says.
         """
         self._do(lambda: self._core.assign(starts))
 
     def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions."""
+        """Return the assigned partitions."""
         with self._core.fetcher.lock:
             return self._core.fetcher.assignment()
 
     def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
-        """Read on from an offset, EARLIEST or LATEST. Assigns the partition if it is new."""
+        """Continue from an offset, EARLIEST or LATEST. Assign the partition if it is new."""
         self._do(lambda: self._inner.seek(key, offset))
 
     def seek_to_beginning(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Read from the first records of partitions (default: all that are assigned)."""
+        """Continue from the first record of each partition (default: all assigned ones)."""
         self._do(lambda: self._inner.seek_to_beginning(keys))
 
     def seek_to_end(self, keys: Iterable[TopicPartition] = ()) -> None:
-        """Read only new records of partitions (default: all that are assigned)."""
+        """Continue from the end of each partition (default: all assigned ones)."""
         self._do(lambda: self._inner.seek_to_end(keys))
 
     def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Read from the first record at or after a time, or else from the end."""
+        """Continue from the first record at or after a time, or from the end if there is none."""
         self._run(self._inner.seek_to_timestamp(keys, timestamp_ms))
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Stop returning records of partitions; fetched records are kept."""
+        """Stop returning records of these partitions; records already fetched are kept."""
         self._do(lambda: self._inner.pause(keys))
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
@@ -218,11 +218,11 @@ class Consumer(OfOneProcess, Generic[K, V]):
         self._do(lambda: self._inner.resume(keys))
 
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions."""
+        """Return the paused partitions."""
         return self._do(self._inner.paused)
 
     def position(self, key: TopicPartition) -> int:
-        """Offset of the next record; raises WrongState if the partition is not assigned."""
+        """Return the next record's offset; raise WrongState if the partition is not assigned."""
         progress = self._core.fetcher.progress_of(key)
         if progress is not None and (position := progress.position) is not None:
             return position
@@ -233,7 +233,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
     ) -> list[ConsumedRecords]:
-        """Records by partition, as bytes; waits up to `timeout_ms` for the first ones.
+        """Return records by partition, as bytes; wait up to `timeout_ms` for the first ones.
 
         Batches are not split, so the result may exceed `max_records` by up to one batch. This is
         the fastest way to read records. Deserializers and interceptors are not called.
@@ -246,7 +246,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
     def poll_records(
         self, timeout_ms: float = 1_000, max_records: int | None = None
     ) -> list[ConsumerRecord[K, V]]:
-        """At most `max_records` records (None: max.poll.records); none after `timeout_ms`."""
+        """Return up to `max_records` records (None: max.poll.records), none after `timeout_ms`."""
         fetcher = self._core.fetcher
         count = self._core.settings.max_poll_records if max_records is None else max_records
         require_limits(max_records=count)
@@ -260,7 +260,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         max_records: int | None = None,
         max_bytes: int = TABLE_BYTES,
     ) -> pa.Table:
-        """Records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`; it may be empty.
+        """Return records as an Arrow table with `raylog.client.arrow.tables.SCHEMA`, maybe empty.
 
         Batches are not split, so the table may exceed the limits by up to one batch. Needs
         raylog[arrow].
@@ -277,7 +277,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
             )
 
     def __iter__(self) -> Iterator[ConsumerRecord[K, V]]:
-        """One record after another, without an end; the position is behind what was yielded."""
+        """Yield records forever; the position is just after the last record yielded."""
         while True:
             self._core.check_reads()
             yield from self.poll_records(_ITERATION_POLL_MS, 1)
@@ -291,7 +291,7 @@ class Consumer(OfOneProcess, Generic[K, V]):
         while True:
             if core.needs_attention:
                 self._attend(deadline_ms)
-                if core.is_closed:  # by a listener
+                if core.is_closed:  # a listener closed it
                     return None
             elif core.group is not None:
                 core.group.polled_ms = core.io.now_ms()
@@ -306,16 +306,16 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._run(core.wait(deadline_ms - now_ms))
 
     def _attend(self, deadline_ms: float) -> None:
-        """What is due before records are handed out."""
+        """Do what is due before records are handed out."""
         self._do(self._core.begin_poll)
         if self._is_serving:
             raise WrongState("a rebalance listener cannot poll: it is called by a poll")
         self._serve(deadline_ms)
 
     def _serve(self, deadline_ms: float, *, leaving: bool = False) -> None:
-        """Do what the group asks of the application; raises what its listener raises.
+        """Serve the pending rebalance steps; raise what the listener raises.
 
-        What takes longer goes on with the next call, unless the consumer is `leaving`.
+        Steps that take longer continue in the next call, unless the consumer is `leaving`.
         """
         before, self._is_serving = self._is_serving, True
         try:
@@ -347,9 +347,9 @@ class Consumer(OfOneProcess, Generic[K, V]):
     # -- commits -----------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None) -> None:
-        """Commit offsets (None: the current positions) and wait; raises CommitFailed, KafkaError.
+        """Commit offsets (None: the current positions) and wait; raise CommitFailed or KafkaError.
 
-        After RebalanceInProgress, nothing was committed: poll, then see what is still assigned.
+        After RebalanceInProgress, nothing was committed: poll, then check what is still assigned.
         """
         self._run(self._core.commit(offsets))
         self._call_back()
@@ -372,66 +372,66 @@ class Consumer(OfOneProcess, Generic[K, V]):
         self._do(lambda: self._core.commit_async(offsets, done))
 
     def _call_back(self) -> None:
-        """Call what waits for the ends of commits."""
+        """Call the callbacks of completed commits."""
         while self._callbacks:
             self._callbacks.popleft()()
 
     def committed(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Offsets that the group has committed, without partitions that have none."""
+        """Return the group's committed offsets, without partitions that have none."""
         return self._run(self._inner.committed(keys))
 
     def group_metadata(self) -> GroupMetadata:
-        """What `send_offsets_to_transaction` of a producer needs; raises InvalidSetting."""
+        """Return what a producer's `send_offsets_to_transaction` needs; raise InvalidSetting."""
         return self._do(self._core.group_metadata)
 
     def enforce_rebalance(self, reason: str = "") -> None:
-        """Join the group again, which starts a rebalance."""
+        """Rejoin the group, which starts a rebalance."""
         self._do(lambda: self._core.enforce_rebalance(reason))
 
     # -- lookups -----------------------------------------------------------------------------------
 
     def beginning_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record, by partition."""
+        """Return the offset of the first record, by partition."""
         return self._run(self._inner.beginning_offsets(keys))
 
     def end_offsets(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last readable record, by partition."""
+        """Return the offset after the last readable record, by partition."""
         return self._run(self._inner.end_offsets(keys))
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record at or after a time; None if there is none."""
+        """Return offset and timestamp of the first record at or after a time, or None."""
         return self._run(self._inner.offsets_for_times(times_ms))
 
     def lag(self, key: TopicPartition) -> int:
-        """Records between the position and the end, as of the last fetch or, if none, of now."""
+        """Return how many records are left to read, as of the last fetch or else as of now."""
         return self._run(self._inner.lag(key))
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic; raises UnknownTopicOrPartition."""
+        """Return the partitions of a topic; raise UnknownTopicOrPartition."""
         return self._run(self._inner.partitions_for(topic))
 
     def topics(self) -> dict[str, int]:
-        """All topics and how many partitions they have."""
+        """Return all topics with their partition counts."""
         return self._run(self._core.topics())
 
     def statistics(self) -> ConsumerStatistics:
-        """Counts since the start, and the state of each partition."""
+        """Return counts since the start, and the state of each partition."""
         return self._do(self._inner.statistics)
 
     def metrics(self) -> dict[str, float]:
-        """The numbers in `statistics`, by name."""
+        """Return the numbers in `statistics`, by name."""
         return self.statistics().as_metrics()
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Make the current or the next poll raise WokenUp. Can be called from any thread."""
         self._background.post(self._core.wakeup)
 
     def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS, leave_group: bool | None = None) -> None:
-        """Commit, leave the group and close the connections. Has no effect if it is closed.
+        """Commit, leave the group and close the connections. Does nothing if already closed.
 
         A dynamic member leaves unless `leave_group` is False. A static member (group.instance.id)
         leaves only if it is True; otherwise it stays a member until its session times out.
@@ -451,20 +451,9 @@ class Consumer(OfOneProcess, Generic[K, V]):
             self._call_back()
 
     def _give_up(self, timeout_ms: float) -> None:
-        """What `unsubscribe` and `close` do before the group is left."""
+        """Serve the last rebalance step before `unsubscribe` or `close` leaves the group."""
         if self._do(self._core.last_step) is not None:
             self._serve(self._core.io.now_ms() + timeout_ms, leaving=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _run(self, coroutine: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the consumer's thread."""
@@ -480,11 +469,11 @@ class Consumer(OfOneProcess, Generic[K, V]):
 
 
 BlockingConsumer = Consumer
-"""The name in 0.1."""
+"""The class's name in version 0.1."""
 
 
 class _Bulk:
-    """A consumer for those who read batches in bulk, in the caller's thread."""
+    """Adapts a consumer to `BatchSource`, for bulk readers in the caller's thread."""
 
     def __init__(self, consumer: Consumer[K, V]) -> None:
         self.settings = consumer._core.settings
@@ -494,11 +483,11 @@ class _Bulk:
         self._give = consumer._core.fetcher.give
 
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
-        """Hand batches over until it is full or none is here; never suspends."""
+        """Hand batches over until the taker is full or none are left; never suspends."""
         self._until(timeout_ms, lambda: self._give(taker))
 
 
 async def _awaited(result: object) -> None:
-    """Wait for what a coroutine function returned."""
+    """Await what a listener's coroutine function returned."""
     assert inspect.isawaitable(result), "it was looked at"
     await result

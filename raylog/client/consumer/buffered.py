@@ -1,4 +1,4 @@
-"""What was fetched, and handing it out: record by record, in batches, in blocks."""
+"""The buffer of fetched records, which hands them out as records, batches or blocks."""
 
 from __future__ import annotations
 
@@ -16,78 +16,78 @@ from raylog.wire.records import BatchHeader, Record
 
 
 class BatchTaker(Protocol):
-    """Whoever reads batches in bulk."""
+    """A bulk reader of batches."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more."""
+        """Whether it accepts no more batches."""
 
     @property
     def record_count(self) -> int:
-        """Records taken."""
+        """The number of records taken."""
 
     def take(
         self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
     ) -> None:
-        """Take the next batch; of its records those at `from_offset` and behind it count."""
+        """Take the next batch; ignore its records before `from_offset`."""
 
 
 class BatchSource(Protocol):
-    """Whoever hands batches out in bulk."""
+    """Supplies batches in bulk."""
 
     @property
     def settings(self) -> ConsumerSettings:
-        """How records are fetched."""
+        """The consumer's settings."""
 
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
-        """Hand batches to a taker, not decoded, until it is full or none is here."""
+        """Hand undecoded batches to the taker until it is full or none are left."""
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
+        """Return the partitions being read."""
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go back to an offset."""
+        """Move the position to an offset."""
 
 
 class Buffered:
-    """Assigned partitions with what was fetched of them. Any thread may take, under `lock`."""
+    """Assigned partitions and their fetched records. Any thread may take records, under `lock`."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self.lock = lock
         self.moved: dict[TopicPartition, None] = {}
-        """Partitions whose positions have moved since somebody emptied this."""
+        """Partitions whose positions have moved since this was last cleared."""
         self.records_taken = 0
         self.buffered_bytes = 0
         self._assigned: dict[TopicPartition, Progress] = {}
         self._ready: OrderedDict[TopicPartition, Progress] = OrderedDict()
-        """With fetched blocks, and not paused."""
+        """Partitions with fetched blocks that are not paused."""
         self._paused: dict[TopicPartition, Progress] = {}
         self._touched: dict[TopicPartition, None] = {}
-        """To be looked at: something of them has changed."""
+        """Partitions that have changed and must be looked at."""
         self._failures: dict[object, Exception] = {}
-        """To be raised by the next polls, each by what failed: a partition, a broker, a topic."""
+        """Failures for the next polls to raise, by cause: a partition, a broker or a topic."""
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
+        """Return the partitions being read."""
         return list(self._assigned)
 
     def progress_of(self, key: TopicPartition) -> Progress | None:
-        """How far a partition is; None if it is not assigned."""
+        """Return a partition's progress; None if it is not assigned."""
         return self._assigned.get(key)
 
     def high_watermark(self, key: TopicPartition) -> int:
-        """Exclusive end of the partition as the last fetch told; -1 before."""
+        """Return the partition's high watermark as of the last fetch; -1 before the first."""
         return self._assigned[key].high_watermark
 
     @property
     def has_records(self) -> bool:
-        """Whether `take` finds something, be it a failure to raise."""
+        """Whether `take` has records to return or a failure to raise."""
         return bool(self._ready or self._failures)
 
     def take(self, max_records: int, *, exactly: bool = False) -> list[ConsumedRecords]:
-        """Decode what was fetched, partition by partition in turn.
+        """Decode fetched records, taking partitions in turn.
 
-        With `exactly` there are never more than `max_records`; else batches come whole.
+        With `exactly`, return at most `max_records`; otherwise batches are not split.
         """
         with self.lock, without_collector():
             self._raise_failure()
@@ -95,14 +95,14 @@ class Buffered:
             count = 0
             while self._ready and count < max_records:
                 key, progress = next(iter(self._ready.items()))
-                self._ready.move_to_end(key)  # so others come first next time
+                self._ready.move_to_end(key)  # so other partitions come first next time
                 try:
                     records = self._take_of(progress, max_records - count, exactly)
                 except KafkaError:
                     if not taken:
                         raise
                     self._ready.move_to_end(key, last=False)
-                    break  # hand out what other partitions had; the next call raises
+                    break  # return the other partitions' records; the next call raises
                 if records:
                     taken.append(ConsumedRecords(*key, records, progress.high_watermark))
                     count += len(records)
@@ -110,7 +110,7 @@ class Buffered:
             return taken
 
     def _take_of(self, progress: Progress, max_records: int, exactly: bool) -> list[Record]:
-        """Decode one partition's next batches."""
+        """Decode the next batches of one partition."""
         records: list[Record] = []
         while progress.blocks and len(records) < max_records:
             block = progress.blocks[0]
@@ -122,30 +122,30 @@ class Buffered:
                 except KafkaError:
                     if not records:
                         raise
-                    break  # hand out what is before it; the next call raises
+                    break  # return the records before it; the next call raises
                 self._moved(progress, block.next_offset, block.leader_epoch)
             if block.is_empty:
                 self._finish(progress)
         return records
 
     def give(self, taker: BatchTaker) -> bool:
-        """Hand batches over, partition by partition in turn; whether the taker has a record."""
+        """Hand over batches, taking partitions in turn; return whether the taker has records."""
         with self.lock:
             self._raise_failure()
             while self._ready and not taker.is_full:
                 key, progress = next(iter(self._ready.items()))
-                self._ready.move_to_end(key)  # so others come first next time
+                self._ready.move_to_end(key)  # so other partitions come first next time
                 try:
                     self._give_of(progress, taker)
                 except KafkaError:
                     if not taker.record_count:
                         raise
                     self._ready.move_to_end(key, last=False)
-                    break  # hand out what is before it; the next call raises
+                    break  # return the records before it; the next call raises
             return taker.record_count > 0
 
     def _give_of(self, progress: Progress, taker: BatchTaker) -> None:
-        """Hand one partition's next batches over."""
+        """Hand over the next batches of one partition."""
         while progress.blocks and not taker.is_full:
             block = progress.blocks[0]
             if not block.is_empty:
@@ -161,7 +161,7 @@ class Buffered:
                 self._finish(progress)
 
     def take_block(self) -> FetchedBatches | None:
-        """The next fetched block of any partition; the position is behind it then."""
+        """Return the next fetched block of any partition and move the position past it."""
         with self.lock:
             self._raise_failure()
             if not self._ready:
@@ -174,7 +174,7 @@ class Buffered:
             return block
 
     def take_blocks(self, max_bytes: int) -> list[FetchedBatches]:
-        """Fetched blocks of at least one byte and, but for the first, at most `max_bytes`."""
+        """Return fetched blocks, up to `max_bytes`; the first one is returned whatever its size."""
         with self.lock:
             taken: list[FetchedBatches] = []
             while True:
@@ -190,21 +190,21 @@ class Buffered:
                 taken.append(block)
 
     def _moved(self, progress: Progress, offset: int, epoch: int) -> None:
-        """Records before `offset` were handed out."""
+        """Record that records before `offset` were handed out."""
         progress.position = offset
         if epoch >= 0:
             progress.epoch = epoch
         self.moved[progress.key] = None
 
     def _finish(self, progress: Progress) -> None:
-        """The first block of a partition is used up."""
+        """Drop a partition's first block, which is used up."""
         self._forget_block(progress.blocks.popleft())
         if not progress.blocks:
             self._ready.pop(progress.key, None)
         self._touched[progress.key] = None
 
     def _raise_failure(self) -> None:
-        """Raise the oldest failure, once for all that failed by it."""
+        """Raise the oldest failure and clear every cause that it belongs to."""
         failure = next(iter(self._failures.values()), None)
         if failure is None:
             return
@@ -213,14 +213,14 @@ class Buffered:
         raise failure
 
     def _drop_blocks(self, progress: Progress) -> None:
-        """Forget what was fetched of a partition."""
+        """Drop a partition's fetched blocks."""
         for block in progress.blocks:
             self._forget_block(block)
         progress.blocks.clear()
         self._ready.pop(progress.key, None)
 
     def _evict_paused(self) -> bool:
-        """Drop what is here of paused partitions, to be fetched again; whether there was any."""
+        """Drop the blocks of paused partitions for a later refetch; return whether any existed."""
         with self.lock:
             evicted = [progress for progress in self._paused.values() if progress.blocks]
             for progress in evicted:

@@ -1,10 +1,10 @@
-"""The whole consumer for one event loop: fetcher, membership and commits at work.
+"""The whole consumer for one event loop: fetcher, membership and commits.
 
-Three connections to a broker, each made when it is needed: for fetches, which brokers hold up; for
-joining, likewise; and for all else. Tasks beside the application fetch ahead, find positions, send
-heartbeats and watch topics. What the application must do itself during a rebalance comes as steps:
-`begin` says which of the listener's methods to call, `finish` goes on after it. So the listener
-runs where `poll` was called, in the blocking face too.
+Each broker gets up to three connections, opened on demand: one for fetches and one for joins,
+because brokers hold these requests back, and one for everything else. Background tasks fetch ahead,
+find positions, send heartbeats and watch topics. What the application itself must do in a rebalance
+comes as steps: `begin` returns the listener method to call, and `finish` continues after it. So the
+listener runs where `poll` was called, in the blocking consumer too.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class WokenUp(ClientError):
 
 
 class WrongState(ClientError):
-    """A call that does not fit how the consumer is used: assigned or subscribed, open or closed."""
+    """A call does not fit the consumer's state: assigned or subscribed, open or closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerCall:
-    """What a rebalance listener is to be told."""
+    """A call to make on the rebalance listener."""
 
     method: str
     partitions: list[TopicPartition]
 
 
 class ConsumerCore:
-    """One consumer. Its methods belong to the event loop's thread, but for those that say so."""
+    """One consumer. Call its methods in the event loop's thread, unless they say otherwise."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ConsumerCore:
         interceptors: Chain | None = None,
         assignors: Collection[Assignor] = (),
     ) -> None:
-        """`assignors`: objects in place of the names in `partition_assignment_strategy`."""
+        """`assignors` replace the names in `partition_assignment_strategy`."""
         self.io = io
         self.settings = settings
         self.interceptors = interceptors or Chain()
@@ -110,17 +110,17 @@ class ConsumerCore:
         self._next_commit_ms = float("inf")
         self._settling: Release | None = None
         self._settle_until_ms = 0.0
-        """Until then what was submitted is committed before that step."""
+        """The deadline for pending commits before the step `_settling` begins anyway."""
         self._woken = False
         self._nudged = False
         self._broken: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._look_ups: set[asyncio.Task[None]] = set()
 
-    # -- what to read ----------------------------------------------------------------------------
+    # -- subscription and assignment -------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to fetch; the event loop must run."""
+        """Begin to fetch; the event loop must be running."""
         if not self._tasks:
             loop = asyncio.get_running_loop()
             for coroutine in (self._fetch_on(), self._look_up_on()):
@@ -144,10 +144,10 @@ class ConsumerCore:
         self.group.subscribe(wanted)
 
     def assign(self, starts: Mapping[TopicPartition, int] | Iterable[TopicPartition]) -> None:
-        """Read these partitions, without being a member of the group.
+        """Read these partitions without being a member of the group.
 
-        Each from an offset, EARLIEST or LATEST; those without go on where the group committed, else
-        as `reset` says.
+        A mapping gives each an offset, EARLIEST or LATEST. Without one, a partition starts at its
+        committed offset, or else where `reset` says.
         """
         self.check_open()
         if self.group is not None:
@@ -163,7 +163,7 @@ class ConsumerCore:
         self.nudge()
 
     def _assign_committed(self, keys: list[TopicPartition]) -> None:
-        """Partitions that are new begin where the group committed, the others go on."""
+        """Start new partitions at their committed offsets; the others continue where they are."""
         known = set(self.fetcher.assignment())
         self.fetcher.remove(known - set(keys))
         for key in keys:
@@ -171,32 +171,32 @@ class ConsumerCore:
                 self.fetcher.start_from(key, COMMITTED)
 
     def nudge(self) -> None:
-        """Something for the fetching task has changed."""
+        """Wake the fetching task because something has changed."""
         self._nudged = True
         self.io.wake()
 
     def check_open(self) -> None:
-        """Raise unless the consumer is open and sound."""
+        """Raise unless the consumer is open and has not failed."""
         if self._broken is not None:
             raise ClientError(f"the consumer has failed: {self._broken!r}") from self._broken
         if self.is_closed:
             raise WrongState("the consumer is closed")
 
     def check_reads(self) -> None:
-        """Raise WrongState for whoever waits for records though none can ever come."""
+        """Raise WrongState if there is nothing to read, so that waiting would never end."""
         if self.group is None and not self.fetcher.assignment():
             raise WrongState("there is nothing to read: subscribe to topics or assign partitions")
 
     @property
     def has_auto_commit(self) -> bool:
-        """Whether positions are committed without a word."""
+        """Whether positions are committed automatically."""
         return self.group is not None and self.settings.enable_auto_commit
 
     # -- polling ---------------------------------------------------------------------------------
 
     @property
     def needs_attention(self) -> bool:
-        """Whether `begin_poll` or a step of a rebalance has something to do. For any thread."""
+        """Whether `begin_poll` or a rebalance step has something to do. For any thread."""
         return (
             self.is_closed
             or self._woken
@@ -207,7 +207,7 @@ class ConsumerCore:
         )
 
     def begin_poll(self) -> None:
-        """The application polls: note it, and commit what earlier polls returned if it is time."""
+        """Register a poll, and auto-commit the positions of earlier polls if it is time."""
         self.check_open()
         if self._woken:
             self._woken = False
@@ -229,10 +229,10 @@ class ConsumerCore:
         )
 
     async def poll_blocks(self, timeout_ms: float, max_bytes: int) -> list[FetchedBatches]:
-        """What fetches brought, not decoded: for those who read in bulk.
+        """Return fetched blocks undecoded, for bulk readers, and move the positions past them.
 
-        The positions are behind all of it then. The first block comes whatever its size. A step of
-        a rebalance that is due ends the wait; serve it, as `AsyncConsumer` does, and call again.
+        The first block may exceed `max_bytes`. If a rebalance step is due, return nothing: serve
+        it, as `AsyncConsumer` does, and call again.
         """
         deadline_ms = self.io.now_ms() + timeout_ms
         while True:
@@ -246,7 +246,7 @@ class ConsumerCore:
             await self.wait(deadline_ms - self.io.now_ms())
 
     def wakeup(self) -> None:
-        """End a poll in progress, or the next one, with WokenUp."""
+        """Make the current or the next poll raise WokenUp."""
         self._woken = True
         self.io.wake()
 
@@ -254,15 +254,15 @@ class ConsumerCore:
 
     @property
     def step(self) -> Release | Take | Fail | None:
-        """What the application has to do next."""
+        """The next rebalance step for the application."""
         return self.group.queue[0] if self.group is not None and self.group.queue else None
 
     async def is_settled(
         self, step: Release | Take | Fail, timeout_ms: float, *, leaving: bool = False
     ) -> bool:
-        """Whether a step may begin: before partitions are given up they are committed.
+        """Return whether a step may begin: partitions are committed before they are revoked.
 
-        That may take as long as an operation may, over several calls; not longer than this one if
+        Commits get the operation timeout, over several calls, but only this call's `timeout_ms` if
         the consumer is `leaving`.
         """
         if not isinstance(step, Release) or step.lost:
@@ -281,9 +281,9 @@ class ConsumerCore:
         return not self.commits.is_busy or self.io.now_ms() >= self._settle_until_ms
 
     async def begin(self, step: Release | Take | Fail) -> ListenerCall | None:
-        """Start a step that is settled; returns what the listener is to be told, if anything.
+        """Start a settled step; return the listener call to make, if any.
 
-        Raises what `Fail` holds.
+        Raises the error of a `Fail`.
         """
         assert self.group is not None, "steps are the group's"
         match step:
@@ -302,11 +302,11 @@ class ConsumerCore:
                 return ListenerCall(method, keys) if keys else None
 
     async def finish(self, step: Release | Take | Fail) -> None:
-        """The listener was called."""
-        if self.group is None:  # it has unsubscribed, or closed the consumer
+        """Complete a step whose listener was called."""
+        if self.group is None:  # the listener unsubscribed or closed the consumer
             return
         if isinstance(step, Release):
-            if not step.lost and self.commits is not None:  # what the listener committed
+            if not step.lost and self.commits is not None:  # wait for the listener's commits
                 await self.commits.drain(max(0.0, self._settle_until_ms - self.io.now_ms()))
             self.fetcher.remove(step.partitions)
             self.group.finished(step)
@@ -317,7 +317,7 @@ class ConsumerCore:
         self.nudge()
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Join the group anew, as soon as possible."""
+        """Rejoin the group as soon as possible."""
         if self.group is None:
             raise WrongState("only a subscribed consumer can join again")
         self.group.feed(RejoinAsked(reason or "the application asked for it"))
@@ -325,9 +325,9 @@ class ConsumerCore:
     # -- commits ---------------------------------------------------------------------------------
 
     def positions(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Where the application is in partitions, to be committed.
+        """Return the application's positions, ready to commit.
 
-        A position in a topic that was deleted says nothing about the one that has its name now.
+        A position in a deleted topic is skipped: it means nothing in a new topic of the same name.
         """
         found = {}
         for key in keys:
@@ -340,13 +340,13 @@ class ConsumerCore:
         return found
 
     def commit_moved(self, keys: Collection[TopicPartition] | None = None) -> None:
-        """Commit the positions that have moved since they were committed."""
+        """Commit the positions that have moved since they were last committed."""
         with self.fetcher.lock:
             moved = self.fetcher.moved
             self._commit_positions([key for key in moved if keys is None or key in keys])
 
     def commit_positions(self, done: Done) -> None:
-        """Commit all positions, also such as have not moved: a committed offset may expire."""
+        """Commit all positions, even unmoved ones, because a committed offset may expire."""
         self._commit_positions(self.fetcher.assignment(), done)
 
     def _commit_positions(self, keys: list[TopicPartition], done: Done | None = None) -> None:
@@ -356,7 +356,7 @@ class ConsumerCore:
             offsets = self.positions(keys)
         if not offsets:
             if done is not None:
-                self._commits().submit({}, done)  # its turn is behind those that are on their way
+                self._commits().submit({}, done)  # `done` must wait for the commits in flight
             return
 
         def ended(committed: Offsets, failure: Exception | None) -> None:
@@ -373,7 +373,7 @@ class ConsumerCore:
         self._commits().submit(offsets, ended)
 
     def commit_offsets(self, offsets: Offsets, done: Done) -> None:
-        """Commit given offsets, behind what was submitted before."""
+        """Commit the given offsets after all earlier commits."""
 
         def ended(committed: Offsets, failure: Exception | None) -> None:
             self._committed(committed, failure)
@@ -384,7 +384,7 @@ class ConsumerCore:
     async def commit(
         self, offsets: Mapping[TopicPartition, CommittedOffset | int] | None = None
     ) -> None:
-        """Commit offsets, or all positions, and wait; raises CommitFailed, KafkaError."""
+        """Commit offsets, or all positions, and wait; raise CommitFailed or KafkaError."""
         future, done = future_end()
         self.commit_async(offsets, done)
         await future
@@ -415,7 +415,7 @@ class ConsumerCore:
     async def committed(
         self, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed; partitions without are left out."""
+        """Return the group's committed offsets; partitions without one are left out."""
         self.check_open()
         await self.control.know(key.topic for key in keys)
         return await self._commits().committed(keys)
@@ -423,7 +423,7 @@ class ConsumerCore:
     async def _committed_of(
         self, keys: list[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]] | None:
-        """Committed offsets for new positions."""
+        """Return committed offsets for new positions; None if they cannot be fetched yet."""
         if self.commits is None:
             return {}
         if self._who() is None:
@@ -435,18 +435,18 @@ class ConsumerCore:
         return {key: (one.offset, one.leader_epoch) for key, one in found.items()}
 
     def _hold(self, key: TopicPartition) -> Progress | None:
-        """What stands for the group leaving a partition to us."""
+        """Return the `hold` of `Commits`: the progress is replaced when an assignment ends."""
         return self.fetcher.progress_of(key) if self.group is not None else None
 
     def _who(self) -> GroupMetadata | None:
-        """In whose name offsets are committed."""
+        """Return the member that commits offsets; None while this consumer has no membership."""
         if self.group is None:
             return self.fetcher.group_metadata()
         metadata = self.group.member.metadata
         return metadata if metadata.is_member else None
 
     def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        """Return the group that a transactional producer commits for; raise InvalidSetting."""
         if self.group is not None:
             return self.group.last_membership
         return self.fetcher.group_metadata()
@@ -456,7 +456,7 @@ class ConsumerCore:
     async def offsets(
         self, keys: Iterable[TopicPartition], time_ms: int
     ) -> dict[TopicPartition, int]:
-        """First or last offsets, EARLIEST or LATEST."""
+        """Return the first (EARLIEST) or last (LATEST) offsets."""
         self.check_open()
         found = await list_offsets(
             self.control,
@@ -466,7 +466,7 @@ class ConsumerCore:
         return {key: answer.offset for key, answer in found.items()}
 
     async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record; raises WrongState if the partition is not assigned."""
+        """Return the next record's offset; raise WrongState if the partition is not assigned."""
         self.check_open()
         progress = self.fetcher.progress_of(key)
         if progress is None:
@@ -478,15 +478,15 @@ class ConsumerCore:
         return progress.position
 
     async def topics(self) -> dict[str, int]:
-        """All topics with their numbers of partitions."""
+        """Return all topics with their partition counts."""
         self.check_open()
         await self.control.repeat(lambda: self.control.refresh(None))
         return {name: len(topic.partitions) for name, topic in self.control.cluster.topics.items()}
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------
 
     def last_step(self) -> Release | None:
-        """Before a member leaves: what it gives up."""
+        """Return the step that releases all partitions before a member leaves, if it has any."""
         if self.group is None:
             return None
         self.group.queue.clear()
@@ -499,7 +499,7 @@ class ConsumerCore:
     async def unsubscribe(
         self, reason: str, leave_group: bool | None = None, timeout_ms: float | None = None
     ) -> None:
-        """Leave the group; partitions were given up before. Reads nothing then."""
+        """Leave the group and read nothing; `last_step` must have released the partitions."""
         self.fetcher.remove(self.fetcher.assignment())
         self.wanted = Wanted()
         group, self.group = self.group, None
@@ -511,7 +511,7 @@ class ConsumerCore:
         self.nudge()
 
     async def close(self, timeout_ms: float, leave_group: bool | None) -> None:
-        """Leave the group and end all connections; harmless when it is closed."""
+        """Leave the group and close all connections; does nothing if already closed."""
         if self.is_closed:
             return
         deadline_ms = self.io.now_ms() + timeout_ms
@@ -523,7 +523,7 @@ class ConsumerCore:
         self.interceptors.close()
 
     async def abandon(self) -> None:
-        """End without a word to anybody, as a process does that dies."""
+        """Stop without notifying any broker, as a crashed process would."""
         self.is_closed = True
         group, self.group = self.group, None
         if group is not None:
@@ -537,7 +537,7 @@ class ConsumerCore:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self.fetcher.close()
         for core in (self._joins, self.control):
             core.close()
@@ -556,7 +556,7 @@ class ConsumerCore:
             )
 
     async def _look_up_on(self) -> None:
-        """Find positions. One leader that does not answer holds up its own partitions only."""
+        """Find positions. A leader that does not answer delays only its own partitions."""
         while True:
             await self.io.wait(lambda: self.fetcher.positions.is_wanted, _WAIT_MS_MAX)
             for keys in self.fetcher.positions.by_leader():
@@ -577,7 +577,7 @@ class ConsumerCore:
             self.io.wake()
 
     def _new_group(self) -> GroupShell:
-        """A member of the group, not joined yet."""
+        """Create the group membership, not joined yet."""
         assignors = self._assignors or load_assignors(self.settings)
         backoff_ms = self.control.settings.retry_backoff_ms
         shell = GroupShell(

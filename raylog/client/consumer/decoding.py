@@ -1,4 +1,4 @@
-"""From fetched records to the application's: deserializers and interceptors."""
+"""Turning fetched records into the application's: deserializers and interceptors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _new = tuple.__new__  # half the cost of the generated constructor
 
 
 class DeserializationFailed(ClientError):
-    """A deserializer raised; `__cause__` is what. The position is at that record: seek past it."""
+    """A deserializer raised `__cause__`. The position is still at that record: seek past it."""
 
     def __init__(self, message: str, key: TopicPartition, offset: int) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class DeserializationFailed(ClientError):
 
 
 class Decoding(Generic[K, V]):
-    """What one consumer makes of records."""
+    """Converts one consumer's records for the application."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Decoding(Generic[K, V]):
         value_deserializer: Deserializer[V] | None,
         interceptors: Chain,
     ) -> None:
-        """None leaves bytes as they are."""
+        """A deserializer of None leaves bytes unchanged."""
         self._key = key_deserializer
         self._value = value_deserializer
         self._interceptors = interceptors
@@ -57,10 +57,10 @@ class Decoding(Generic[K, V]):
         groups: Sequence[ConsumedRecords],
         seek: Callable[[TopicPartition, int], None],
     ) -> list[ConsumerRecord[K, V]]:
-        """The application's records.
+        """Return the application's records.
 
-        Where a deserializer raises, `seek` goes back to that record and what is before it is
-        returned; if nothing is, DeserializationFailed is raised.
+        If a deserializer raises, `seek` moves back to that record, and the records before it are
+        returned; if there are none, raise DeserializationFailed.
         """
         found: list[ConsumerRecord[K, V]] = []
         failure: DeserializationFailed | None = None
@@ -85,7 +85,7 @@ class Decoding(Generic[K, V]):
 
     @staticmethod
     def _as_they_are(group: ConsumedRecords) -> list[ConsumerRecord[K, V]]:
-        """Records whose keys and values stay bytes: a `Record`'s fields behind two more."""
+        """Convert records without deserializers: add topic and partition to each `Record`."""
         fields = map((group.topic, group.partition).__add__, group.records)
         with without_collector():
             return list(map(_new, repeat(ConsumerRecord), fields))
@@ -117,7 +117,7 @@ class Decoding(Generic[K, V]):
 
 
 def decoding(key: object, value: object, interceptors: Chain) -> Decoding[K, V]:
-    """`Decoding` with what a constructor was given; raises InvalidSetting."""
+    """Create a `Decoding` from a constructor's arguments; raise InvalidSetting."""
     if key is not None or value is not None:
         from raylog.client.callables import check_serializers
 

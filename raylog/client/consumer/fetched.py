@@ -1,4 +1,4 @@
-"""What one fetch brought of one partition: batches, decoded as they are asked for."""
+"""The batches of one partition that one fetch returned, decoded on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raylog.wire.records import (
 )
 
 _ANSWER_PARTS = 4
-"""An answer may take so many times the bytes of a partition's records that are kept with it."""
+"""Records are copied out of a response more than this many times their size, to free it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class ConsumedRecords:
     partition: int
     records: list[Record]
     high_watermark: int
-    """Exclusive end of what can be read of the partition, when this was fetched."""
+    """The exclusive end of readable records when this was fetched."""
 
 
 class FetchedBatches:
     """Batches of one partition that are not handed out yet.
 
-    A fetch may begin before the position (batches come whole) and end in the middle of a batch,
-    which is left for the next fetch.
+    A fetch may begin before the position (brokers send whole batches) and end in the middle of a
+    batch, which is left for the next fetch.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class FetchedBatches:
         self.size = len(data)
         self.high_watermark = high_watermark
         self.leader_epoch = -1
-        """Of the last batch that was handed out (KIP-320)."""
+        """The leader epoch of the last batch handed out (KIP-320)."""
         self.last_leader_epoch = -1
-        """Of the last batch here."""
+        """The leader epoch of the last batch in this block."""
         self.end_offset = from_offset
-        """Where the next fetch goes on, exclusive end of the whole batches here."""
+        """Where the next fetch starts: the exclusive end of the whole batches in this block."""
         self._data = _own(data)
         self._from_offset = from_offset
         self._decompressed_bytes_max = decompressed_bytes_max
@@ -70,24 +70,24 @@ class FetchedBatches:
         self._aborted = deque(sorted(aborted or (), key=lambda entry: entry[1]))
         self._aborting: set[int] = set()
         self._rest: list[Record] = []
-        """Decoded records of the batch taken last that are not handed out, the next one last."""
+        """Decoded records of the last batch that are not handed out yet, in reverse order."""
         self._taken: tuple[BatchHeader, memoryview] | None = None
         self._scan()
 
     @property
     def is_empty(self) -> bool:
-        """Whether all was handed out."""
+        """Whether everything was handed out."""
         return not self._batches and not self._rest
 
     @property
     def next_offset(self) -> int:
-        """Offset behind what was handed out."""
+        """The offset after what was handed out."""
         return self._from_offset
 
     def take(self) -> list[Record]:
-        """Decode the next batch; empty if none of its records is for the application.
+        """Decode the next batch; return nothing if none of its records are for the application.
 
-        Where it raises KafkaError, the batch stays the next one.
+        If this raises KafkaError, the batch remains the next one.
         """
         if self._rest:
             return self._take_rest(len(self._rest))
@@ -108,7 +108,7 @@ class FetchedBatches:
         return records
 
     def take_at_most(self, count: int) -> list[Record]:
-        """As `take`, but no more than that many records: the others come with the next call."""
+        """Like `take`, but return at most `count` records and keep the rest for the next call."""
         if not self._rest:
             records = self.take()
             if len(records) <= count:
@@ -118,7 +118,7 @@ class FetchedBatches:
         return self._take_rest(count)
 
     def _take_rest(self, count: int) -> list[Record]:
-        """Hand out decoded records."""
+        """Return records that are decoded already."""
         assert self._taken is not None, "there are decoded records of a batch"
         if count >= len(self._rest):
             records, self._rest = self._rest, []
@@ -131,17 +131,17 @@ class FetchedBatches:
         return records
 
     def take_batch(self) -> tuple[BatchHeader, memoryview] | None:
-        """The next batch as it is; None if none of its records is for the application.
+        """Return the next batch undecoded; None if none of its records are for the application.
 
-        The first one may begin before the position: `next_offset` before the call.
+        The first batch may begin before the position, which is `next_offset` before the call.
         """
         found = self.peek_batch()
         self.pass_batch()
         return found
 
     def peek_batch(self) -> tuple[BatchHeader, memoryview] | None:
-        """As `take_batch`, but the batch stays the next one until `pass_batch`."""
-        if self._rest:  # `take_at_most` has handed out a part of it
+        """Like `take_batch`, but the batch stays the next one until `pass_batch`."""
+        if self._rest:  # `take_at_most` has handed out part of it
             return self._taken
         position, header = self._batches[0]
         if not self._is_wanted(position, header):
@@ -149,7 +149,7 @@ class FetchedBatches:
         return header, self._data[position : position + header.size]
 
     def pass_batch(self) -> None:
-        """Go on behind the next batch."""
+        """Skip the next batch."""
         if self._rest:
             assert self._taken is not None, "there are decoded records of a batch"
             self._rest = []
@@ -160,15 +160,15 @@ class FetchedBatches:
         self.leader_epoch = header.partition_leader_epoch
 
     def named(self, error: KafkaError) -> KafkaError:
-        """The same error, with the place where the application may seek past it."""
+        """Return the error with its partition and offset, so that a caller can seek past it."""
         return error_of(error.code, f"{self.key} at offset {self._from_offset}: {error}")
 
     def _scan(self) -> None:
-        """Find the whole batches up to one that is none.
+        """Find the whole batches, up to the first damaged one.
 
-        Raises KafkaError if there is no batch to go on behind: brokers send the batch at an offset
-        whole, whatever its size (KIP-74). What is left out is checked like all that is handed out:
-        a batch may only seem to end before the position.
+        Raises KafkaError if there is no batch beyond the position: brokers send the batch at an
+        offset whole, whatever its size (KIP-74). The checksums of skipped batches are checked too,
+        because a damaged batch may only seem to end before the position.
         """
         position = 0
         while len(self._data) - position >= BATCH_OVERHEAD:
@@ -195,7 +195,7 @@ class FetchedBatches:
             )
 
     def _is_wanted(self, position: int, header: BatchHeader) -> bool:
-        """Whether a batch is the application's: no control batch, not aborted."""
+        """Return whether a batch is for the application: not a control batch, not aborted."""
         while self._aborted and self._aborted[0][1] <= header.last_offset:
             self._aborting.add(self._aborted.popleft()[0])
         if header.is_control:
@@ -205,7 +205,7 @@ class FetchedBatches:
         return not (header.is_transactional and header.producer_id in self._aborting)
 
     def _is_abort(self, position: int, header: BatchHeader) -> bool:
-        """Whether a control batch is the marker that aborts a transaction."""
+        """Return whether a control batch is the marker that aborts a transaction."""
         batch = self._data[position : position + header.size]
         return any(
             decode_control_key(record.key) is ControlType.ABORT
@@ -219,7 +219,7 @@ class FetchedBatches:
 
 
 def _own(records: memoryview) -> memoryview:
-    """A copy where records are a small part of an answer, all of which they would hold."""
+    """Copy the records if they are a small part of a response that they would keep in memory."""
     if len(records) * _ANSWER_PARTS < memoryview(records.obj).nbytes:
         return memoryview(bytes(records))
     return records

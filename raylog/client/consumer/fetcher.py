@@ -1,13 +1,13 @@
-"""Reading assigned partitions: positions, fetches, what to do about refusals.
+"""Reading assigned partitions: positions, fetches, and handling of errors.
 
-Fetch v4-18 in sessions (KIP-227); topics go by id from v13 on (KIP-516). One fetch is on its way
-per broker; the next leaves before the last one's records are decoded. While enough of a partition
-is here, its broker is not asked for the others: it would hold that fetch, and with it the
-partition's next records, until one of the others has some (KAFKA-17182). Work is done for
-partitions that have changed, never for all: a consumer may have 10,000.
+Fetch v4-18 in sessions (KIP-227); topics have ids from v13 on (KIP-516). Each broker has one fetch
+in flight; the next is sent before the records of the last are decoded. While one of a broker's
+partitions has enough buffered, its other partitions are not fetched: the broker would hold that
+fetch, and with it this partition's next records, until another one has data (KAFKA-17182). Only
+partitions that changed are looked at, because a consumer may have 10,000.
 
-`step` takes answers and sends fetches. Either `poll` calls it (`Fetcher` alone, over any Io), or a
-task of `ConsumerCore` does, while another thread takes records: `lock` is held for each change.
+`step` takes responses and sends fetches. It is called by `poll` (`Fetcher` alone, over any Io) or
+by a task of `ConsumerCore`, while another thread takes records, so every change holds `lock`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from raylog.client.consumer.progress import COMMITTED, NOWHERE, Progress
 from raylog.client.consumer.session import SESSION_ERRORS, Asked
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.consumer.sources import Source
-from raylog.client.core import Core, is_retriable
+from raylog.client.core import Core
 from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.offsets import LATEST, list_offsets
+from raylog.client.refusals import check
+from raylog.client.retries import code_of, is_retriable
 from raylog.client.routes import Routes
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
@@ -37,21 +39,21 @@ from raylog.wire.uuids import ZERO_UUID
 T = TypeVar("T")
 
 _BY_NAME_LAST = 12
-"""Newest Fetch version that names topics instead of giving their ids."""
+"""The newest Fetch version with topic names instead of ids."""
 _SESSIONS_SINCE = 7
 _ANSWER_SLACK_MS = 10_000
-"""How much later than `max_wait_ms` an answer may come."""
+"""How much later than `max_wait_ms` a response may come."""
 _FETCH_BYTES_MIN = 64 * 1024
-"""With less room than that in `prefetch_bytes` nothing is fetched."""
+"""With less free room in `prefetch_bytes`, nothing is fetched."""
 
 
 class Fetcher(Buffered):
-    """A consumer of explicitly assigned partitions. Not for several tasks at once."""
+    """A consumer of manually assigned partitions. For use by one task at a time."""
 
     def __init__(
         self, core: Core, settings: ConsumerSettings, positions: Positions | None = None
     ) -> None:
-        """`core` is for fetches; `positions` may have another, which they do not hold up."""
+        """Give `positions` a core of its own if fetches must not delay lookups."""
         self.positions = positions or Positions(core, settings)
         super().__init__(self.positions.lock)
         self.settings = settings
@@ -65,29 +67,29 @@ class Fetcher(Buffered):
         self._unplaced: dict[TopicPartition, None] = {}
         """Partitions of topics that are being looked up for the first time."""
 
-    # -- what to read --------------------------------------------------------------------------
+    # -- assignment ----------------------------------------------------------------------------
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions only, each from an offset, or from EARLIEST or LATEST."""
+        """Read only these partitions, each from an offset, EARLIEST or LATEST."""
         with self.lock:
             self.remove(set(self._assigned) - set(starts))
             for key, start in starts.items():
                 self.seek(key, start)
 
     def seek(self, key: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Go on from an offset, EARLIEST or LATEST; adds the partition if it is new."""
+        """Continue from an offset, EARLIEST or LATEST; add the partition if it is new."""
         with self.lock:
             self._fresh(key).go_to(offset, leader_epoch)
             if offset >= 0:
                 self.moved[key] = None
 
     def start_from(self, key: TopicPartition, start: int) -> None:
-        """Go on from what is looked up: a timestamp in ms, EARLIEST, LATEST or COMMITTED."""
+        """Continue from where a lookup says: a timestamp in ms, EARLIEST, LATEST or COMMITTED."""
         with self.lock:
             self._fresh(key).look_for(start)
 
     def _fresh(self, key: TopicPartition) -> Progress:
-        """A partition, added if it is new, of which nothing is here."""
+        """Return a partition's progress with an empty buffer, added if it is new."""
         progress = self._assigned.get(key)
         if progress is None:
             progress = self._assigned[key] = Progress(key)
@@ -101,7 +103,7 @@ class Fetcher(Buffered):
         return progress
 
     def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Read partitions no more; harmless for others."""
+        """Stop reading partitions; ignore unassigned ones."""
         with self.lock:
             for key in sorted(keys):
                 progress = self._assigned.pop(key, None)
@@ -117,9 +119,9 @@ class Fetcher(Buffered):
                 self.positions.forget(key)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand nothing out of partitions, and fetch nothing.
+        """Stop handing out and fetching these partitions.
 
-        What is here of them is kept until its room is needed for others.
+        Fetched records are kept until their room is needed for other partitions.
         """
         with self.lock:
             for key in keys:
@@ -129,7 +131,7 @@ class Fetcher(Buffered):
                 self._touched[key] = None
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Go on with paused partitions where they were."""
+        """Continue paused partitions where they stopped."""
         with self.lock:
             for key in keys:
                 progress = self._assigned[key]
@@ -140,57 +142,57 @@ class Fetcher(Buffered):
                 self._touched[key] = None
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return list(self._paused)
 
     def stop_at(self, key: TopicPartition, offset: int) -> None:
-        """Fetch nothing from an offset on; batches come whole, so records behind it may come."""
+        """Fetch nothing from an offset on. Batches come whole, so records after it may come."""
         with self.lock:
             self._assigned[key].stop = offset
             self._touched[key] = None
 
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
+        """Continue from the first record at or after a time, or from the end if there is none."""
         found = await list_offsets(self.positions.core, dict.fromkeys(keys, timestamp_ms))
         for key, answer in found.items():
             self.seek(key, answer.offset if answer.offset >= 0 else LATEST)
 
     async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record to be handed out."""
+        """Return the offset of the next record to be handed out."""
         progress = self._assigned[key]
         await self._core.repeat(lambda: self.look_up_now(progress))
         assert progress.position is not None, f"{key} was looked up"
         return progress.position
 
     def group_metadata(self) -> GroupMetadata:
-        """The group of `group_id`, in which a consumer of assigned partitions is no member."""
+        """Return the group of `group_id`, without a member: manual assignment needs none."""
         if self.settings.group_id is None:
             raise InvalidSetting("expected a consumer with a group_id, found one without")
         return GroupMetadata(self.settings.group_id)
 
     def close(self) -> None:
-        """End the consumer's connections."""
+        """Close the consumer's connections."""
         self._routes.close()
         self._core.close()
 
-    # -- records out ---------------------------------------------------------------------------
+    # -- returning records ---------------------------------------------------------------------
 
     async def poll(self, timeout_ms: float, max_records: int) -> list[ConsumedRecords]:
-        """Records that are here, or the first that come within a time.
+        """Return buffered records, or the first that arrive within the timeout.
 
-        Whole batches are handed out, so `max_records` may be exceeded by less than one batch.
-        Raises OffsetOutOfRange if settings say so, and errors that repeats do not cure.
+        Batches are not split, so the result may exceed `max_records` by less than one batch. Raises
+        OffsetOutOfRange if the settings say so, and errors that are not retriable.
         """
         return await self._poll(timeout_ms, lambda: self.take(max_records)) or []
 
     async def poll_block(self, timeout_ms: float) -> FetchedBatches | None:
-        """What one fetch brought, not decoded: for those who read in bulk. Raises as `poll`."""
+        """Return one fetched block undecoded, for bulk readers. Raises as `poll` does."""
         return await self._poll(timeout_ms, self.take_block)
 
     async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
-        """Hand batches to a taker, not decoded, until it is full or none is here. Raises as `poll`.
+        """Hand undecoded batches to a taker until it is full or none are left. Raises as `poll`.
 
-        Those of one partition come one after the other.
+        Batches of one partition come one after the other.
         """
         await self._poll(timeout_ms, lambda: self.give(taker))
 
@@ -212,7 +214,7 @@ class Fetcher(Buffered):
     # -- fetches -------------------------------------------------------------------------------
 
     def any_done(self) -> bool:
-        """Whether a fetch was answered."""
+        """Whether any fetch was answered."""
         return any(source.is_done for source in tuple(self._sources.values()))  # for any thread
 
     @property
@@ -221,12 +223,12 @@ class Fetcher(Buffered):
         return bool(self._touched) or self.any_done() or self._routes.has_news
 
     async def step(self, *, look_up: bool = True) -> None:
-        """Take all answers that are here and send what is to be sent.
+        """Take all responses that have arrived and send the next requests.
 
-        Leaders are looked up and connected to beside this, so that one that does not answer holds
-        up its own partitions only.
+        Leaders are looked up and connected to in the background, so a leader that does not answer
+        delays only its own partitions.
 
-        `look_up`: find positions as well, which may take long; another task does it otherwise.
+        `look_up`: find positions as well, which may take long; otherwise another task does it.
         """
         self._collect()
         await self._refresh()
@@ -239,7 +241,7 @@ class Fetcher(Buffered):
                 await self._fetch(source)
 
     async def look_up_now(self, progress: Progress) -> None:
-        """Find a position that is unknown; raises what fails."""
+        """Find a position that is unknown; raise the lookup's error."""
         key, core = progress.key, self.positions.core
         await core.io.wait(
             lambda: not self.positions.is_asking(key), core.settings.operation_timeout_ms
@@ -255,7 +257,7 @@ class Fetcher(Buffered):
             raise failed[key]
 
     async def look_up(self, keys: Collection[TopicPartition] | None = None) -> None:
-        """Find positions (None: all): the part of `step` that `look_up=False` leaves out."""
+        """Find positions (None: all), as `step` does unless `look_up=False`."""
         for key, error in (await self._look_up(keys)).items():
             if not is_retriable(error) and key in self._assigned:
                 self._fail(key, error)
@@ -281,7 +283,7 @@ class Fetcher(Buffered):
                         self.moved[key] = None
 
     def _place(self) -> None:
-        """Put each partition that has changed into the session of the broker to fetch it from."""
+        """Add each changed partition to the fetch session of the broker to fetch it from."""
         with self.lock:
             now_ms = self._core.io.now_ms()
             self._touched.update(dict.fromkeys(self._again.due(now_ms)))
@@ -315,7 +317,7 @@ class Fetcher(Buffered):
                 source.full.pop(progress.key, None)
 
     def _see_topic(self, progress: Progress) -> None:
-        """Note the topic's id. Another one means another topic, in which no position holds."""
+        """Record the topic's id. Another id means a recreated topic: drop the old position."""
         key, topic = progress.key, self._cluster.topics.get(progress.key.topic)
         if topic is None or topic.topic_id in (ZERO_UUID, progress.topic_id):
             return
@@ -326,7 +328,7 @@ class Fetcher(Buffered):
         progress.topic_id = topic.topic_id
 
     def _wants(self, progress: Progress, now_ms: float) -> bool:
-        """Whether a partition should be fetched; its position is looked up if need be."""
+        """Return whether to fetch a partition now; request a lookup if it needs a position."""
         if progress.not_before_ms > now_ms:
             self._again.set(progress.key, progress.not_before_ms)
             return False
@@ -344,9 +346,9 @@ class Fetcher(Buffered):
         return True
 
     def _home_of(self, progress: Progress, now_ms: float) -> int:
-        """The broker to fetch from: the replica that the leader named, for a while, or the leader.
+        """Return the broker to fetch from: the preferred replica, until it expires, or the leader.
 
-        Raises LeaderNotAvailable, UnknownTopicOrPartition.
+        Raises LeaderNotAvailable or UnknownTopicOrPartition.
         """
         if progress.replica != NOWHERE:
             is_gone = progress.replica in self._cluster.partition(progress.key).offline
@@ -364,7 +366,7 @@ class Fetcher(Buffered):
         progress.home = NOWHERE
 
     async def _fetch(self, source: Source) -> None:
-        """Send one broker a fetch, if it is connected and there is room for what it brings."""
+        """Send one broker a fetch, if it is connected and there is room for the response."""
         try:
             if await self._routes.reach(source.node_id) and self._has_room_for(source):
                 await self._submit(source)
@@ -372,7 +374,7 @@ class Fetcher(Buffered):
             self._lost(source, error)
 
     def _has_room_for(self, source: Source) -> bool:
-        """Whether a broker may be fetched from now; reserves the room."""
+        """Return whether to fetch from a broker now; reserve the room if so."""
         room = self._room()
         if room < _FETCH_BYTES_MIN and self._evict_paused():
             room = self._room()
@@ -403,13 +405,13 @@ class Fetcher(Buffered):
         self.fetches += 1
 
     def _room(self) -> int:
-        """Bytes that may be fetched besides those that are here or on their way."""
+        """Return how many bytes may be fetched besides those buffered and in flight."""
         taken = sum(source.max_bytes for source in self._sources.values())
         return self.settings.prefetch_bytes - self.buffered_bytes - taken
 
     @property
     def any_pending(self) -> bool:
-        """Whether a fetch is on its way."""
+        """Whether any fetch is in flight."""
         return any(source.pending is not None for source in self._sources.values())
 
     def _asked(self, key: TopicPartition) -> Asked:
@@ -424,10 +426,10 @@ class Fetcher(Buffered):
             -1 if epoch is None else epoch,
         )
 
-    # -- answers -------------------------------------------------------------------------------
+    # -- responses -----------------------------------------------------------------------------
 
     def _collect(self) -> None:
-        """Take all answers that are here; what repeats do not cure is kept for the next poll."""
+        """Take all responses that have arrived; keep non-retriable errors for the next poll."""
         for source in [source for source in self._sources.values() if source.is_done]:
             pending, source.pending = source.pending, None
             source.max_bytes = 0
@@ -435,8 +437,7 @@ class Fetcher(Buffered):
             with self.lock:
                 try:
                     response = pending.result()
-                    if response.error_code != ErrorCode.NONE:
-                        raise error_of(response.error_code, "fetch")
+                    check(response.error_code, "fetch")
                 except (ClientError, KafkaError) as error:
                     self._lost(source, error)
                     continue
@@ -444,13 +445,13 @@ class Fetcher(Buffered):
                 self._take_response(source, response, by_id=pending.version > _BY_NAME_LAST)
 
     def _take_response(self, source: Source, response: FetchResponse, *, by_id: bool) -> None:
-        told = source.session.told
+        in_session = source.session.in_session
         for topic in response.responses:
             name = source.session.names.get(topic.topic_id, "") if by_id else topic.topic
             for answer in topic.partitions:
-                asked = told.get(TopicPartition(name, answer.partition_index))
+                asked = in_session.get(TopicPartition(name, answer.partition_index))
                 if asked is None or (by_id and asked.topic_id != topic.topic_id):
-                    continue  # it left the session, or another topic has the name now
+                    continue  # it left the session, or its topic was recreated
                 progress = self._assigned.get(asked.key)
                 if progress is not None and progress.generation == asked.generation:
                     self._take_answer(progress, answer, asked, source.node_id)
@@ -458,10 +459,10 @@ class Fetcher(Buffered):
     def _take_answer(
         self, progress: Progress, answer: PartitionData, asked: Asked, node_id: int
     ) -> None:
-        """Take one partition's answer."""
+        """Take one partition's part of a response."""
         key, offset = progress.key, asked.offset
         if offset != progress.fetch_offset:
-            return  # told before, and not wanted since
+            return  # the position has moved since the request
         if answer.error_code != ErrorCode.NONE:
             leader = answer.current_leader
             if leader is not None:
@@ -487,7 +488,7 @@ class Fetcher(Buffered):
     def _buffer(
         self, progress: Progress, records: memoryview, answer: PartitionData, offset: int
     ) -> None:
-        """Keep what a fetch brought."""
+        """Buffer fetched records."""
         aborted = None
         if self.settings.read_committed:
             aborted = [
@@ -519,10 +520,10 @@ class Fetcher(Buffered):
             self._ready[progress.key] = progress
 
     def _refused(self, progress: Progress, error: KafkaError) -> None:
-        """Decide what a partition's refusal means."""
+        """Handle an error code for one partition."""
         key = progress.key
         if progress.replica != NOWHERE:
-            # The leader knows better, but may name the same replica again.
+            # The leader has newer metadata, but may name the same replica again.
             self._delay([key], error if is_retriable(error) else None)
             return
         if not isinstance(error, OffsetOutOfRange):
@@ -533,7 +534,7 @@ class Fetcher(Buffered):
                 self._delay([key], None)
             return
         start = reset_to(self.settings)
-        if progress.blocks:  # what is here comes first; then it is asked again
+        if progress.blocks:  # hand out the buffer first, then ask again
             self._delay([key], None)
         elif start is None:
             self._fail(key, error)
@@ -542,23 +543,22 @@ class Fetcher(Buffered):
             self.start_from(key, start)
 
     def _lost(self, source: Source, error: Exception) -> None:
-        """A whole fetch failed."""
+        """Handle the failure of a whole fetch."""
         source.max_bytes = 0
-        code = error.code if isinstance(error, KafkaError) else None
-        source.session.begin_anew(code)
+        source.session.begin_anew(code := code_of(error))
         if code in SESSION_ERRORS and code is not ErrorCode.UNKNOWN_TOPIC_ID:
-            return  # at once, and with all partitions
+            return  # retry at once, with all partitions
         if not is_retriable(error):
             self._fail(source.node_id, error)
         self._delay(list(source.session.wanted), error)
 
     def _fail(self, cause: object, error: Exception) -> None:
-        """Let a poll raise what repeats do not cure; while nobody polls, the newest of a cause."""
+        """Keep an error for a poll to raise; only the newest for each cause."""
         with self.lock:
             self._failures[cause] = error
 
     def _delay(self, keys: Iterable[TopicPartition], error: Exception | None) -> None:
-        """Leave partitions alone for longer each time; with an error, look for their leaders."""
+        """Back partitions off; with an error, also refresh their leaders."""
         now_ms = self._core.io.now_ms()
         with self.lock:
             for key in keys:
@@ -576,7 +576,7 @@ class Fetcher(Buffered):
                     self.positions.missing.look_at(key)
 
     async def _refresh(self) -> None:
-        """Have topics looked up that are unknown, or whose leaders may have moved."""
+        """Refresh the metadata of topics that are unknown or whose leaders may have moved."""
         with self.lock:
             if self._routes.has_news:
                 self._routes.has_news = False
@@ -589,11 +589,11 @@ class Fetcher(Buffered):
             self._fail("metadata", error)
 
     def next_try_ms(self) -> float:
-        """When `step` has something to do though no answer came."""
+        """Return when `step` has something to do even if no response arrives."""
         return self._again.next_ms
 
     def metadata_seen(self, topics: Iterable[str]) -> None:
-        """Leaders of topics may have moved: look at their partitions."""
+        """Look at the partitions of topics whose leaders may have moved."""
         names = set(topics)
         self.positions.missing.look(names)
         with self.lock:

@@ -1,4 +1,4 @@
-"""Being told of a rebalance."""
+"""The rebalance listener."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from raylog.client.cluster import TopicPartition
 
 
 class RebalanceListener:
-    """Inherit from it, and override what you need; methods may be coroutine functions as well.
+    """A listener to inherit from: override the methods you need, also as coroutine functions.
 
     They are called inside `poll`, `unsubscribe` and `close`, by the thread or task that called
-    those, and may use the consumer. What they raise comes out of that call; the rebalance goes on.
+    these, and may use the consumer. If a method raises, that call raises its error after the
+    rebalance step.
     """
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Finish and commit what you have of partitions that go to others; before rejoining."""
+        """Finish and commit work on partitions that are being revoked, before the rejoin."""
 
     def on_partitions_assigned(
         self, partitions: Sequence[TopicPartition]
     ) -> Awaitable[None] | None:
-        """Partitions that are new here, perhaps none; `seek` moves where they start."""
+        """Prepare new partitions, perhaps none; `seek` changes where they start."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Others may have the partitions already: their offsets cannot be committed any more."""
+        """Drop work on lost partitions: others may own them, and commits are no longer possible."""
         return self.on_partitions_revoked(partitions)

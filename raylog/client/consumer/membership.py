@@ -1,4 +1,4 @@
-"""Who a consumer is to its group's coordinator."""
+"""A consumer's identity in its group."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class GroupMetadata(NamedTuple):
-    """A group and, if given, the member whose offsets are committed (KIP-447).
+    """A group and, if given, the member that commits the offsets (KIP-447).
 
-    Without a member the coordinator takes the offsets of anybody as long as nobody is in the group.
+    Without a member, the coordinator accepts offsets from anybody as long as the group is empty.
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""Topics and partitions that a consumer wants and brokers do not have, or do not show to it."""
+"""Warnings about wanted topics and partitions that do not exist or are not visible."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from raylog.client.cluster import ClusterView, TopicPartition
 
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 1_000.0
-"""What is being created is missing for a moment; that is not worth a warning."""
+"""No warning before then: a topic that is being created is missing for a moment."""
 
 
 class MissingTopics:
-    """Warns once of each missing topic or partition: a consumer waits for it, perhaps for ever."""
+    """Warns once about each missing topic or partition: the consumer may wait for it forever."""
 
     def __init__(self, cluster: ClusterView, now_ms: Callable[[], float]) -> None:
         self._cluster = cluster
@@ -22,7 +22,7 @@ class MissingTopics:
         self._warned: set[str | TopicPartition] = set()
 
     def look(self, topics: Iterable[str]) -> None:
-        """Look at topics whose metadata was asked for just now."""
+        """Check topics whose metadata was just refreshed."""
         for name in topics:
             failure = self._cluster.failures.get(name)
             if self._is_news(name, is_missing=failure is not None):
@@ -30,7 +30,7 @@ class MissingTopics:
                 _log.warning("waiting for topic %r: the broker answers %s", name, failure.code.name)
 
     def look_at(self, key: TopicPartition) -> None:
-        """Look at a partition that cannot be read now."""
+        """Check a partition that cannot be read now."""
         topic = self._cluster.topics.get(key.topic)
         is_missing = topic is not None and key.partition not in topic.partitions
         if self._is_news(key, is_missing=is_missing):
@@ -43,7 +43,7 @@ class MissingTopics:
             )
 
     def _is_news(self, what: str | TopicPartition, *, is_missing: bool) -> bool:
-        """Whether to warn: it has been missing for a while, and nothing was said yet."""
+        """Return whether to warn: missing for a while, and no warning was logged yet."""
         if not is_missing:
             self._since_ms.pop(what, None)
             self._warned.discard(what)

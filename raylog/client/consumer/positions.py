@@ -1,4 +1,4 @@
-"""Finding positions: what the group has committed, offsets by time, and epochs (KIP-320)."""
+"""Finding positions: committed offsets, offsets by time, and leader epochs (KIP-320)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from raylog.client.offsets import (
     ask_each_leader,
     find_offsets,
 )
-from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.client.refusals import refusal
+from raylog.wire.errors import ErrorCode, KafkaError, NotLeaderOrFollower, error_of
 from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -31,37 +32,35 @@ from raylog.wire.messages.offset_for_leader_epoch import (
 
 _CONSUMER = -1
 _CONSUMERS_SINCE = 3
-"""OffsetForLeaderEpoch version in which consumers may ask."""
+"""First OffsetForLeaderEpoch version that consumers may use."""
 _ANYWHERE = 2**63 - 1
-"""Taken for the end of an epoch where the leader cannot tell a consumer."""
-_MEMBER_CHANGES = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-"""Refusals of a member that the group shell cures: the member asks again after it."""
+"""Stands for the end of an epoch if the leader is too old to answer consumers."""
 CommittedOf = Callable[
     [list[TopicPartition]], Awaitable[Mapping[TopicPartition, tuple[int, int]] | None]
 ]
-"""Committed (offset, leader epoch) by partition; those without one are left out. None: not now."""
+"""Returns committed (offset, leader epoch) by partition, omitting those without; None: not yet."""
 
 
 class NoOffset(ClientError):
-    """A partition has no committed offset, and auto.offset.reset is none: seek first."""
+    """A partition has no committed offset and auto.offset.reset is none: seek first."""
 
 
 class LogTruncated(ClientError):
-    """Records that were read are not in the log any more, and auto.offset.reset is none."""
+    """Records that were read are no longer in the log, and auto.offset.reset is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _EpochEnd:
     end_offset: int
-    """Exclusive; -1: the leader knows no such epoch."""
+    """Exclusive; -1: the leader has no such epoch."""
     epoch: int
-    """The largest one that the leader knows, up to the asked."""
+    """The leader's largest epoch that is not above the requested one."""
     leader_epoch: int
-    """Of the leader that was asked."""
+    """The current epoch of the leader that was asked."""
 
 
 def reset_to(settings: ConsumerSettings) -> int | None:
-    """Where to go on without a position: EARLIEST, LATEST, a timestamp, or None: it is an error."""
+    """Return where to restart without a position: EARLIEST, LATEST, a timestamp, or None: raise."""
     if settings.reset == "none":
         return None
     if settings.reset == "latest":
@@ -72,12 +71,12 @@ def reset_to(settings: ConsumerSettings) -> int | None:
 
 
 def _state_of(progress: Progress) -> tuple[int, bool, int]:
-    """What changes when a question about a partition is of no more use."""
+    """Return a state that changes when a lookup's answer becomes outdated."""
     return progress.generation, progress.fetch_offset is None, progress.fetch_epoch
 
 
 class _Question:
-    """Partitions that are looked up together, as they were when the question left."""
+    """Partitions that are looked up together, with their states when the request was sent."""
 
     def __init__(
         self, assigned: Mapping[TopicPartition, Progress], wanted: Iterable[Progress]
@@ -86,7 +85,7 @@ class _Question:
         self._states = {progress.key: _state_of(progress) for progress in wanted}
 
     def current(self, keys: Iterable[TopicPartition] | None = None) -> Iterator[Progress]:
-        """Those of `keys` (None: all) that are as they were."""
+        """Yield those of `keys` (None: all) whose state has not changed."""
         for key in list(self._states if keys is None else keys):
             progress = self._assigned.get(key)
             if progress is not None and _state_of(progress) == self._states[key]:
@@ -94,9 +93,9 @@ class _Question:
 
 
 class Positions:
-    """Partitions whose positions must be found or checked before they can be fetched.
+    """Finds or checks the positions of partitions before they can be fetched.
 
-    A question may be on its way while another thread seeks, so `lock` is held for each change.
+    Another thread may seek during a lookup, so every change holds `lock`.
     """
 
     def __init__(
@@ -108,11 +107,11 @@ class Positions:
         self._committed = committed
         self._wanted: dict[TopicPartition, None] = {}
         self._asking: dict[TopicPartition, int] = {}
-        """Generations of the positions that somebody looks up now."""
+        """Generations of the positions that are being looked up."""
         self._found: dict[TopicPartition, bool] = {}
         self.missing = MissingTopics(core.cluster, core.io.now_ms)
         self.drop_blocks: Callable[[Progress], None] = _nothing
-        """What was fetched of a partition is of no use any more."""
+        """Drops the fetched blocks of a partition."""
 
     @property
     def is_wanted(self) -> bool:
@@ -120,7 +119,7 @@ class Positions:
         return bool(self._wanted)
 
     def by_leader(self) -> list[list[TopicPartition]]:
-        """What is wanted, by the broker to ask; those without a known one are together."""
+        """Return the wanted partitions grouped by leader; those without a known leader together."""
         grouped: dict[int | None, list[TopicPartition]] = {}
         with self.lock:
             for key in self._wanted:
@@ -128,26 +127,26 @@ class Positions:
         return list(grouped.values())
 
     def is_asking(self, key: TopicPartition) -> bool:
-        """Whether a partition is being looked up."""
+        """Return whether a partition is being looked up."""
         return key in self._asking
 
     def want(self, progress: Progress) -> None:
-        """Look up a partition, unless somebody does."""
+        """Request a lookup of a partition, unless one is in progress."""
         if self._asking.get(progress.key) != progress.generation:
             self._wanted[progress.key] = None
 
     def forget(self, key: TopicPartition) -> None:
-        """Do not look a partition up."""
+        """Cancel a partition's lookup."""
         self._wanted.pop(key, None)
         self._asking.pop(key, None)
 
     def found(self) -> dict[TopicPartition, bool]:
-        """Partitions to look at since the last call: whether the position is a new one."""
+        """Return the partitions looked up since the last call, and whether each position is new."""
         found, self._found = self._found, {}
         return found
 
     def needs_check(self, progress: Progress, leader_epoch: int) -> bool:
-        """Whether a new leader must be asked if it has what was read before."""
+        """Return whether a new leader must confirm that it has the records read before."""
         return progress.fetch_epoch >= 0 and leader_epoch != progress.checked_epoch
 
     async def look_up(
@@ -155,10 +154,10 @@ class Positions:
         assigned: Mapping[TopicPartition, Progress],
         keys: Collection[TopicPartition] | None = None,
     ) -> dict[TopicPartition, Exception]:
-        """Find what is wanted of `keys` (None: of all); what failed, by partition.
+        """Look up wanted positions of `keys` (None: all); return failures by partition.
 
-        None of it is wanted any more, whatever comes of it. An answer about a partition that was
-        sought or found otherwise meanwhile is dropped.
+        The partitions are no longer wanted afterwards, even if the lookup fails. Answers about
+        partitions that have since been sought, or found in another way, are dropped.
         """
         with self.lock:
             chosen = [key for key in self._wanted if keys is None or key in keys]
@@ -202,7 +201,7 @@ class Positions:
     async def _find_committed(
         self, question: _Question, keys: list[TopicPartition]
     ) -> dict[TopicPartition, Exception]:
-        """Go on from committed offsets; where there are none, as `reset` says."""
+        """Start at committed offsets; leave partitions without one to `reset`."""
         asked = [one.key for one in question.current(keys) if one.start == COMMITTED]
         if not asked:
             return {}
@@ -230,13 +229,8 @@ class Positions:
         self, keys: list[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int]]:
         if self._committed is None:
-            return {}  # without a group nothing is committed
-        try:
-            found = await self._committed(keys)
-        except KafkaError as error:
-            if error.code not in _MEMBER_CHANGES:
-                raise
-            found = None  # the next heartbeat brings the new epoch, or joins again
+            return {}  # without a group, nothing is committed
+        found = await self._committed(keys)
         if found is None:
             raise error_of(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group is not joined yet")
         return found
@@ -244,7 +238,7 @@ class Positions:
     async def _find_offsets(
         self, question: _Question, keys: list[TopicPartition]
     ) -> dict[TopicPartition, Exception]:
-        """Find offsets by time; from the end where no record is as young."""
+        """Find offsets by time; use the end if no record is that new."""
         failed: dict[TopicPartition, Exception] = {}
         times = {one.key: one.start for one in question.current(keys) if one.start != COMMITTED}
         while times:
@@ -266,7 +260,7 @@ class Positions:
         return failed
 
     async def _ask_epochs(self, read: Mapping[TopicPartition, int]) -> Outcome[_EpochEnd]:
-        """Where the epochs of what was read last end, as the leaders know."""
+        """Ask the leaders where the epochs of the last read records end."""
         asked: dict[TopicPartition, int] = {}
 
         def request(of_node: list[TopicPartition]) -> OffsetForLeaderEpochRequest:
@@ -293,10 +287,9 @@ class Positions:
             for topic in response.topics:
                 for answer in topic.partitions:
                     key = TopicPartition(topic.topic, answer.partition)
-                    if answer.error_code != ErrorCode.NONE:
-                        yield key, error_of(answer.error_code, f"epochs of {key}")
-                    elif key in asked:
-                        yield key, _EpochEnd(answer.end_offset, answer.leader_epoch, asked[key])
+                    if key in asked:
+                        end = _EpochEnd(answer.end_offset, answer.leader_epoch, asked[key])
+                        yield key, refusal(answer.error_code, f"epochs of {key}") or end
 
         ends, failed = await ask_each_leader(
             self.core,
@@ -312,12 +305,21 @@ class Positions:
                 del failed[key]
         return ends, failed
 
-    def _take_end(self, progress: Progress, end: _EpochEnd) -> LogTruncated | None:
-        """Compare what was fetched with where its epoch ends on the new leader.
+    def _take_end(
+        self, progress: Progress, end: _EpochEnd
+    ) -> LogTruncated | NotLeaderOrFollower | None:
+        """Compare the fetch offset with the end of its epoch on the new leader.
 
-        With `reset` none the partition stays unchecked, and so is not fetched, until a seek.
+        A leader that is older than the last record read has been deposed: the metadata is old. If
+        `reset` is none, a truncated partition stays unchecked, and so is not fetched, until a
+        seek.
         """
         assert progress.fetch_offset is not None, "only what has a position is checked"
+        if 0 <= end.leader_epoch < progress.fetch_epoch:
+            return NotLeaderOrFollower(
+                f"{progress.key}: expected leader epoch {progress.fetch_epoch} or later, found "
+                f"{end.leader_epoch}"
+            )
         if end.end_offset >= progress.fetch_offset:
             progress.checked_epoch = end.leader_epoch
             self._done(progress.key)
@@ -326,7 +328,7 @@ class Positions:
         self.drop_blocks(progress)
         start = reset_to(self._settings)
         if progress.epoch < 0 or progress.position <= end.end_offset:
-            progress.refetch()  # what is gone was not handed out yet
+            progress.refetch()  # the truncated records were not handed out yet
         elif start is None:
             error = LogTruncated(
                 f"{progress.key}: expected records up to {progress.position}, the log of epoch "
@@ -344,4 +346,4 @@ class Positions:
 
 
 def _nothing(progress: Progress) -> None:
-    """There are no blocks where nobody fetches."""
+    """Do nothing: without a fetcher there are no blocks."""

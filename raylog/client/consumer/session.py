@@ -1,8 +1,8 @@
-"""A fetch session with one broker (KIP-227), without I/O: only what changed is asked for.
+"""A fetch session with one broker (KIP-227), without I/O: requests name only what changed.
 
 Broker and consumer both keep the list of partitions. Epoch 0 opens a session with a full list; each
-request after it has the next epoch and names partitions that are new, have another offset, or
-leave. A broker that gives no session (id 0), or is too old to know them, gets full lists.
+later request increments the epoch and names only partitions that are new, have another offset, or
+leave. A broker that opens no session (id 0), or is too old for sessions, gets full lists.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SESSION_ERRORS = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Refusals of a whole request after which the session begins anew."""
+"""Errors of a whole request after which the session starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the broker was told of one partition."""
+    """What the broker was last sent for one partition."""
 
     key: TopicPartition
     topic_id: bytes
     offset: int
     generation: int
-    """Of the position: an answer to another one is dropped."""
+    """Of the position: a response to an older generation is dropped."""
     leader_epoch: int
 
 
@@ -50,66 +50,66 @@ class SessionRequest:
     session_id: int
     epoch: int
     partitions: list[TopicPartition]
-    """To be named with their offsets."""
+    """Partitions to list with their offsets."""
     forgotten: list[Asked]
-    """To be named as leaving."""
+    """Partitions to list as leaving."""
 
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One broker's session. At most one request is on its way."""
+    """One broker's session. At most one request is in flight."""
 
     session_id: int = 0
     epoch: int = _OPEN
     wanted: dict[TopicPartition, None] = field(default_factory=dict)
-    """What is to be fetched here."""
-    told: dict[TopicPartition, Asked] = field(default_factory=dict)
-    """What the broker has on its list."""
+    """The partitions to fetch from this broker."""
+    in_session: dict[TopicPartition, Asked] = field(default_factory=dict)
+    """The partitions in the broker's session."""
     names: dict[bytes, str] = field(default_factory=dict)
-    """Topics by their ids, as the broker was told; metadata may know others by now."""
+    """Topic names by id, as of when the partitions were sent; metadata may have changed since."""
     _changed: dict[TopicPartition, None] = field(default_factory=dict)
     _leaving: dict[TopicPartition, None] = field(default_factory=dict)
 
     def want(self, key: TopicPartition, topic_id: bytes) -> None:
-        """Fetch a partition here, from where it is now."""
+        """Fetch a partition from this broker, at its current position."""
         self.wanted[key] = None
         self._changed[key] = None
-        told = self.told.get(key)
-        if told is not None and told.topic_id != topic_id:
-            self._leaving[key] = None  # the broker has it twice otherwise, once by each id
+        asked = self.in_session.get(key)
+        if asked is not None and asked.topic_id != topic_id:
+            self._leaving[key] = None  # otherwise the broker has it twice, under both ids
         else:
             self._leaving.pop(key, None)
 
     def drop(self, key: TopicPartition) -> None:
-        """Fetch a partition here no more."""
+        """Stop fetching a partition from this broker."""
         self.wanted.pop(key, None)
         self._changed.pop(key, None)
-        if key in self.told:
+        if key in self.in_session:
             self._leaving[key] = None
 
     def next(self, *, with_session: bool) -> SessionRequest:
-        """What the next request names; `tell` must follow for each of its partitions."""
+        """Return what the next request lists; `tell` must follow for each of its partitions."""
         if self.epoch == _OPEN or not with_session:
             session_id, epoch = (self.session_id, _OPEN) if with_session else (0, _NONE)
-            self.told.clear()
+            self.in_session.clear()
             self.names.clear()
             self._changed.clear()
             self._leaving.clear()
             return SessionRequest(session_id, epoch, list(self.wanted), [])
-        forgotten = [self.told.pop(key) for key in self._leaving]
+        forgotten = [self.in_session.pop(key) for key in self._leaving]
         changed = list(self._changed)
         self._changed.clear()
         self._leaving.clear()
         return SessionRequest(self.session_id, self.epoch, changed, forgotten)
 
     def tell(self, asked: Iterable[Asked]) -> None:
-        """Remember what a request named."""
+        """Record the partitions that a request listed."""
         for one in asked:
-            self.told[one.key] = one
+            self.in_session[one.key] = one
             self.names[one.topic_id] = one.key.topic
 
     def answered(self, session_id: int) -> None:
-        """A request succeeded."""
+        """Handle a successful response."""
         if session_id == 0:
             self.session_id, self.epoch = 0, _OPEN
             return
@@ -118,9 +118,10 @@ class FetchSession:
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def begin_anew(self, code: ErrorCode | None = None) -> None:
-        """A request was refused or lost: name all again, in place of the old session if it lives.
+        """Handle a refused or lost request: the next one opens a new session with a full list.
 
-        With a code that is not the session's trouble nothing changes but the order of epochs.
+        It replaces the old session, unless the broker no longer has it
+        (FETCH_SESSION_ID_NOT_FOUND).
         """
         if code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.session_id = 0
@@ -128,7 +129,7 @@ class FetchSession:
 
 
 def forgotten(leaving: list[Asked]) -> list[ForgottenTopic]:
-    """What leaves a session."""
+    """Group the partitions that leave a session by topic."""
     grouped: dict[tuple[str, bytes], list[int]] = {}
     for asked in leaving:
         grouped.setdefault((asked.key.topic, asked.topic_id), []).append(asked.key.partition)

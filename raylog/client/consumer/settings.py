@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from raylog.client.errors import InvalidSetting
-from raylog.client.setting_kinds import (
+from raylog.client.setting_types import (
     BOOLEAN,
     NAMES,
     OPTIONAL_TEXT,
@@ -30,54 +30,55 @@ _DURATION = r"by_duration:P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ConsumerSettings(Values):
-    """How records are fetched."""
+    """How records are fetched, and how the consumer behaves in its group."""
 
     group_id: str | None = None
-    """The group the consumer is in, and whose offsets it commits."""
+    """The group that the consumer joins, and whose offsets it commits."""
     read_committed: bool = False
-    """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
+    """Withhold records of open transactions and leave out those of aborted ones (KIP-98)."""
     max_wait_ms: int = 500
-    """How long a broker may hold a fetch that finds less than `min_bytes`."""
+    """How long a broker may hold a fetch for which it has less than `min_bytes`."""
     min_bytes: int = 1
     max_bytes: int = 16 * 1024 * 1024
-    """Of one fetch; a first batch that is larger comes whole."""
+    """Limit of one fetch; a first batch that is larger comes whole."""
     partition_max_bytes: int = 4 * 1024 * 1024
     reset: str = "earliest"
-    """Where to go on without a position in the log: "earliest", "latest", "by_duration:PT1H30M" for
-    so long ago (KIP-1106), or "none": raise."""
+    """Where to restart without a position in the log: "earliest", "latest", "by_duration:PT1H30M"
+    for that long ago (KIP-1106), or "none": raise."""
     decompressed_bytes_max: int = 256 * 1024 * 1024
-    """Of one batch."""
+    """Limit of one batch."""
     group_instance_id: str | None = None
-    """Of a static member: it may be away for `session_timeout_ms` without a rebalance (KIP-345)."""
+    """Makes it a static member, which may be away for `session_timeout_ms` without a rebalance
+    (KIP-345)."""
     group_protocol: str = "classic"
     """"classic", or "consumer": the coordinator assigns (KIP-848)."""
     group_remote_assignor: str | None = None
-    """With group_protocol "consumer": the coordinator's assignor, such as "uniform", "range"."""
+    """With group_protocol "consumer": the coordinator's assignor, such as "uniform" or "range"."""
     partition_assignment_strategy: tuple[str, ...] = _ASSIGNORS
-    """Assignors by name, the preferred first; with group_protocol "classic"."""
+    """Assignors by name in order of preference; with group_protocol "classic"."""
     session_timeout_ms: int = 45_000
-    """After so long without a heartbeat a member is out of its group."""
+    """A member is removed from its group after this long without a heartbeat."""
     heartbeat_interval_ms: int = 3_000
-    """Less than `session_timeout_ms`, and better at most a third of it."""
+    """Must be less than `session_timeout_ms`, and should be at most a third of it."""
     max_poll_interval_ms: int = 300_000
-    """A consumer that does not poll for so long leaves its group."""
+    """A consumer that does not poll for this long leaves its group."""
     max_poll_records: int = 500
     """How many records one poll returns at most."""
     enable_auto_commit: bool = True
-    """Commit what was returned by earlier polls; only with a group and `subscribe`."""
+    """Commit what earlier polls returned; only with a group and `subscribe`."""
     auto_commit_interval_ms: int = 5_000
     client_rack: str = ""
-    """Where this consumer is: brokers may name a nearer replica to read from (KIP-392)."""
+    """The consumer's location: brokers may name a nearer replica to read from (KIP-392)."""
     check_crcs: bool = True
-    """Compare the checksum of each batch that is read."""
+    """Verify the checksum of each batch that is read."""
     allow_auto_create_topics: bool = True
-    """Brokers may create topics that are subscribed to and do not exist."""
+    """Let brokers create topics that are subscribed to and do not exist."""
     exclude_internal_topics: bool = True
-    """A pattern never matches topics such as __consumer_offsets."""
+    """Never match internal topics such as __consumer_offsets with a pattern."""
     prefetch_bytes: int = 64 * 1024 * 1024
-    """Of records that are fetched ahead of `poll`, for all partitions together."""
+    """Limit of records fetched ahead of `poll`, for all partitions together."""
     interceptors: tuple[str, ...] = ()
-    """Names of interceptors that packages registered."""
+    """Names of interceptors that installed packages provide."""
 
     def __post_init__(self) -> None:
         if _duration_ms(self.reset) is None:
@@ -95,11 +96,11 @@ class ConsumerSettings(Values):
 
     @property
     def reset_duration_ms(self) -> int:
-        """What `reset` says of time; 0 if it says nothing of it."""
+        """The duration in `reset`; 0 if it has none."""
         return _duration_ms(self.reset) or 0
 
     def _check_heartbeats(self) -> None:
-        """With the classic protocol they are the client's; the coordinator sets them in the new."""
+        """Check the heartbeat settings, which only the classic protocol uses."""
         heartbeat_ms, session_ms = self.heartbeat_interval_ms, self.session_timeout_ms
         if not 0 < heartbeat_ms < session_ms:
             raise InvalidSetting(
@@ -115,7 +116,7 @@ class ConsumerSettings(Values):
             )
 
     def _check_protocol(self) -> None:
-        """What belongs to one group protocol is refused with the other."""
+        """Refuse settings of one group protocol with the other."""
         if self.group_protocol == "classic":
             if self.group_remote_assignor is not None:
                 raise InvalidSetting(
@@ -131,7 +132,7 @@ class ConsumerSettings(Values):
 
 
 def _duration_ms(text: str) -> int | None:
-    """The time in "by_duration:P1DT2H3M4.5S" (ISO 8601, days and less); None if it is no such."""
+    """Parse "by_duration:P1DT2H3M4.5S" (ISO 8601, days and smaller); None if invalid."""
     found = re.fullmatch(_DURATION, text)
     if found is None or not any(found.groups()):
         return None
@@ -148,7 +149,7 @@ _JAVA_ASSIGNORS = {
 
 
 def _assignors(names: object) -> tuple[str, ...]:
-    """Assignors by our names; Java's classes are known."""
+    """Convert assignor names; Java's class names are accepted."""
     assert isinstance(names, tuple), "NAMES reads a tuple"
     return tuple(_JAVA_ASSIGNORS.get(name, str(name)) for name in names)
 

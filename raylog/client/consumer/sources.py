@@ -1,4 +1,4 @@
-"""A broker that partitions are fetched from, and what it is asked. Fetch v4-18."""
+"""A broker that partitions are fetched from, and its requests. Fetch v4-18."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Source:
     session: FetchSession = field(default_factory=FetchSession)
     pending: Pending[FetchResponse] | None = None
     max_bytes: int = 0
-    """Of the fetch on its way."""
+    """The limit of the fetch in flight."""
     by_name: bool = False
     """Whether the session has a topic without an id."""
     full: dict[TopicPartition, None] = field(default_factory=dict)
-    """Partitions of which enough is here; nothing is fetched until some of it is handed out."""
+    """Partitions with enough buffered; nothing is fetched until some of it is handed out."""
 
     @property
     def is_done(self) -> bool:
-        """Whether an answer or a failure is here."""
+        """Whether a response or a failure has arrived."""
         return self.pending is not None and self.pending.done
 
     def drop(self, key: TopicPartition) -> None:
-        """Fetch a partition here no more."""
+        """Stop fetching a partition from this broker."""
         self.session.drop(key)
         self.full.pop(key, None)
 
@@ -43,7 +43,7 @@ class Source:
         part: SessionRequest,
         asked: Mapping[TopicPartition, Asked],
     ) -> FetchRequest:
-        """The next fetch; `asked` is what it tells of each partition that it names."""
+        """Build the next fetch; `asked` has the state of each listed partition."""
         self.session.tell(asked.values())
         if part.epoch <= 0:
             self.by_name = False

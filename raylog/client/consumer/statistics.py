@@ -1,4 +1,4 @@
-"""What a consumer counts."""
+"""A consumer's statistics."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
-    """Counts since the consumer was made."""
+    """Counts since the consumer was created."""
 
     records: int
     """Handed out by `poll` and `poll_records`."""
     bytes_fetched: int
     fetches: int
     buffered_bytes: int
-    """Fetched, and not handed out yet."""
+    """Fetched but not handed out yet."""
     commits: int
     commits_failed: int
     rebalances: int
     """Assignments taken."""
     lags: dict[TopicPartition, int]
-    """Of the partitions of which it is known."""
+    """The lag of each partition whose lag is known."""
 
     def as_metrics(self) -> dict[str, float]:
-        """Numbers under names like those of Kafka's client."""
+        """Return the numbers under names like those of Kafka's client."""
         return {
             "records-consumed-total": self.records,
             "bytes-consumed-total": self.bytes_fetched,
@@ -43,7 +43,7 @@ class ConsumerStatistics:
 
 
 def statistics_of(core: ConsumerCore) -> ConsumerStatistics:
-    """A consumer's counts now."""
+    """Return a consumer's current counts."""
     fetcher = core.fetcher
     lags = {}
     for key in fetcher.assignment():

@@ -1,4 +1,4 @@
-"""One cell of the window: a batch of records of one partition, and its worker."""
+"""A cell of the window: a batch of records of one partition, and its worker."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from raylog.client.parallel.progress import Entry, Progress
 
 
 class State(Enum):
-    """What a cell does."""
+    """The state of a cell."""
 
     RUNNING = auto()
     ENDING = auto()
-    """Given up, but its worker has not said so."""
+    """Given up, but its worker has not answered yet."""
     WAITING = auto()
     DELIVERING = auto()
     REDELIVERING = auto()
-    """What could not be delivered waits to be sent again."""
+    """A failed delivery waits to be repeated."""
 
 
 PAUSING = (State.WAITING, State.REDELIVERING)
-"""No worker and no producer has it."""
+"""States in which no worker and no producer holds the cell."""
 
 
 class Cell:
@@ -53,7 +53,7 @@ class Cell:
         self.partition = partition
         self.progress = progress
         self.entries: deque[Entry] = deque()
-        """Not finished, in order; a run takes the first ones."""
+        """Unfinished entries, in order; a run takes the first ones."""
         self.lanes: list[Lane] = []
         self.state = State.RUNNING
         self.run_size = 0
@@ -61,12 +61,12 @@ class Cell:
         """Failed runs of the first entry."""
         self.failed_first_ms: int | None = None
         self.is_isolating = False
-        """A batch failed: one record a run from now on."""
+        """A batch failed: run one record at a time from now on."""
         self.due_ms = 0.0
         self.sent = 0
-        """How many entries what is being delivered belongs to."""
+        """How many entries the delivery in progress is for."""
         self.outputs: tuple[ProducerRecord, ...] = ()
         self.is_letter = False
-        """What is being delivered is a letter, not what the function returned."""
+        """Whether a letter is being delivered rather than the function's results."""
         self.undelivered = 0
-        """Failed deliveries in a row."""
+        """Consecutive failed deliveries."""

@@ -1,4 +1,4 @@
-"""`ParallelConsumer`: the window, its workers and a group's consumer put together."""
+"""`ParallelConsumer`: a group's consumer, the window and its workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from raylog.client.admin.aio import AsyncAdmin
 from raylog.client.callables import argument_names, check_serializers
 from raylog.client.cluster import TopicPartition
-from raylog.client.config import Config, client_and_consumer
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import Statistics, WindowSettings
 from raylog.client.parallel.engine import Engine, EngineSettings
+from raylog.client.parallel.interfaces import Sink, Source, Workers
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import (
     DeadLetter,
@@ -28,7 +28,6 @@ from raylog.client.parallel.policy import (
     RetryPolicy,
     check_topics,
 )
-from raylog.client.parallel.ports import Sink, Source, Workers
 from raylog.client.parallel.sinks import ProducerSink
 from raylog.client.parallel.sources import AssignedSource, GroupSource
 from raylog.client.parallel.topics import ensure_topics
@@ -37,6 +36,7 @@ from raylog.client.parallel.workers.processes import ProcessWorkers
 from raylog.client.parallel.workers.tasks import TaskWorkers
 from raylog.client.parallel.workers.threads import ThreadWorkers
 from raylog.client.serializers import Deserializer, Serializer
+from raylog.client.setting_parsing import Config, client_and_consumer
 from raylog.client.settings import ClientSettings, ProducerSettings
 
 E = TypeVar("E", bound=StrEnum)
@@ -44,7 +44,7 @@ _DRAIN_MS_MAX = 30_000.0
 
 
 class WorkerKind(StrEnum):
-    """Who runs the function."""
+    """What runs the function."""
 
     THREAD = "thread"
     PROCESS = "process"
@@ -63,17 +63,19 @@ class ParallelConsumer:
 
         ParallelConsumer("localhost:9092", ["orders"], handle, group_id="billing", workers=64).run()
 
-    `fn` gets one record, or a list of them if `batch_size` is given. A record is committed when its
-    call has returned and everything before it in its partition is finished too; what is finished
-    beyond that is noted beside the committed offset, so that a restart does not repeat it. A call
-    that raises is repeated as `retry` says; then the record goes to a retry topic, or to the
-    dead-letter topic. `dead_letter=None` ends the consumer instead: ProcessingFailed.
+    `fn` gets one record, or a list of records if `batch_size` is given. A record is committed once
+    its call has returned and every earlier record of its partition is finished too. Finished
+    records beyond that offset are listed in the commit's metadata, so that a restart does not run
+    them again. A call that raises is retried according to `retry`; after that the record goes to a
+    retry topic or to the dead-letter topic. With `dead_letter=None` the consumer ends instead,
+    raising ProcessingFailed.
 
-    With `results=True` what `fn` returns is produced: None, ProducerRecord, or several of them;
-    with a topic as `sink`, values as well. With a `transactional_id` that and the offsets are
-    committed in one transaction: exactly once.
+    With `results=True`, the values that `fn` returns are produced: None, a ProducerRecord, or
+    several; with a topic as `sink`, plain values too. With a `transactional_id`, results and
+    offsets are committed in one transaction: exactly once.
 
-    Other arguments are Kafka's settings of consumers, as for `Consumer`. It runs once.
+    All other arguments are Kafka's consumer settings, as for `Consumer`. An instance runs only
+    once.
     """
 
     def __init__(
@@ -106,14 +108,14 @@ class ParallelConsumer:
         ray_options: Mapping[str, object] | None = None,
         **settings: object,
     ) -> None:
-        """`partitions`: read these, without joining the group that offsets are committed for.
+        """Create a consumer that runs `fn`.
 
-        `drain_timeout_ms`: how long a rebalance, or the end, waits for what runs.
-
-        It is 30 s unless given, and at most half of `max_poll_interval_ms`. `delivery_timeout_ms`:
-        how long a result is sent, and its topic looked for, before the run counts as failed.
-        `max_record_bytes`: of a result or letter; raise it if the topics' `max.message.bytes` is
-        larger.
+        `partitions`: read these without joining the group whose offsets are committed.
+        `drain_timeout_ms`: how long a rebalance or the shutdown waits for running calls; by default
+        30 s, but at most half of `max_poll_interval_ms`. `delivery_timeout_ms`: how long to try to
+        send a result, and to look for its topic, before the run counts as failed.
+        `max_record_bytes`: the limit of a result or letter; raise it if the topics'
+        `max.message.bytes` is larger.
         """
         self._topics = _topics(topics)
         self._client, self._consumer = _settings(config, settings)
@@ -176,11 +178,11 @@ class ParallelConsumer:
         self._is_stopped = False
 
     def run(self) -> None:
-        """Process until `stop`, Ctrl-C or a failure that no record is to blame for."""
+        """Process until `stop`, Ctrl-C or a failure that no record caused."""
         asyncio.run(self.run_async())
 
     async def run_async(self) -> None:
-        """The same on the running event loop; cancelling it drains and commits, too."""
+        """Like `run`, on the running event loop; cancellation also drains and commits."""
         with self._lock:
             if self._engine is not None:
                 raise InvalidSetting("a ParallelConsumer runs once: make another one")
@@ -201,7 +203,7 @@ class ParallelConsumer:
             await admin.close()
 
     def stop(self) -> None:
-        """Have `run` drain, commit and return; from any thread, and from the function."""
+        """Make `run` drain, commit and return. Any thread may call it, and the function too."""
         with self._lock:
             self._is_stopped = True
             loop, engine = self._loop, self._engine
@@ -209,7 +211,7 @@ class ParallelConsumer:
             loop.call_soon_threadsafe(engine.stop)
 
     def statistics(self) -> Statistics:
-        """Counts, and how things stand; from any thread."""
+        """Return counts and current state. For any thread."""
         return self._window.count_statistics()
 
     def _all_topics(self) -> list[str]:
@@ -260,7 +262,7 @@ def _topics(topics: Iterable[str]) -> list[str]:
 def _settings(
     config: Config, settings: Mapping[str, object]
 ) -> tuple[ClientSettings, ConsumerSettings]:
-    """The consumer's settings; offsets are committed by the window alone."""
+    """Return the settings, without auto-commit: only the window commits offsets."""
     own = argument_names(ParallelConsumer)
     client, consumer = client_and_consumer(config, {**_OWN, **settings}, own)
     if consumer.group_id is None:
@@ -273,7 +275,7 @@ def _settings(
 def _producer_settings(
     transactional_id: str | None, timeout_ms: int | None, delivery_timeout_ms: int
 ) -> ProducerSettings:
-    """Cells wait for the acknowledgement of each result: it leaves at once, but in transactions."""
+    """Send each result at once, because cells wait for acknowledgements; batch in transactions."""
     usual = ProducerSettings(transactional_id=transactional_id)
     made = replace(
         usual,
@@ -305,7 +307,7 @@ def _choice(kinds: type[E], name: str, given: str) -> E:
 
 
 def _check_types(workers: object, retry: object, dead_letter: object) -> None:
-    """Refuse what is often given instead of the arguments' types."""
+    """Refuse common mistakes in place of the arguments' types."""
     if not isinstance(workers, int) or workers < 1:
         raise InvalidSetting(f"expected workers to be a number of 1 or more, found {workers!r}")
     if not isinstance(retry, RetryPolicy):

@@ -1,4 +1,4 @@
-"""What the window tells its shell to do, and what it is made from."""
+"""The window's settings, effects and statistics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raylog.wire.record import Record
 
 
 class ProcessingFailed(ClientError):
-    """A record failed all its attempts and there is no dead-letter topic for it."""
+    """A record failed all its attempts, and it has no dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
-    """Have a worker run the function on these records. Answer: `Window.ran`, exactly once."""
+    """Have a worker run the function on these records. Answered by `Window.ran`, exactly once."""
 
     cell_id: int
     key: TopicPartition
@@ -28,9 +28,9 @@ class RunCell:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpCell:
-    """Give up what a worker runs, and end that worker if possible.
+    """Abandon a worker's run, and end the worker if possible.
 
-    Answer: `Window.ran`, as for every run; when the function runs no more, if that can be known.
+    Answered by `Window.ran` like every run: once the function has stopped, if that can be known.
     """
 
     cell_id: int
@@ -38,7 +38,7 @@ class GiveUpCell:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Produce these. Answer: `Window.delivered` or `Window.undelivered`."""
+    """Produce these records. Answered by `Window.delivered` or `Window.undelivered`."""
 
     cell_id: int
     outputs: tuple[ProducerRecord, ...]
@@ -46,7 +46,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Fetch no more of these partitions."""
+    """Stop fetching these partitions."""
 
     keys: tuple[TopicPartition, ...]
 
@@ -60,14 +60,14 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the consumer: a record failed for good and no topic takes it."""
+    """End the consumer: a record failed for good and has no dead-letter topic."""
 
     error: ProcessingFailed
 
 
 @dataclass(frozen=True, slots=True)
 class LetterWritten:
-    """A record was given up in its cell: say so in the log."""
+    """Log that a record was given up and goes to another topic."""
 
     key: TopicPartition
     offset: int
@@ -80,25 +80,25 @@ Effect = RunCell | GiveUpCell | Deliver | Pause | Resume | Fail | LetterWritten
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """How much runs at once, in which order, and what becomes of failures."""
+    """How many records run at once, in which order, and how failures are handled."""
 
     group: str
     cells: int = 8
-    """Batches of records that run, or wait to run again, at the same time; a worker each."""
+    """How many batches run, or wait for a retry, at the same time; each has a worker."""
     batch_size: int = 1
-    """Records of a cell at most."""
+    """The maximum records of a cell."""
     order: Order = Order.KEY
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dead_letter: DeadLetter | None = field(default_factory=DeadLetter)
     transactional: bool = False
-    """What the function returns is kept until offsets are committed, both in one transaction."""
+    """Keep results until offsets are committed, and commit both in one transaction."""
     buffer_records: int = 10_000
-    """Records fetched and not finished; more are not fetched."""
+    """The maximum records fetched but not finished."""
     buffer_bytes: int = 64 * 1024 * 1024
     record_bytes_max: int = 1_000_000
-    """Of a result or letter, key, value and headers; a letter above it leaves its value out."""
+    """Limit of a result or letter (key, value, headers); a larger letter omits its value."""
     note_bytes_max: int = NOTE_BYTES_MAX
-    """What the brokers allow beside an offset: `offset.metadata.max.bytes`."""
+    """The brokers' limit of commit metadata: `offset.metadata.max.bytes`."""
 
     def __post_init__(self) -> None:
         for name in ("cells", "batch_size", "buffer_records", "buffer_bytes"):
@@ -110,7 +110,7 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A run that went well."""
+    """The outcome of a successful run."""
 
     outputs: tuple[ProducerRecord, ...] = ()
 
@@ -120,7 +120,7 @@ Outcome = Done | Failure
 
 @dataclass(frozen=True, slots=True)
 class CommitPoint:
-    """What to commit of one partition."""
+    """What to commit for one partition."""
 
     key: TopicPartition
     offset: int
@@ -129,35 +129,35 @@ class CommitPoint:
 
 @dataclass(slots=True)
 class Statistics:
-    """Counts since the start, and how things stand."""
+    """Counts since the start, and current state."""
 
     cells: int = 0
     running: int = 0
     """Cells with a worker."""
     waiting: int = 0
-    """Cells that wait to run again, or for a letter to be written."""
+    """Cells that wait for a retry or a delivery."""
     buffered: int = 0
-    """Records fetched and not finished."""
+    """Records fetched but not finished."""
     buffered_bytes: int = 0
     processed: int = 0
     """Records finished by the function; its results, if any, were acknowledged."""
     failures: int = 0
-    """Runs that failed, and runs whose results no broker takes."""
+    """Runs that failed, and runs whose results no broker accepted."""
     stalled: int = 0
     workers_lost: int = 0
     retried_later: int = 0
     """Records sent to a retry topic."""
     dead_lettered: int = 0
     skipped: int = 0
-    """Records not run again after a restart: the note told they were finished."""
+    """Records not run again after a restart, because the note lists them as finished."""
     late: int = 0
-    """Runs that ended after their partition was taken away."""
+    """Runs that ended after their partition was revoked."""
     commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Outputs and the offsets of the records they come from: all of it, or nothing."""
+    """Outputs and the offsets of their source records, to commit atomically."""
 
     points: Sequence[CommitPoint]
     outputs: Sequence[ProducerRecord]

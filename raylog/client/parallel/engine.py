@@ -1,4 +1,4 @@
-"""The shell of the window: polls, commits, delivers, and carries out what the window decides."""
+"""The shell of the window: polls, commits, delivers, and carries out the window's effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.commits import CommitFailed
-from raylog.client.core import is_retriable
 from raylog.client.errors import ClientError, ProducerUnusable
 from raylog.client.parallel.effects import (
     CommitPoint,
@@ -25,11 +24,12 @@ from raylog.client.parallel.effects import (
     Resume,
     RunCell,
 )
+from raylog.client.parallel.interfaces import NotDelivered, Sink, Source, Workers
 from raylog.client.parallel.job import failure_of
 from raylog.client.parallel.note import NoteUnreadable, decode_note
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.parallel.ports import NotDelivered, Sink, Source, Workers
 from raylog.client.parallel.window import Window
+from raylog.client.retries import is_retriable
 from raylog.wire.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -50,24 +50,24 @@ _NOT_OURS_ANY_MORE = (
     StaleMemberEpoch,
     UnknownMemberId,
 )
-"""Refusals of a commit that the next rebalance answers: the partitions are others' by now."""
+"""Commit errors that the next rebalance resolves: the partitions belong to others by now."""
 _FETCHED_IN_TURN_MAX = 64
-"""So many records are taken into the window before others have a turn of the loop."""
+"""How many records enter the window before other tasks of the loop get a turn."""
 _END_MS = 10_000.0
-"""How long workers that were given up may take to end, in a drain."""
+"""How long a drain waits for workers that were given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Times of the shell."""
+    """Intervals, timeouts and limits of the shell."""
 
     commit_interval_ms: float = 1_000.0
     drain_timeout_ms: float = 30_000.0
-    """How long a rebalance or the end waits for what runs; then it is given up."""
+    """How long a rebalance or the shutdown waits for running calls before it gives them up."""
     poll_timeout_ms: float = 100.0
     poll_records: int = 500
     transaction_bytes: int = 8 * 1024 * 1024
-    """A transaction begins before its time when so much waits for it."""
+    """A transaction starts before its interval once this much output waits for it."""
 
 
 class Engine:
@@ -95,7 +95,7 @@ class Engine:
         self._stopping = asyncio.Event()
 
     async def run(self, topics: Sequence[str]) -> None:
-        """Process until `stop`; raises what ended it. What runs is finished and committed first."""
+        """Process until `stop`, then drain and commit; raise the error that ended it, if any."""
         self._loop = asyncio.get_running_loop()
         self._has_to_commit = asyncio.Event()
         self._committing = asyncio.Lock()
@@ -115,13 +115,13 @@ class Engine:
             raise self._failure
 
     def stop(self) -> None:
-        """Drain, commit, end; before `run` too. From the event loop's thread."""
+        """Drain, commit and end; may be called before `run`. Call it in the event loop's thread."""
         self._stopping.set()
 
     # -- rebalances ----------------------------------------------------------------------------
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Go on where the group was, without what the note tells is finished."""
+        """Continue at the committed offsets, without records that the note lists as finished."""
         committed = await self._source.committed(partitions)
         for key in partitions:
             found = committed.get(key)
@@ -135,19 +135,19 @@ class Engine:
             self._carry_out(self._window.assigned(key, offset, finished))
 
     async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Finish what runs, commit, let go."""
+        """Finish running calls, commit, and release the partitions."""
         try:
             await self._drain(partitions)
         finally:
             self._carry_out(self._window.revoked(partitions, self._now_ms()))
 
     async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Others have them: nothing is committed."""
+        """Drop the partitions without a commit: others own them."""
         log.warning("lost %s: what runs of it is not committed", _listed(partitions))
         self._carry_out(self._window.revoked(partitions, self._now_ms()))
 
     async def _drain(self, partitions: Sequence[TopicPartition]) -> None:
-        """Finish what runs of these, or give it up; then commit."""
+        """Finish running calls of these partitions, or give them up; then commit."""
         window = self._window
         self._carry_out(window.drain(partitions))
         if not await self._until_drained(partitions, self._settings.drain_timeout_ms):
@@ -186,7 +186,7 @@ class Engine:
                     self._carry_out(
                         self._window.fetched(key, records, self._now_ms(), self._wall_ms())
                     )
-                    await asyncio.sleep(0)  # runs that have ended meanwhile are followed by others
+                    await asyncio.sleep(0)  # lets ended runs be replaced by new ones
             if not found:
                 await asyncio.sleep(0)
 
@@ -200,9 +200,9 @@ class Engine:
             await self._commit()
 
     async def _deliver(self, effect: Deliver) -> None:
-        """Produce what one cell has to produce, outside of transactions.
+        """Produce one cell's outputs, outside of transactions.
 
-        Each in a task of its own: a topic that takes nothing must not hold up others.
+        Each delivery has its own task, so that a topic that accepts nothing does not block others.
         """
         window, cell_id = self._window, effect.cell_id
         try:
@@ -218,7 +218,7 @@ class Engine:
     # -- commits -------------------------------------------------------------------------------
 
     async def _commit(self) -> None:
-        """Commit what is finished; a failure that may pass is left to the next time."""
+        """Commit what is finished; leave a temporary failure to the next commit."""
         async with self._committing:
             try:
                 if self._is_transactional:
@@ -238,7 +238,7 @@ class Engine:
                 log.warning("a commit failed, the next one makes up for it: %s", error)
 
     async def _commit_transaction(self) -> None:
-        """Produce results and commit the offsets they come from, both or neither."""
+        """Produce results and commit their source offsets atomically."""
         taken = self._window.take_transaction()
         committed = False
         refused: dict[int, Failure] = {}
@@ -284,7 +284,7 @@ class Engine:
         self._set_timer()
 
     def _ran(self, cell_id: int, outcome: Outcome) -> None:
-        """A worker's answer."""
+        """Handle a worker's answer."""
         try:
             window = self._window
             self._carry_out(window.ran(cell_id, outcome, self._now_ms(), self._wall_ms()))
@@ -295,17 +295,17 @@ class Engine:
         self._wake()
 
     def _began(self, cell_id: int) -> None:
-        """A worker has started and runs its first cell."""
+        """Handle the start of a worker, which begins its first run."""
         self._window.began(cell_id, self._now_ms())
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Have the window do what is due, when it is."""
+        """Schedule a tick for when the window next has something to do."""
         due_ms = self._window.next_due_ms
         timer = self._timer
         if timer is not None:
             if not timer.cancelled() and timer.when() * 1000 <= due_ms:
-                return  # it comes early enough
+                return  # the timer fires early enough
             timer.cancel()
             self._timer = None
         if due_ms != float("inf"):
@@ -319,13 +319,13 @@ class Engine:
             self._fail(error)
 
     def _wake(self) -> None:
-        """Let a drain look again."""
+        """Make waiting drains check again."""
         for wake in self._wakes:
             if not wake.done():
                 wake.set_result(None)
 
     def _fail(self, error: BaseException) -> None:
-        """End the run with this; the first failure is the one that is raised."""
+        """End the run; the first error is raised, later ones are logged."""
         if self._failure is None:
             self._failure = error
         else:
@@ -337,7 +337,7 @@ class Engine:
             self._fail(error)
 
     async def _shut_down(self, commits: asyncio.Task[None]) -> None:
-        """Drain and commit, then end everything, whatever fails of it."""
+        """Drain and commit, then close everything, even if some steps fail."""
         steps: list[Callable[[], object]] = [
             lambda: self._drain(self._window.assignment()),
             lambda: self._end([commits, *self._deliveries]),
@@ -347,14 +347,14 @@ class Engine:
         ]
         for step in steps:
             try:
-                await step()  # type: ignore[misc]  # each makes a coroutine
-            except Exception as error:  # noqa: BLE001  # the other steps are due nevertheless
+                await step()  # type: ignore[misc]  # each returns a coroutine
+            except Exception as error:  # noqa: BLE001  # the other steps must still run
                 self._fail(error)
         if self._timer is not None:
             self._timer.cancel()
 
     async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel background tasks, but no commit that is under way."""
+        """Cancel background tasks, but not a commit in progress."""
         async with self._committing:
             for task in tasks:
                 task.cancel()

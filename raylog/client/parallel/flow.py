@@ -1,4 +1,4 @@
-"""Back-pressure: which partitions are paused because enough of them is held."""
+"""Back-pressure: pauses partitions with too many unfinished records."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from raylog.client.parallel.partitions import Partition
 
 
 class Flow:
-    """Counts what is fetched and not finished. Each partition has an equal share of the buffer.
+    """Counts records fetched but not finished. Each partition gets an equal share of the buffer.
 
-    A partition is paused from its share on, and goes on at half of it; so one that is stuck takes
-    no other's room. One whose next record is not due yet is paused until it is.
+    A partition is paused when it fills its share, and resumed at half of it, so a stuck partition
+    takes no room from others. A partition whose next record is not due yet is paused until then.
     """
 
     def __init__(self, settings: WindowSettings, effects: list[Effect]) -> None:
@@ -22,19 +22,19 @@ class Flow:
         self._share_bytes = settings.buffer_bytes
 
     def shares(self, partitions: int) -> None:
-        """Divide the buffer among so many partitions."""
+        """Divide the buffer among this many partitions."""
         self._share_records = max(1, self._settings.buffer_records // max(1, partitions))
         self._share_bytes = max(1, self._settings.buffer_bytes // max(1, partitions))
 
     def add(self, partition: Partition, size: int) -> None:
-        """Count a record in."""
+        """Add a record to the counts."""
         partition.records += 1
         partition.bytes += size
         self.records += 1
         self.bytes += size
 
     def remove(self, partition: Partition, size: int) -> None:
-        """Count a record out; nothing if the partition was forgotten meanwhile."""
+        """Subtract a record from the counts, unless the partition was forgotten meanwhile."""
         if partition.records:
             partition.records -= 1
             partition.bytes -= size
@@ -42,14 +42,14 @@ class Flow:
             self.bytes -= size
 
     def forget(self, partition: Partition) -> None:
-        """Count out all of a partition."""
+        """Subtract all records of a partition."""
         self.records -= partition.records
         self.bytes -= partition.bytes
         partition.records = partition.bytes = 0
         partition.lanes.clear()
 
     def balance(self, partition: Partition) -> None:
-        """Pause or resume a partition as what is held of it says."""
+        """Pause or resume a partition according to its counts."""
         if partition.progress is None:
             return
         judge = self._stays_paused if partition.is_paused else self._is_full

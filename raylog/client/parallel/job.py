@@ -1,4 +1,4 @@
-"""One call of the user's function: what it gets, and what becomes of what it returns or raises."""
+"""One call of the user's function: its argument, and the outcome of what it returns or raises."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ _TRACEBACK_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The function with all that is around it; goes to processes and actors as a whole.
+    """The function with its serializers and limits; sent to processes and actors as a whole.
 
-    Each run decodes the records anew: what the function does to a record, no later run sees.
+    Each run decodes the records again, so a retry never sees what an earlier run did to a record.
     """
 
     fn: Callable[[Any], Any]
     as_batch: bool = False
-    """The function takes a list of records."""
+    """Whether the function takes a list of records."""
     keeps_results: bool = False
-    """What the function returns is produced."""
+    """Whether the function's results are produced."""
     key_deserializer: Deserializer[object] | None = None
     value_deserializer: Deserializer[object] | None = None
     key_serializer: Serializer[Any] | None = None
     value_serializer: Serializer[Any] | None = None
     retry_topics: frozenset[str] = frozenset()
-    """Records of these are shown as they were in their first topic."""
+    """Retry topics: their records are passed with their original topic, partition and offset."""
     sink: str | None = None
-    """Topic of results that name none, and of values that are no ProducerRecord.
+    """The topic of results that name none, and of plain values.
 
-    Such a value goes with the key of the record that it was made from, but for batches."""
+    A plain value gets the key of its source record, except in batches.
+    """
     record_bytes_max: int = 1_000_000
-    """A result that is larger fails its record, instead of all that is sent with it."""
+    """A larger result fails its own record, rather than everything sent together with it."""
 
     def run(self, key: TopicPartition, records: Sequence[Record]) -> Outcome:
-        """Call the function; whatever it raises becomes a Failure."""
+        """Call the function; turn any exception into a Failure."""
         try:
             result = self.fn(self._argument(key, records))
             return Done(self._outputs(result, records[0].key))
-        except BaseException as raised:  # noqa: BLE001  # SystemExit too must not end a worker
+        except BaseException as raised:  # noqa: BLE001  # not even SystemExit may end a worker
             return failure_of(raised)
 
     async def run_async(self, key: TopicPartition, records: Sequence[Record]) -> Outcome:
-        """The same for a coroutine function."""
+        """Like `run`, for a coroutine function."""
         try:
             result = await self.fn(self._argument(key, records))
             return Done(self._outputs(result, records[0].key))
@@ -60,7 +61,7 @@ class Job:
             return failure_of(raised)
 
     def _argument(self, key: TopicPartition, records: Sequence[Record]) -> object:
-        """What the function is called with."""
+        """Build the function's argument."""
         shown = [self._shown(key, record) for record in records]
         return shown if self.as_batch else shown[0]
 
@@ -81,7 +82,7 @@ class Job:
         )
 
     def _outputs(self, result: object, key: bytes | None) -> tuple[ProducerRecord, ...]:
-        """What is to be produced."""
+        """Convert the function's result to records to produce."""
         if not self.keeps_results or result is None:
             return ()
         is_one = isinstance(result, ProducerRecord | bytes | str) or not isinstance(
@@ -117,7 +118,7 @@ class Job:
 
 
 def failure_of(raised: BaseException, kind: FailureKind = FailureKind.RAISED) -> Failure:
-    """What to tell of an exception; it may come from anybody's code, and fail again when told."""
+    """Describe an exception; its own code may be broken, and its `__str__` may raise."""
     raised_type = type(raised)
     name = f"{raised_type.__module__}.{raised_type.__qualname__}".removeprefix("builtins.")
     try:
@@ -135,7 +136,7 @@ def _bytes(
     headers: Headers,
     serializer: Serializer[Any] | None,
 ) -> bytes | None:
-    """A result's key or value as bytes."""
+    """Serialize a result's key or value."""
     if data is None:
         return None
     if serializer is not None:

@@ -1,4 +1,4 @@
-"""Which records of a partition may run now: a lane holds those that run one after the other."""
+"""Which records of a partition may run now. A lane holds records that run one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raylog.client.parallel.progress import Entry
 
 
 class Lane:
-    """Records that run in order; a cell that takes from it has it until the cell ends."""
+    """Records that run in order; a cell that takes one holds the lane until the cell ends."""
 
     __slots__ = ("is_taken", "name", "queue")
 
@@ -23,21 +23,22 @@ class Lane:
 
 
 class Lanes:
-    """The lanes of one partition. Those taken outlive the partition's revocation.
+    """The lanes of one partition. A taken lane outlives the partition's revocation.
 
-    So a record never runs beside one of its key that is still running from an earlier assignment.
+    So a record never runs concurrently with one of its key that still runs from an earlier
+    assignment.
     """
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._lanes: dict[Hashable, Lane] = {}
         self._ready: list[tuple[int, int, Lane]] = []
-        """Lanes that are not taken and have records, lowest offset first."""
+        """Free lanes with records, lowest offset first."""
         self._ties = count()
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether no lane exists."""
         return not self._lanes
 
     def add(self, entry: Entry) -> None:
@@ -51,17 +52,17 @@ class Lanes:
             heapq.heappush(self._ready, (entry.offset, next(self._ties), lane))
 
     def first(self) -> Entry | None:
-        """The next record that may run."""
+        """Return the next record that may run."""
         return self._ready[0][2].queue[0] if self._ready else None
 
     def take(self) -> tuple[Lane, Entry]:
-        """Take the lane of `first()`, and that record out of it."""
+        """Take the lane of `first()`, and remove that record from it."""
         lane = heapq.heappop(self._ready)[2]
         lane.is_taken = True
         return lane, lane.queue.popleft()
 
     def give_back(self, lanes: Iterable[Lane]) -> None:
-        """A cell ended: what waited in its lanes may run."""
+        """Free a finished cell's lanes, so that their next records may run."""
         for lane in lanes:
             lane.is_taken = False
             if lane.queue:
@@ -70,7 +71,7 @@ class Lanes:
                 del self._lanes[lane.name]
 
     def clear(self) -> None:
-        """Forget what is queued; what is taken stays so."""
+        """Drop queued records; lanes that are taken stay taken."""
         self._ready.clear()
         for lane in self._lanes.values():
             lane.queue.clear()
@@ -81,4 +82,4 @@ class Lanes:
             return None
         if self._order is Order.KEY and entry.record.key is not None:
             return entry.record.key
-        return entry.offset  # an integer is no bytes: a lane of its own
+        return entry.offset  # an int never equals a key: a lane of its own

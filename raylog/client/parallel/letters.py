@@ -1,18 +1,18 @@
-"""Records that could not be processed, on their way to a retry or a dead-letter topic, and back.
+"""Letters: records that failed, as written to a retry or dead-letter topic, and read back.
 
-Key and value stay as they are; headers tell the rest, as UTF-8 text, behind the record's own.
+Key and value stay unchanged; headers after the record's own hold the rest, as UTF-8 text.
 
 | header | value |
 |---|---|
-| `raylog-original-topic`, `-partition`, `-offset`, `-timestamp` | where it was read first; ms |
-| `raylog-exception-class`, `raylog-exception-text` | why the last run failed; the text is cut |
+| `raylog-original-topic`, `-partition`, `-offset`, `-timestamp` | where it was first read; ms |
+| `raylog-exception-class`, `raylog-exception-text` | why the last run failed; text is truncated |
 | `raylog-failure` | raised, stalled, worker lost, undelivered |
 | `raylog-attempts` | runs so far, in all topics |
-| `raylog-group` | whose consumer gave it up |
+| `raylog-group` | the group that gave it up |
 | `raylog-first-failure` | when the first run failed, ms since 1970 |
 | `raylog-not-before` | retry topics: when it is due, ms since 1970 |
-| `raylog-value-left-out` | bytes of a value too large to be sent beside these headers |
-| `raylog-replayed` | put by `raylog dlq replay`: from where |
+| `raylog-value-left-out` | bytes of a value that was too large to send with these headers |
+| `raylog-replayed` | set by `raylog dlq replay`: the letter's partition and offset |
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ OURS = frozenset(
         VALUE_LEFT_OUT,
     }
 )
-"""Headers that say how a record failed; `REPLAYED` stays with a record that is tried again."""
+"""Headers about a failure. `REPLAYED` is not one: it stays when a record is retried."""
 _TEXT_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was read first, and how often it was run since."""
+    """Where a record was first read, and how often it has been run since."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class Origin:
 
 
 def origin_of(key: TopicPartition, record: Record) -> Origin:
-    """Where a record comes from, by its headers; as it was read where they say nothing sound."""
+    """Return a record's origin from its headers, or its own position if they are not valid."""
     if not record.headers:
         return Origin(key.topic, key.partition, record.offset, record.timestamp)
     found = {name: value for name, value in record.headers if name in OURS}
@@ -99,7 +99,7 @@ def origin_of(key: TopicPartition, record: Record) -> Origin:
 
 
 def as_first_read(key: TopicPartition, record: Record) -> tuple[TopicPartition, Record]:
-    """A record of a retry topic as it was in its own topic, for the function."""
+    """Return a retry topic's record as it was in its original topic, for the function."""
     if not any(name in OURS for name, _ in record.headers):
         return key, record
     origin = origin_of(key, record)
@@ -114,7 +114,7 @@ def as_first_read(key: TopicPartition, record: Record) -> tuple[TopicPartition, 
 
 
 def without_ours(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """A record's own headers."""
+    """Return a record's own headers."""
     return [header for header in headers if header[0] not in OURS]
 
 
@@ -128,13 +128,13 @@ def letter(
     now_ms: int,
     delay_ms: float | None,
 ) -> ProducerRecord:
-    """The record for a retry topic (`delay_ms`) or a dead-letter topic (None).
+    """Build the record for a retry topic (with `delay_ms`) or a dead-letter topic (None).
 
-    `origin.attempts` counts the run that failed; `now_ms` is since 1970.
+    `origin.attempts` includes the run that failed; `now_ms` is since 1970.
     """
     first_ms = now_ms if origin.first_failure_ms is None else origin.first_failure_ms
     headers = without_ours(record.headers)
-    told: list[tuple[str, object]] = [
+    own_headers: list[tuple[str, object]] = [
         (ORIGINAL_TOPIC, origin.topic),
         (ORIGINAL_PARTITION, origin.partition),
         (ORIGINAL_OFFSET, origin.offset),
@@ -147,33 +147,33 @@ def letter(
         (FIRST_FAILURE, first_ms),
     ]
     if delay_ms is not None:
-        told.append((NOT_BEFORE, int(now_ms + delay_ms)))
-    headers += [(name, str(value).encode(errors="replace")) for name, value in told]
+        own_headers.append((NOT_BEFORE, int(now_ms + delay_ms)))
+    headers += [(name, str(value).encode(errors="replace")) for name, value in own_headers]
     return ProducerRecord(topic, record.value, record.key, headers)
 
 
 def value_left_out(sent: ProducerRecord) -> ProducerRecord:
-    """A letter without its value, which no request can hold beside the headers."""
+    """Return a letter without its value, which is too large to send with the headers."""
     assert isinstance(sent.value, bytes)
     note = (VALUE_LEFT_OUT, str(len(sent.value)).encode())
     return sent._replace(value=None, headers=[*sent.headers, note])
 
 
 def size_of(sent: ProducerRecord) -> int:
-    """Bytes of key, value and headers, about."""
+    """Return the approximate bytes of key, value and headers."""
     size = sum(len(part) for part in (sent.key, sent.value) if isinstance(part, bytes))
     return size + sum(len(name) + len(value or b"") for name, value in sent.headers)
 
 
 def _number(found: dict[str, bytes | None], name: str) -> int | None:
-    """A header's number; None if there is none."""
+    """Parse a header's number; None if it has none."""
     text = (found.get(name) or b"").decode(errors="replace")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 @dataclass(frozen=True, slots=True)
-class LetterTold:
-    """What a letter tells of its record; None where its headers say nothing sound."""
+class LetterHeaders:
+    """What a letter's headers say about its record; None where they are missing or not valid."""
 
     origin: Origin | None
     reason: str | None
@@ -181,15 +181,15 @@ class LetterTold:
     text: str | None
     group: str | None
     value_left_out: int | None
-    """Bytes of the value, if it was too large to be in the letter."""
+    """Bytes of the value, if it was too large for the letter."""
 
 
-def read_letter(record: Record) -> LetterTold:
-    """What the headers of a record say, whoever wrote it."""
+def read_letter(record: Record) -> LetterHeaders:
+    """Parse the headers of any record, whoever wrote it."""
     nowhere = TopicPartition("", -1)
     origin = origin_of(nowhere, record)
     found = {name: value for name, value in record.headers if name in OURS}
-    return LetterTold(
+    return LetterHeaders(
         None if origin.topic == nowhere.topic else origin,
         _text(found, FAILURE),
         _text(found, EXCEPTION_CLASS),
@@ -200,16 +200,16 @@ def read_letter(record: Record) -> LetterTold:
 
 
 def as_sent_again(
-    key: TopicPartition, record: Record, told: LetterTold, to: str | None
+    key: TopicPartition, record: Record, letter: LetterHeaders, to: str | None
 ) -> ProducerRecord:
-    """The record of a letter, for its first topic and partition, or for the topic `to` by key."""
-    assert to is not None or told.origin is not None, "it goes somewhere"
+    """Rebuild a letter's record for its original topic and partition, or for topic `to` by key."""
+    assert to is not None or letter.origin is not None, "it goes somewhere"
     headers = [header for header in without_ours(record.headers) if header[0] != REPLAYED]
     headers.append((REPLAYED, f"{key} offset {record.offset}".encode()))
-    if to is not None or told.origin is None:
+    if to is not None or letter.origin is None:
         return ProducerRecord(to or "", record.value, record.key, headers)
     return ProducerRecord(
-        told.origin.topic, record.value, record.key, headers, None, told.origin.partition
+        letter.origin.topic, record.value, record.key, headers, None, letter.origin.partition
     )
 
 

@@ -1,17 +1,17 @@
-"""What is finished beyond a committed offset, as the text that is committed with it.
+"""The commit metadata that lists finished records beyond the committed offset.
 
-A group's committed offset has room for a text of 4,096 bytes. The note says in it which of the
-offsets from the committed one on are finished already, so that a restart does not repeat them.
+A committed offset has room for 4,096 bytes of metadata. The note there says which offsets from the
+committed one on are already finished, so that a restart does not run them again.
 
 | part | meaning |
 |---|---|
-| `raylog-note:1:` | whose it is, and its version |
+| `raylog-note:1:` | marks a note, with its version |
 | `r:` or `b:` | run lengths, or a bitmap: whichever is shorter |
-| base85 | CRC-32 of all that follows and of the place, then runs or bitmap |
+| base85 | CRC-32 of partition, offset, kind and payload; then the payload: runs or bitmap |
 
 Runs are unsigned varints: unfinished, finished, unfinished, ... from the committed offset on. A
-bitmap has one bit an offset, least significant first. The CRC covers topic, partition and offset
-too: a note that a tool copied to another offset, or another topic, is not believed.
+bitmap has one bit per offset, least significant first. Because the CRC covers topic, partition and
+offset, a note that a tool copied to another topic or offset is rejected.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from raylog.client.cluster import TopicPartition
 
 NOTE_BYTES_MAX = 4_096
-"""`offset.metadata.max.bytes` of brokers, by default."""
+"""The brokers' default `offset.metadata.max.bytes`."""
 _PREFIX = "raylog-note:1:"
 _RUNS = "r:"
 _BITMAP = "b:"
 _HEAD_BYTES = len(_PREFIX) + len(_RUNS)
 _CRC_BYTES = 4
 _SPAN_MAX = 1 << 40
-"""A note that spans more offsets than that is not ours."""
+"""A note that spans more offsets than this is rejected."""
 
 Range = tuple[int, int]
-"""Offsets from the first to before the second."""
+"""First offset, and exclusive end."""
 
 
 class NoteUnreadable(ValueError):
-    """A text beside a committed offset that is no note of ours, or not of this offset."""
+    """Commit metadata that is not a note, or a note of another offset."""
 
 
 def encode_note(key: TopicPartition, committed: int, finished: Iterable[Range]) -> str:
-    """The note of sorted, disjoint ranges above `committed`; "" if there is none."""
+    """Encode sorted, disjoint ranges above `committed`; "" if there are none."""
     ranges = list(finished)
     if not ranges:
         return ""
@@ -56,9 +56,9 @@ def encode_note(key: TopicPartition, committed: int, finished: Iterable[Range]) 
 
 
 def decode_note(key: TopicPartition, committed: int, text: str) -> list[Range]:
-    """The finished ranges of a note, sorted and disjoint; raises NoteUnreadable.
+    """Decode a note's finished ranges, sorted and disjoint; raise NoteUnreadable.
 
-    An empty text says that nothing beyond the offset is finished.
+    Empty metadata means that nothing beyond the offset is finished.
     """
     if not text:
         return []
@@ -80,9 +80,9 @@ def decode_note(key: TopicPartition, committed: int, text: str) -> list[Range]:
 
 
 def note_bytes_at_most(unfinished: int, span: int) -> int:
-    """How long a note may be with so many unfinished records among `span` offsets.
+    """Return the maximum size of a note with this many unfinished records among `span` offsets.
 
-    It holds whichever of them finish next: that never makes more unfinished ones.
+    The bound holds whichever records finish next, because that never adds unfinished ones.
     """
     runs = (2 * unfinished + 1) * max(1, -(-span.bit_length() // 7))
     payload = _CRC_BYTES + min(runs, _bitmap_bytes(span))

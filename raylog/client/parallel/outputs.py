@@ -1,4 +1,4 @@
-"""What functions returned, until a transaction has committed it with the offsets."""
+"""Outputs that wait for a transaction to commit them with the offsets."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from raylog.wire.record import Record
 
 @dataclass(slots=True)
 class Kept:
-    """What is to be produced for some records of a partition."""
+    """The outputs of some records of a partition."""
 
     progress: Progress
     outputs: tuple[ProducerRecord, ...]
     records: tuple[Record, ...]
-    """Those whose results these are; none if these are letters."""
+    """The records that these results come from; empty for letters."""
     attempts: Attempts
 
 
 class KeptOutputs:
-    """Outputs of finished records, in the order they were finished."""
+    """Outputs of finished records, in the order in which they finished."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        """Of those that no transaction has taken."""
+        """Bytes of outputs that no transaction has taken."""
         self._kept: list[Kept] = []
         self._taken: list[Kept] | None = None
 
     def add(self, kept: Kept) -> None:
-        """Keep what came of a partition's records."""
+        """Add the outputs of some records."""
         self._kept.append(kept)
         self.bytes += _bytes_of(kept.outputs)
 
     def take(self) -> list[ProducerRecord]:
-        """All of them, for a transaction."""
+        """Take all outputs for a transaction."""
         assert self._taken is None, "one transaction at a time"
         self._taken, self._kept, self.bytes = self._kept, [], 0
         return [one for some in self._taken for one in some.outputs]
 
     def refused(self, failures: Mapping[int, Failure]) -> list[tuple[Kept, Failure]]:
-        """The results among what was taken that hold these positions, each with one reason."""
+        """Return the taken results that contain a refused position, each with one failure."""
         assert self._taken is not None, "a transaction was taken"
         found = []
         end = 0
@@ -56,14 +56,14 @@ class KeptOutputs:
         return found
 
     def ended(self, *, committed: bool) -> None:
-        """The transaction ended; unless it committed, its outputs come first in the next one."""
+        """End the transaction; unless it committed, the next one starts with its outputs."""
         assert self._taken is not None, "a transaction was taken"
         taken, self._taken = self._taken, None
         if not committed:
             self._keep([one for one in taken if one.progress.is_current] + self._kept)
 
     def let_go(self, progress: Progress) -> None:
-        """Forget what came of a partition that was taken away."""
+        """Drop the outputs of a revoked partition."""
         self._keep([one for one in self._kept if one.progress is not progress])
 
     def _keep(self, kept: list[Kept]) -> None:

@@ -1,4 +1,4 @@
-"""One partition as the window sees it."""
+"""The window's state of one partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raylog.client.parallel.progress import Progress
 
 
 class Partition:
-    """What outlives a revocation are lanes in which something still runs."""
+    """One partition. After a revocation it stays only while some of its lanes are still taken."""
 
     __slots__ = (
         "bytes",
@@ -29,7 +29,7 @@ class Partition:
         self.key = key
         self.lanes = Lanes(order)
         self.progress: Progress | None = None
-        """None while the partition is not ours."""
+        """None while the partition is not assigned."""
         self.last_commit: tuple[int, str] | None = None
         """Offset and note."""
         self.is_draining = False
@@ -39,10 +39,10 @@ class Partition:
         """When the next record of a retry topic is due."""
         self.records = 0
         self.bytes = 0
-        """Fetched and not finished."""
+        """Records fetched but not finished."""
 
     def new_commit_point(self) -> CommitPoint | None:
-        """What may be committed, if it is not what was committed last."""
+        """Return what may be committed, unless it was committed last."""
         if self.progress is None:
             return None
         point = self.progress.commit_point()
@@ -51,7 +51,7 @@ class Partition:
         return CommitPoint(self.key, *point)
 
     def reset(self) -> None:
-        """Forget what belongs to one assignment."""
+        """Drop the state of one assignment."""
         self.progress = None
         self.last_commit = None
         self.is_draining = self.is_paused = False

@@ -1,4 +1,4 @@
-"""What becomes of a record whose processing fails: settings of retries and of dead letters."""
+"""Settings for failed records: order, retries and dead letters."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from enum import StrEnum
 from random import Random
 
 from raylog.client.errors import InvalidSetting
+from raylog.client.retries import backoff_ms, jittered
 
 _TOPIC_NAME_MAX = 249
 
 
 class Order(StrEnum):
-    """Which records wait for one another."""
+    """Which records wait for each other."""
 
     PARTITION = "partition"
-    """A partition's records run one cell after the other."""
+    """A partition's cells run one after another."""
     KEY = "key"
-    """Records of one key and partition do; those without a key wait for none."""
+    """Records of one key and partition run in order; records without a key do not wait."""
     NONE = "none"
-    """None do."""
+    """No record waits for another."""
 
 
 class FailureKind(StrEnum):
@@ -28,20 +29,20 @@ class FailureKind(StrEnum):
 
     RAISED = "raised"
     STALLED = "stalled"
-    """It ran longer than `stall_timeout_ms`, or the worker was told to give it up."""
+    """It ran longer than `stall_timeout_ms`, or a drain gave it up."""
     WORKER_LOST = "worker lost"
-    """The process or actor that ran it is gone."""
+    """The process or actor that ran it has ended."""
     UNDELIVERED = "undelivered"
-    """No broker takes what the function returned."""
+    """No broker accepted the function's results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed, in words that may cross processes."""
+    """Why a run failed, as text that can be sent between processes."""
 
     kind: FailureKind
     exception: str
-    """Class of the exception, with its module."""
+    """The exception's class, with its module."""
     text: str
     traceback: str = ""
 
@@ -51,28 +52,29 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a failed record is tried again, and when it goes to another topic instead.
+    """How often a failed record is retried, and when it goes to another topic instead.
 
     A batch that fails is run again record by record, each with all its attempts.
     """
 
     attempts: int = 3
-    """Runs of a record in its cell, the first included; its order is kept meanwhile."""
+    """Runs of a record in its cell, including the first; its order is kept meanwhile."""
     backoff_ms: float = 100.0
-    """Pause before the second run; it doubles before each later one."""
+    """Pause before the second run; it doubles before each later run."""
     backoff_max_ms: float = 10_000.0
     jitter: float = 0.2
-    """A pause is longer or shorter by up to this part of it."""
+    """A pause varies by up to this fraction of it."""
     stall_timeout_ms: float | None = None
-    """A run that takes longer counts as failed and its worker is given up; None: it may take ever.
+    """A longer run counts as failed and is given up; None: no limit.
 
-    A thread cannot be ended: what was given up may go on beside the next run of the same record.
+    A thread cannot be ended: a run that was given up may continue beside the record's next run.
     """
     topic_delays_ms: Sequence[float] = ()
-    """Delay of each retry topic; a record that failed all attempts goes to the first one.
+    """Delay of each retry topic; a record that failed all attempts goes to the first topic.
 
-    One run each: then to the next one, after the last to the dead letters. Later records of the
-    key do not wait: with retry topics the order is kept for records that do not go there.
+    Each retry topic runs it once, then passes it to the next; the last passes it to the dead-letter
+    topic. Later records of the key do not wait for it, so a record in a retry topic loses its
+    order.
     """
     topic_name: str = "{topic}.{group}.retry.{n}"
 
@@ -96,9 +98,9 @@ class RetryPolicy:
             raise InvalidSetting(f"expected {{n}} in topic_name, found {self.topic_name!r}")
 
     def pause_ms(self, failed: int, chance: Random) -> float:
-        """How long to wait after that many failed runs, at least one."""
-        pause = min(self.backoff_ms * 2.0 ** min(failed - 1, 60), self.backoff_max_ms)
-        return pause * (1 + self.jitter * (2 * chance.random() - 1))
+        """Return how long to wait after this many failed runs (at least one)."""
+        pause_ms = backoff_ms(self.backoff_ms, self.backoff_max_ms, failed - 1)
+        return jittered(pause_ms, chance.random(), self.jitter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,35 +112,35 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class FailureTopics:
-    """Names of the retry and dead-letter topics of one group."""
+    """Names of one group's retry and dead-letter topics."""
 
     group: str
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     dead_letter: DeadLetter | None = field(default_factory=DeadLetter)
 
     def retry_topic(self, topic: str, level: int) -> str:
-        """The retry topic of a level, from 1 on."""
+        """Return the retry topic of a level, counted from 1."""
         return _name(self.retry.topic_name, topic, self.group, level)
 
     def dead_letter_topic(self, topic: str) -> str | None:
-        """The dead-letter topic, if there is one."""
+        """Return the dead-letter topic, if there is one."""
         if self.dead_letter is None:
             return None
         return _name(self.dead_letter.topic_name, topic, self.group, 0)
 
     def retry_topics(self, topic: str) -> list[str]:
-        """All retry topics of a topic, by level."""
+        """Return all retry topics of a topic, by level."""
         levels = range(1, len(self.retry.topic_delays_ms) + 1)
         return [self.retry_topic(topic, level) for level in levels]
 
     def all_of(self, topic: str) -> list[str]:
-        """Retry topics and the dead-letter topic of a topic."""
+        """Return the retry topics and the dead-letter topic of a topic."""
         dead = self.dead_letter_topic(topic)
         return self.retry_topics(topic) + ([] if dead is None else [dead])
 
 
 def check_topics(what: str, names: Sequence[object]) -> None:
-    """Refuse what is given in a topic's place; raises InvalidSetting."""
+    """Raise InvalidSetting unless these are valid topic names."""
     for name in names:
         if not isinstance(name, str) or not name or not all(map(_is_legal, name)):
             raise InvalidSetting(
@@ -152,7 +154,7 @@ def _is_legal(character: str) -> bool:
 
 
 def _name(pattern: str, topic: str, group: str, level: int) -> str:
-    """A topic's name; characters that topics cannot have become "_"."""
+    """Return a topic's name; replace characters that topics cannot have with "_"."""
     try:
         made = pattern.format(topic=topic, group=group, n=level)
     except (KeyError, IndexError, ValueError) as error:

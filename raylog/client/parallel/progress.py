@@ -1,13 +1,13 @@
-"""How far one partition is processed: what may be committed, and the note that goes with it.
+"""One partition's progress: the offset that may be committed, and its note.
 
-Offsets are in one of four places, in this order:
+Offsets are in one of four ranges, in this order:
 
-| where | what |
+| range | state |
 |---|---|
-| below `base` | finished: the commit says so |
-| base to `high` | started, finished, or overtaken by those: the note tells which are finished |
+| below `base` | finished: covered by the committed offset |
+| `base` to `high` | started, finished, or passed by a later start: the note lists those finished |
 | from `high` on | fetched, none of them started |
-| from `next_offset` on | not fetched; a note from before a restart may know some as finished |
+| from `next_offset` on | not fetched; a note from before a restart may list some as finished |
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ class Entry:
         self.offset = record.offset
         self.record = record
         self.size = size
-        """Bytes of key and value, about."""
+        """Approximate bytes of key and value."""
         self.due_ms = due_ms
-        """Not to be started before: a record of a retry topic waits."""
+        """Earliest start: a record of a retry topic must wait."""
         self.is_finished = False
 
 
 class Progress:
     """One partition, from its assignment to its revocation.
 
-    Invariants: an offset below `base` was finished, or is no record of this partition; `base` never
-    moves back; the note of every state that can come next fits, unless a record is started against
-    `may_start`.
+    Invariants: an offset below `base` is finished or has no record; `base` never moves back; the
+    note of every possible next state fits, as long as records start only if `may_start` allows it.
     """
 
     def __init__(
@@ -51,19 +50,19 @@ class Progress:
         *,
         note_bytes_max: int = NOTE_BYTES_MAX,
     ) -> None:
-        """`committed`: where the group goes on; None: not known before the first record.
+        """`committed`: the group's offset; None: unknown until the first record.
 
-        `finished`: what the note of the commit told.
+        `finished`: the ranges of the commit's note.
         """
         self.key = key
         self.base = committed
-        """First offset that is not finished."""
+        """The first offset that is not finished."""
         self.next_offset = committed
-        """Where the next record may be."""
+        """The lowest offset that the next record may have."""
         self.is_current = True
-        """False once the partition was taken away: nothing of it is committed any more."""
+        """False once the partition was revoked: nothing of it is committed any more."""
         self.skipped = 0
-        """Records that a note told were finished."""
+        """Records that a note lists as finished."""
         self._note_bytes_max = note_bytes_max
         self._noted = tuple(finished)
         self._inherited = deque(finished)
@@ -75,20 +74,20 @@ class Progress:
 
     @property
     def unfinished(self) -> int:
-        """Records that were fetched and are not finished."""
+        """Records fetched but not finished."""
         return self._unfinished + len(self._ahead)
 
     def was_noted(self, offset: int) -> bool:
-        """Whether the note that this began with says that an offset is finished."""
+        """Return whether the initial note lists an offset as finished."""
         return any(start <= offset < end for start, end in self._noted)
 
     def take(self, record: Record, size: int, due_ms: float) -> Entry | None:
-        """Take the next fetched record; None if it needs no work: it was finished before."""
+        """Take the next fetched record; return None if it was finished before."""
         offset = record.offset
         if self.base is None:
             self.base = self._high = offset
         elif self.next_offset is not None and offset < self.next_offset:
-            return None  # it is in the window already, or was
+            return None  # it is or was in the window already
         self.next_offset = offset + 1
         entry = Entry(record, size, due_ms)
         if offset >= self._high:
@@ -104,7 +103,7 @@ class Progress:
         return entry
 
     def may_start(self, entry: Entry) -> bool:
-        """Whether the note is sure to fit if this is started, whatever ends next."""
+        """Return whether the note is sure to fit after this start, whatever finishes next."""
         assert self.base is not None
         if self._head() is entry:
             return True  # the next to be committed: it cannot leave a gap
@@ -123,7 +122,7 @@ class Progress:
         return note_bytes_at_most(unfinished, span) <= self._note_bytes_max
 
     def start(self, entry: Entry) -> None:
-        """Note that it runs: those before it may be overtaken from now on."""
+        """Record that an entry has started; from now on, it may finish before earlier entries."""
         if entry.offset < self._high:
             return
         while self._ahead and self._ahead[0].offset <= entry.offset:
@@ -132,7 +131,7 @@ class Progress:
         self._high = entry.offset + 1
 
     def finish(self, entry: Entry) -> None:
-        """Note that it needs no more work; it was started."""
+        """Record that a started entry is finished."""
         assert not entry.is_finished, "a record is finished once"
         assert entry.offset < self._high, "what is finished was started"
         entry.is_finished = True
@@ -140,9 +139,10 @@ class Progress:
         self._slide()
 
     def commit_point(self) -> tuple[int, str] | None:
-        """What to commit: the first unfinished offset and the note of those beyond it.
+        """Return the first unfinished offset, and the note of finished records beyond it.
 
-        None if nothing is known yet, or the note would not fit: then the last commit stays.
+        Returns None if the offset is unknown, or if the note would not fit: then the last commit
+        stays.
         """
         if self.base is None:
             return None
@@ -150,26 +150,26 @@ class Progress:
         return None if len(note) > self._note_bytes_max else (self.base, note)
 
     def _head(self) -> Entry | None:
-        """The first record that is not finished."""
+        """Return the first record that is not finished."""
         if self._within:
             return self._within[0]
         return self._ahead[0] if self._ahead else None
 
     def _was_finished(self, offset: int) -> bool:
-        """Whether the note of a restart knows an offset, which is the next one, as finished."""
+        """Return whether the initial note lists this offset, which is the next one, as finished."""
         inherited = self._inherited
         while inherited and inherited[0][1] <= offset:
             inherited.popleft()
         return bool(inherited) and inherited[0][0] <= offset
 
     def _slide(self) -> None:
-        """Let go of what is finished at the front."""
+        """Drop finished entries at the front."""
         within = self._within
         while within and within[0].is_finished:
             self.base = within.popleft().offset + 1
 
     def _finished_ranges(self) -> Iterator[Range]:
-        """All that is finished above `base`."""
+        """Yield the finished ranges above `base`."""
         start = end = -1
         for entry in self._within:
             if entry.is_finished:

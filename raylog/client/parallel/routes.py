@@ -1,4 +1,4 @@
-"""Where a record goes that was given up in its cell: a retry topic, or the dead letters."""
+"""Where a failed record goes: a retry topic or the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from raylog.wire.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a record was run in its cell, and when that failed first, in ms since 1970."""
+    """How often a record was run in its cell, and when it first failed, in ms since 1970."""
 
     count: int
     failed_first_ms: int
 
 
 class Letter(NamedTuple):
-    """What is produced instead of a record."""
+    """The record that is produced in place of a failed one."""
 
     sent: ProducerRecord
     is_retry: bool
-    """It goes to a retry topic, not to the dead letters."""
+    """Whether it goes to a retry topic rather than to the dead-letter topic."""
 
 
 class FailureRoutes:
-    """A record goes to its topic's retry topics one after the other, then to the dead letters."""
+    """Routes a failed record through its topic's retry topics, then to the dead-letter topic."""
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
@@ -38,14 +38,14 @@ class FailureRoutes:
         self._levels: dict[str, tuple[str, int]] = {}
 
     def watch(self, topic: str) -> list[str]:
-        """Know a topic's retry topics as such; returns their names."""
+        """Register a topic's retry topics; return their names."""
         names = self._topics.retry_topics(topic)
         for level, name in enumerate(names, 1):
             self._levels[name] = (topic, level)
         return names
 
     def is_retry_topic(self, topic: str) -> bool:
-        """Whether it is a retry topic of a topic that is watched."""
+        """Return whether it is the retry topic of a watched topic."""
         return topic in self._levels
 
     def letter(
@@ -56,7 +56,7 @@ class FailureRoutes:
         attempts: Attempts,
         wall_ms: int,
     ) -> Letter | None:
-        """The record for the next topic; None if there is none."""
+        """Build the record for the next topic; None if there is none."""
         settings = self._settings
         source, level = self._levels.get(key.topic, (key.topic, 0))
         delays = settings.retry.topic_delays_ms
@@ -82,7 +82,7 @@ class FailureRoutes:
         return Letter(made, is_retry=delay_ms is not None)
 
     def _origin(self, key: TopicPartition, record: Record, attempts: Attempts) -> Origin:
-        """Where a record was read first, with the runs and failures in its cell."""
+        """Return a record's origin, with the runs and failures in its cell added."""
         origin = Origin(key.topic, key.partition, record.offset, record.timestamp)
         if self.is_retry_topic(key.topic):
             origin = origin_of(key, record)

@@ -1,4 +1,4 @@
-"""The producer of results and letters, over `AsyncProducer`."""
+"""The producer of results and letters, based on `AsyncProducer`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raylog.client.errors import (
     RecordTooLarge,
 )
 from raylog.client.interceptors import ProducerRecord, RecordMetadata
-from raylog.client.parallel.ports import NotDelivered, Offsets
+from raylog.client.parallel.interfaces import NotDelivered, Offsets
 from raylog.client.producer.aio import AsyncProducer
 from raylog.wire.errors import (
     InvalidRecord,
@@ -47,9 +47,10 @@ _REFUSALS = (
     UnsupportedForMessageFormat,
     ValueError,
 )
-"""What the record or its topic is to blame for: sent again, it would fail again.
+"""Errors that the record or its topic causes, so that a retry would fail again.
 
-A topic may be unknown for a moment; the producer has looked for it as long as it may, then.
+A topic may be unknown for a moment, but by then the producer has looked for it for its full
+timeout.
 """
 
 
@@ -70,13 +71,13 @@ class ProducerSink:
         self._producer: AsyncProducer[bytes, bytes] | None = None
 
     async def start(self) -> None:
-        """Make the producer and take its transactional id over."""
+        """Create the producer and take over its transactional id."""
         self._producer = self._make()
         if self._is_transactional:
             await self._producer.init_transactions()
 
     async def send(self, records: Sequence[ProducerRecord]) -> None:
-        """Produce, and wait for all acknowledgements; raises NotDelivered. May run concurrently."""
+        """Produce and wait for all acknowledgements; raise NotDelivered. May run concurrently."""
         failures = await _Sending(self._started(), records).sent()
         if failures:
             await self._look_after(failures.values())
@@ -85,7 +86,7 @@ class ProducerSink:
     async def transact(
         self, records: Sequence[ProducerRecord], offsets: Offsets, group: GroupMetadata
     ) -> None:
-        """Produce and commit offsets in one transaction; NotDelivered: it was aborted."""
+        """Produce and commit offsets in one transaction; raise NotDelivered if it was aborted."""
         producer = self._started()
         producer.begin_transaction()
         sending = _Sending(producer, records)
@@ -104,7 +105,7 @@ class ProducerSink:
             raise _not_delivered(failures, error.__cause__ or error) from error
 
     async def close(self) -> None:
-        """End the connections; what is open is aborted."""
+        """Close the connections; abort an open transaction."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -119,7 +120,7 @@ class ProducerSink:
         return self._producer
 
     async def _look_after(self, failures: Iterable[Exception]) -> None:
-        """Mend what made a delivery fail, if it was a topic that is gone."""
+        """Recreate topics if a delivery failed because one is gone."""
         if self._before_again is None:
             return
         if any(isinstance(failure, UnknownTopicOrPartition) for failure in failures):
@@ -130,7 +131,7 @@ class ProducerSink:
 
 
 class _Sending:
-    """Records on their way, each with its own end."""
+    """Records in flight, each with its own outcome."""
 
     def __init__(
         self, producer: AsyncProducer[bytes, bytes], records: Sequence[ProducerRecord]
@@ -139,10 +140,10 @@ class _Sending:
         self._records = records
         self._futures: dict[int, asyncio.Future[RecordMetadata]] = {}
         self._failures: dict[int, Exception] = {}
-        """Of records that were not taken."""
+        """Failures of records that the producer did not accept."""
 
     async def sent(self) -> dict[int, Exception]:
-        """Send all; returns the failures by position."""
+        """Send all records; return the failures by position."""
         at = 0
         while at < len(self._records):
             try:
@@ -154,7 +155,7 @@ class _Sending:
         return await self.ended()
 
     async def begin(self, first: int = 0) -> None:
-        """Hand the records to the producer; raises why one was not taken, as one of ours."""
+        """Hand the records to the producer; raise the first error of one that it refuses."""
         for at, one in enumerate(self._records[first:], first):
             key, value = one.key, one.value
             assert key is None or isinstance(key, bytes), "results are serialized by now"
@@ -167,11 +168,11 @@ class _Sending:
                 self._failures[at] = error
                 raise
             except (TypeError, ValueError, OverflowError) as error:
-                self._failures[at] = error  # headers of another type, a time of another era
+                self._failures[at] = error  # headers of a wrong type, a timestamp out of range
                 raise NotDelivered(f"a result that is no record: {error}") from error
 
     async def ended(self) -> dict[int, Exception]:
-        """Wait for the end of all that were taken; returns the failures by position."""
+        """Wait for all accepted records; return the failures by position."""
         ends = await asyncio.gather(*self._futures.values(), return_exceptions=True)
         for at, end in zip(self._futures, ends, strict=True):
             if isinstance(end, Exception):
@@ -183,13 +184,13 @@ def _not_delivered(
     failures: Mapping[int, Exception], reason: BaseException | None = None
 ) -> NotDelivered:
     refused = {at: why for at, why in failures.items() if isinstance(why, _REFUSALS)}
-    told = next(iter(refused.values()), None) or reason or next(iter(failures.values()))
-    name = told.code.name if isinstance(told, KafkaError) else type(told).__name__
-    return NotDelivered(f"{name}: {told}", refused)
+    cause = next(iter(refused.values()), None) or reason or next(iter(failures.values()))
+    name = cause.code.name if isinstance(cause, KafkaError) else type(cause).__name__
+    return NotDelivered(f"{name}: {cause}", refused)
 
 
 async def _until_known(act: Callable[[], Awaitable[None]]) -> None:
-    """Commit or abort; what leaves the outcome open is asked again."""
+    """Commit or abort; repeat while the outcome is unknown."""
     while True:
         try:
             await act()

@@ -1,4 +1,4 @@
-"""Where records come from: a member of a group, or partitions that are given by hand."""
+"""Where records come from: a group member, or manually assigned partitions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.listener import RebalanceListener
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.consumer.settings import ConsumerSettings
-from raylog.client.parallel.ports import Listener, Offsets
+from raylog.client.parallel.interfaces import Listener, Offsets
 
 
-class _Told(RebalanceListener):
-    """Passes rebalances on."""
+class _ForwardingListener(RebalanceListener):
+    """Forwards rebalances to a `Listener`."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -36,47 +36,47 @@ class GroupSource:
         self._consumer = admin.consumer(settings)
 
     async def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Join the group; partitions come within `poll`."""
-        self._consumer.subscribe(topics, _Told(listener))
+        """Join the group; partitions are assigned within `poll`."""
+        self._consumer.subscribe(topics, _ForwardingListener(listener))
 
     async def poll(self, timeout_ms: float, max_records: int) -> Sequence[ConsumedRecords]:
-        """Records that are here, or come within a time."""
+        """Return records available within the timeout."""
         return await self._consumer.poll(timeout_ms, max_records)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out no more of these."""
+        """Stop returning records of these partitions."""
         self._consumer.pause(self._still_here(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand them out again."""
+        """Return records of these partitions again."""
         self._consumer.resume(self._still_here(partitions))
 
     async def commit(self, offsets: Offsets) -> None:
-        """Commit as the member that we are."""
+        """Commit as the current member."""
         await self._consumer.commit(offsets)
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Offsets:
-        """What the group committed last."""
+        """Return the group's committed offsets."""
         return await self._consumer.committed(partitions)
 
     def group_metadata(self) -> GroupMetadata:
-        """The group and which member we are."""
+        """Return the group and the current member."""
         return self._consumer.group_metadata()
 
     async def close(self) -> None:
-        """Leave the group; partitions are given up before."""
+        """Leave the group; the partitions are given up first."""
         await self._consumer.close()
 
     def _still_here(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Without those that a rebalance has just taken."""
+        """Leave out partitions that a rebalance has just revoked."""
         here = set(self._consumer.assignment())
         return [key for key in partitions if key in here]
 
 
 class AssignedSource(GroupSource):
-    """Partitions given by hand. Their offsets are the group's, though nobody is in it.
+    """Manually assigned partitions, with the group's offsets although it has no member.
 
-    Of topics of which no partition is given, all are read: retry topics, say.
+    A topic of which no partition is given, such as a retry topic, is read completely.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AssignedSource(GroupSource):
         self._partitions = list(partitions)
 
     async def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Begin to read where the group committed, else as `auto.offset.reset` says."""
+        """Start at the committed offsets, or else where `auto.offset.reset` says."""
         given = {key.topic for key in self._partitions}
         keys = list(self._partitions)
         for topic in topics:

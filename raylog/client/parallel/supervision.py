@@ -1,4 +1,4 @@
-"""Who runs and who is started again: the supervisor's decisions, without I/O."""
+"""The supervisor's decisions about starting and restarting tasks, without I/O."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from dataclasses import dataclass
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import ProcessingFailed
+from raylog.client.retries import backoff_ms
 
 _FOR_GOOD = (InvalidSetting, ProcessingFailed)
-"""A task that ends so would end so again."""
+"""Errors for which a restart is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How a task that failed is started again."""
+    """How a failed task is restarted."""
 
     backoff_ms: float = 500.0
     """First pause; it doubles with each failure."""
     backoff_max_ms: float = 30_000.0
     steady_after_ms: float = 60_000.0
-    """A task that ran for so long has no failures behind it any more."""
+    """A task that ran this long has its failure count reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start a task under this index."""
+    """Start a task with this index."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Have a task drain, commit and end."""
+    """Make a task drain, commit and end."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndAll:
-    """A failure that restarts do not cure: stop all the rest, and tell."""
+    """Stop all other tasks and raise an error for which restarts are useless."""
 
     error: BaseException
 
@@ -56,7 +57,7 @@ class _Task:
 
 
 class Supervision:
-    """Tasks 0 to `wanted` - 1 are kept running."""
+    """Keeps tasks 0 to `wanted` - 1 running."""
 
     def __init__(self, policy: RestartPolicy) -> None:
         self.restarts = 0
@@ -67,7 +68,7 @@ class Supervision:
 
     @property
     def running(self) -> int:
-        """Tasks that have not ended."""
+        """The number of tasks that have not ended."""
         return sum(task.is_running for task in self._tasks.values())
 
     def next_due_ms(self) -> float:
@@ -78,14 +79,14 @@ class Supervision:
         )
 
     def scale(self, wanted: int, now_ms: float) -> list[Step]:
-        """Have so many tasks; the last ones go first."""
+        """Change the number of tasks; the last ones stop first."""
         if wanted < 0:
             raise InvalidSetting(f"expected 0 tasks or more, found {wanted}")
         self._wanted = wanted
         return self.tick(now_ms)
 
     def ended(self, index: int, failure: BaseException | None, now_ms: float) -> list[Step]:
-        """A task has ended, well or not."""
+        """Handle the end of a task, with or without a failure."""
         task = self._tasks[index]
         ran_ms = now_ms - task.started_ms
         was_stopping, task.is_running, task.is_stopping = task.is_stopping, False, False
@@ -98,13 +99,13 @@ class Supervision:
             return self.tick(now_ms)
         if ran_ms >= self._policy.steady_after_ms:
             task.failures = 0
-        pause_ms = self._policy.backoff_ms * 2.0 ** min(task.failures, 60)
+        policy = self._policy
+        task.due_ms = now_ms + backoff_ms(policy.backoff_ms, policy.backoff_max_ms, task.failures)
         task.failures += 1
-        task.due_ms = now_ms + min(pause_ms, self._policy.backoff_max_ms)
         return self.tick(now_ms)
 
     def tick(self, now_ms: float) -> list[Step]:
-        """Start what is due, stop what is not wanted."""
+        """Start tasks that are due, stop those not wanted."""
         steps: list[Step] = []
         for index in range(self._wanted):
             task = self._tasks.setdefault(index, _Task())

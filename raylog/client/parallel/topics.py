@@ -1,4 +1,4 @@
-"""The retry and dead-letter topics of a group: made before they are needed."""
+"""The retry and dead-letter topics of a group, created before they are needed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 async def ensure_topics(admin: AsyncAdmin, names: FailureTopics, topics: Sequence[str]) -> None:
-    """Create what is missing, with as many partitions as the topic it belongs to.
+    """Create missing topics, with the partition count of the topic that they belong to.
 
-    What a broker refuses to create, or does not answer about, is logged: letters to it wait, and
-    before each is tried again it is created anew.
+    If a broker refuses or does not answer, that is logged: letters for the topic wait, and its
+    creation is retried before each delivery is.
     """
     view = (await admin.metadata(None)).topics
     for topic in topics:

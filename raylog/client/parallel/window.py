@@ -1,21 +1,21 @@
-"""The sliding window: which records run, when, and how far may be committed. Without I/O.
+"""The sliding window: which records run, when, and what may be committed. Without I/O.
 
-A cell is a batch of records of one partition and one worker. What a cell goes through:
+A cell is a batch of records of one partition, and a worker. Transitions of a cell:
 
 | from | on | to |
 |---|---|---|
 | (free) | a record that may run | running |
-| running | it went well | (free), or delivering if there are results to produce |
-| running | it failed, attempts are left | waiting, then running again |
-| running | a batch failed | running, record by record |
-| running | it failed for the last time | delivering: to a retry or dead-letter topic |
-| delivering | results that no broker takes | as if the run had failed |
-| running | longer than the stall timeout | ending, until the worker says that it is over |
+| running | success | (free), or delivering if there are results to produce |
+| running | failure, attempts are left | waiting, then running again |
+| running | failure of a batch | running, record by record |
+| running | the last failure | delivering: to a retry or dead-letter topic |
+| delivering | no broker accepts the results | as if the run had failed |
+| running | longer than the stall timeout | ending, until the worker answers |
 | delivering | acknowledged | running (next record of a batch), or (free) |
-| any | the partition is taken away | (free) once its worker has answered |
+| any | the partition is revoked | (free) once its worker has answered |
 
-A record is finished when its run went well and what it returned was acknowledged, or when its
-letter was. In transactions, outputs and letters are kept and leave together with the offsets.
+A record is finished when its run succeeded and its results were acknowledged, or when its letter
+was. In transactions, outputs and letters are kept and sent together with the offsets.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from raylog.client.parallel.partitions import Partition
 from raylog.client.parallel.policy import Failure, FailureKind
 from raylog.client.parallel.progress import Entry, Progress
 from raylog.client.parallel.routes import Attempts, FailureRoutes
+from raylog.client.retries import backoff_ms
 from raylog.wire.record import Record
 
 _DELIVERY_BACKOFF_MS = 250.0
@@ -60,7 +61,7 @@ _DELIVERY_BACKOFF_MAX_MS = 10_000.0
 
 
 class Window:
-    """Machine of one parallel consumer. Times are ms: `now_ms` from any start, `wall_ms` of 1970.
+    """The machine of one parallel consumer. `now_ms` has any origin; `wall_ms` is since 1970.
 
     Every call returns effects, to be carried out in order.
     """
@@ -80,23 +81,23 @@ class Window:
         self._flow = Flow(settings, self._effects)
         self._outputs = KeptOutputs()
         self._stalls: dict[int, float] = {}
-        """When each running cell stalls; the first to start is the first to be due."""
+        """When each running cell stalls; the cell that started first is due first."""
 
-    # -- questions -----------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     @property
     def next_due_ms(self) -> float:
-        """When `tick` has something to do; infinite if nothing waits for a time."""
+        """When `tick` has something to do; infinity if nothing is scheduled."""
         timer_ms = self._timers[0][0] if self._timers else float("inf")
         return min(timer_ms, next(iter(self._stalls.values()), timer_ms))
 
     @property
     def output_bytes(self) -> int:
-        """Of outputs that wait for a transaction."""
+        """Bytes of outputs that wait for a transaction."""
         return self._outputs.bytes
 
     def is_drained(self, keys: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether nothing of these partitions (None: of any) runs or is being delivered."""
+        """Return whether these partitions (None: all) have no run or delivery in progress."""
         if keys is None:
             return not any(cell.progress.is_current for cell in self._cells.values())
         wanted = set(keys)
@@ -106,16 +107,16 @@ class Window:
         )
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are ours."""
+        """Return the assigned partitions."""
         return [partition.key for partition in self._current()]
 
     def commit_points(self) -> list[CommitPoint]:
-        """What may be committed and was not (`committed`) yet."""
+        """Return what may be committed and has not been `committed` yet."""
         points = [partition.new_commit_point() for partition in self._current()]
         return [point for point in points if point is not None]
 
     def committed(self, points: Iterable[CommitPoint]) -> None:
-        """Note what was committed."""
+        """Record what was committed."""
         self.statistics.commits += 1
         for point in points:
             partition = self._partitions.get(point.key)
@@ -123,7 +124,7 @@ class Window:
                 partition.last_commit = (point.offset, point.note)
 
     def count_statistics(self) -> Statistics:
-        """The statistics, brought up to date."""
+        """Return up-to-date statistics."""
         found = self.statistics
         found.running = sum(
             cell.state in (State.RUNNING, State.ENDING) for cell in self._cells.values()
@@ -135,13 +136,13 @@ class Window:
     # -- partitions ----------------------------------------------------------------------------
 
     def watch_retry_topics(self, topic: str) -> list[str]:
-        """Know a topic's retry topics as such; returns their names."""
+        """Register a topic's retry topics; return their names."""
         return self._routes.watch(topic)
 
     def assigned(
         self, key: TopicPartition, committed: int | None, finished: Sequence[Range] = ()
     ) -> list[Effect]:
-        """A partition is ours, from `committed` on; `finished` is what its note told."""
+        """Add a partition, starting at `committed`; `finished` are the ranges of its note."""
         self._assign(key, committed, finished)
         return self._take_effects()
 
@@ -160,7 +161,7 @@ class Window:
         return partition
 
     def drain(self, keys: Iterable[TopicPartition]) -> list[Effect]:
-        """Start nothing more of these partitions, and let go of what waits."""
+        """Start no more records of these partitions, and drop waiting ones."""
         for partition in self._of(keys):
             partition.is_draining = True
             self._flow.forget(partition)
@@ -170,7 +171,7 @@ class Window:
         return self._take_effects()
 
     def give_up(self, keys: Iterable[TopicPartition]) -> list[Effect]:
-        """Have the workers end what still runs of these partitions."""
+        """Make the workers abandon running calls of these partitions."""
         wanted = set(keys)
         for cell in self._cells.values():
             if cell.progress.key in wanted and cell.state is State.RUNNING:
@@ -178,7 +179,7 @@ class Window:
         return self._take_effects()
 
     def revoked(self, keys: Iterable[TopicPartition], now_ms: float) -> list[Effect]:
-        """These partitions are not ours any more; what still runs of them is not committed."""
+        """Remove partitions; calls that still run are not committed."""
         for partition in self._of(keys):
             self._detach(partition)
         self._flow.shares(len(self.assignment()))
@@ -190,12 +191,12 @@ class Window:
     def fetched(
         self, key: TopicPartition, records: Sequence[Record], now_ms: float, wall_ms: int
     ) -> list[Effect]:
-        """Records of a partition, in order; of one that is not ours they are ignored."""
+        """Add a partition's next records; ignore records of an unassigned partition."""
         partition = self._partitions.get(key)
         if partition is None or partition.progress is None or not records:
             return []
         if partition.progress.base is not None and records[0].offset < partition.progress.base:
-            # The log is another one, or was cut: where the group was says nothing about this one.
+            # The log was recreated or truncated: the group's offset says nothing about this one.
             partition = self._assign(key, records[0].offset)
         progress = partition.progress
         assert progress is not None
@@ -215,17 +216,17 @@ class Window:
         return self._take_effects()
 
     def waits_for_worker(self, cell_id: int) -> None:
-        """A run begins when its worker has started (`began`); until then it cannot stall."""
+        """Stop the stall timer of a run whose worker has to start first, until `began`."""
         self._stalls.pop(cell_id, None)
 
     def began(self, cell_id: int, now_ms: float) -> None:
-        """A run begins whose worker had to start first."""
+        """Start the stall timer of a run whose worker had to start first."""
         cell = self._cells.get(cell_id)
         if cell is not None and cell.state is State.RUNNING:
             self._watch_for_stall(cell, now_ms)
 
     def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
-        """A worker is done with a cell's run."""
+        """Handle the outcome of a cell's run."""
         cell = self._cells[cell_id]
         assert cell.state in (State.RUNNING, State.ENDING), "each run is answered once"
         self._stalls.pop(cell_id, None)
@@ -240,7 +241,7 @@ class Window:
         return self._take_effects()
 
     def delivered(self, cell_id: int, now_ms: float) -> list[Effect]:
-        """What a cell had to produce was acknowledged."""
+        """Handle the acknowledgement of a cell's outputs."""
         cell = self._cells[cell_id]
         assert cell.state is State.DELIVERING
         cell.undelivered, cell.outputs = 0, ()
@@ -256,10 +257,10 @@ class Window:
     def undelivered(
         self, cell_id: int, refusal: Failure | None, now_ms: float, wall_ms: int
     ) -> list[Effect]:
-        """It was not. `refusal`: why no repeat would help; then the run counts as failed.
+        """Handle a failed delivery. `refusal`: a retry is useless, so the run counts as failed.
 
-        Otherwise it is sent again in a while, for as long as the partition is ours; so is a letter
-        in any case: it has no other place to go.
+        Otherwise the delivery is repeated later, for as long as the partition is assigned. Letters
+        are always repeated, because they have no other place to go.
         """
         cell = self._cells[cell_id]
         assert cell.state is State.DELIVERING
@@ -269,15 +270,15 @@ class Window:
             cell.undelivered, cell.outputs = 0, ()
             self._failed(cell, refusal, now_ms, wall_ms)
         else:
-            pause_ms = _DELIVERY_BACKOFF_MS * 2.0 ** min(cell.undelivered, 60)
+            pause_ms = backoff_ms(_DELIVERY_BACKOFF_MS, _DELIVERY_BACKOFF_MAX_MS, cell.undelivered)
             cell.undelivered += 1
             cell.state = State.REDELIVERING
-            self._at(cell, now_ms + min(pause_ms, _DELIVERY_BACKOFF_MAX_MS))
+            self._at(cell, now_ms + pause_ms)
         self._start_more(now_ms)
         return self._take_effects()
 
     def tick(self, now_ms: float, wall_ms: int) -> list[Effect]:
-        """Do what is due: runs again, stalls, records of retry topics."""
+        """Do what is due: retries, stalls, records of retry topics."""
         for cell_id in [one for one, due_ms in self._stalls.items() if due_ms <= now_ms]:
             self._give_up(self._cells[cell_id])
         timers = self._timers
@@ -290,9 +291,9 @@ class Window:
     # -- transactions --------------------------------------------------------------------------
 
     def take_transaction(self) -> Transaction:
-        """All outputs that are there, and the offsets of the records they come from.
+        """Take all outputs and the offsets of their source records.
 
-        Answer: `transaction_ended`, before another is taken.
+        Answered by `transaction_ended`, before the next one is taken.
         """
         assert self.settings.transactional
         return Transaction(self.commit_points(), self._outputs.take())
@@ -305,10 +306,10 @@ class Window:
         wall_ms: int,
         refused: Mapping[int, Failure] | None = None,
     ) -> list[Effect]:
-        """What was taken is committed; if not, it is part of the next transaction.
+        """Handle the end of a transaction; unless it committed, its outputs join the next one.
 
-        `refused`: results, by position, that made it fail and that no repeat would deliver. A
-        letter for each record that they came of takes their place.
+        `refused`: failures, by position, of results for which a retry is useless. Letters for their
+        source records replace these results.
         """
         for kept, failure in self._outputs.refused(refused or {}):
             self.statistics.failures += 1
@@ -341,7 +342,7 @@ class Window:
         self.statistics.stalled += failure.kind is FailureKind.STALLED
         self.statistics.workers_lost += failure.kind is FailureKind.WORKER_LOST
         if cell.partition.is_draining:
-            self._free(cell)  # whoever gets the partition tries it again
+            self._free(cell)  # the partition's next owner retries it
             return
         if cell.failed_first_ms is None:
             cell.failed_first_ms = wall_ms
@@ -359,12 +360,12 @@ class Window:
         self._give_to_topic(cell, failure, now_ms, wall_ms)
 
     def _give_to_topic(self, cell: Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
-        """Send the first record to the next retry topic, or to the dead letters."""
+        """Send the first record to the next retry topic or to the dead-letter topic."""
         key, record = cell.progress.key, cell.entries[0].record
         attempts = Attempts(cell.attempt, cell.failed_first_ms or wall_ms)
         sent = self._letter(key, record, failure, attempts, wall_ms)
         if sent is None:
-            cell.state = State.WAITING  # for good: its record is never committed
+            cell.state = State.WAITING  # forever: its record is never committed
             return
         cell.is_letter = True
         self._deliver(cell, 1, (sent,), now_ms)
@@ -377,7 +378,7 @@ class Window:
         attempts: Attempts,
         wall_ms: int,
     ) -> ProducerRecord | None:
-        """The letter of a record that is given up; without a topic for it, the consumer ends."""
+        """Build a failed record's letter; if there is no topic for it, end the consumer."""
         made = self._routes.letter(key, record, failure, attempts, wall_ms)
         if made is None:
             where = f"{key} at offset {record.offset}"
@@ -392,7 +393,7 @@ class Window:
     def _deliver(
         self, cell: Cell, size: int, outputs: tuple[ProducerRecord, ...], now_ms: float
     ) -> None:
-        """Produce what comes of the cell's first records, then they are finished."""
+        """Produce the outputs of the cell's first records, which finishes these."""
         if self.settings.transactional:
             records = tuple(entry.record for entry in islice(cell.entries, size))
             self._outputs.add(
@@ -411,7 +412,7 @@ class Window:
         self._effects.append(Deliver(cell.cell_id, outputs))
 
     def _finish(self, cell: Cell, size: int, now_ms: float) -> None:
-        """The cell's first records need no more work."""
+        """Finish the cell's first records."""
         for _ in range(size):
             entry = cell.entries.popleft()
             cell.progress.finish(entry)
@@ -424,7 +425,7 @@ class Window:
             self._free(cell)
 
     def _free(self, cell: Cell) -> None:
-        """End a cell: its place and its lanes are free."""
+        """End a cell, freeing its place and its lanes."""
         del self._cells[cell.cell_id]
         partition = cell.partition
         partition.lanes.give_back(cell.lanes)
@@ -436,7 +437,7 @@ class Window:
     # -- starting ------------------------------------------------------------------------------
 
     def _start_more(self, now_ms: float) -> None:
-        """Fill free cells; the partitions take turns."""
+        """Fill free cells, taking partitions in turn."""
         turns = self._turns
         while turns and len(self._cells) < self.settings.cells:
             partition = turns.popleft()
@@ -446,7 +447,7 @@ class Window:
                 partition.is_in_turn = False
 
     def _start(self, partition: Partition, now_ms: float) -> bool:
-        """Start one cell of a partition, if it has anything that may run."""
+        """Start one cell of a partition, if any of its records may run; return whether one did."""
         progress, lanes = partition.progress, partition.lanes
         if progress is None or partition.is_draining:
             return False
@@ -472,7 +473,7 @@ class Window:
         return True
 
     def _fill(self, cell: Cell, lane: Lane, entry: Entry, now_ms: float) -> None:
-        """Take a lane's first record into a cell, and more of it as there is room."""
+        """Move a lane's first record into a cell, and more of them while there is room."""
         progress, size = cell.progress, self.settings.batch_size
         while True:
             progress.start(entry)
@@ -485,7 +486,7 @@ class Window:
             lane.queue.popleft()
 
     def _run(self, cell: Cell, now_ms: float) -> None:
-        """Run a cell's records, or only its first one after a failure."""
+        """Run a cell's records, or only the first one after a failure."""
         cell.run_size = 1 if cell.is_isolating else len(cell.entries)
         cell.state = State.RUNNING
         records = tuple(entry.record for entry in islice(cell.entries, cell.run_size))
@@ -493,27 +494,27 @@ class Window:
         self._watch_for_stall(cell, now_ms)
 
     def _watch_for_stall(self, cell: Cell, now_ms: float) -> None:
-        """Give a run up when it takes too long from now on."""
+        """Start the stall timer of a run."""
         stall_ms = self.settings.retry.stall_timeout_ms
         if stall_ms is not None:
             self._stalls[cell.cell_id] = now_ms + stall_ms
 
     def _give_up(self, cell: Cell) -> None:
-        """Have a run ended."""
+        """Make the worker abandon a run."""
         self._stalls.pop(cell.cell_id, None)
         cell.state = State.ENDING
         self._effects.append(GiveUpCell(cell.cell_id))
 
     def _turn(self, partition: Partition) -> None:
-        """Let a partition be looked at."""
+        """Queue a partition for `_start_more`."""
         if not partition.is_in_turn and partition.lanes.first() is not None:
             partition.is_in_turn = True
             self._turns.append(partition)
 
-    # -- times ---------------------------------------------------------------------------------
+    # -- timers --------------------------------------------------------------------------------
 
     def _at(self, cell: Cell, due_ms: float) -> None:
-        """Run or deliver again at a time, if the cell still waits for it."""
+        """Schedule a retry or redelivery, valid while the cell's state does not change."""
         cell.due_ms = due_ms
         cell_id, state = cell.cell_id, cell.state
 
@@ -532,7 +533,7 @@ class Window:
         self._effects.append(Deliver(cell.cell_id, cell.outputs))
 
     def _wait_until(self, partition: Partition, due_ms: float) -> None:
-        """A retry topic's next record is not due: its partition is paused until then."""
+        """Pause a partition until a retry topic's next record is due."""
         if partition.waits_until_ms == due_ms:
             return
         partition.waits_until_ms = due_ms
@@ -547,10 +548,10 @@ class Window:
         heapq.heappush(self._timers, (due_ms, next(self._ids), act))
         self._flow.balance(partition)
 
-    # -- small things --------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------
 
     def _detach(self, partition: Partition) -> None:
-        """Let go of a partition; what runs of it keeps its cells and lanes until it ends."""
+        """Remove a partition; running calls keep their cells and lanes until they end."""
         progress = partition.progress
         assert progress is not None
         progress.is_current = False
@@ -567,7 +568,7 @@ class Window:
         return (one for one in self._partitions.values() if one.progress is not None)
 
     def _of(self, keys: Iterable[TopicPartition]) -> list[Partition]:
-        """Those of these partitions that are ours."""
+        """Return those of these partitions that are assigned."""
         wanted = set(keys)
         return [partition for partition in self._current() if partition.key in wanted]
 
@@ -578,6 +579,6 @@ class Window:
 
 
 def _due_ms(key: TopicPartition, record: Record, now_ms: float, wall_ms: int) -> float:
-    """When a record of a retry topic may run."""
+    """Return when a record of a retry topic may run."""
     not_before_ms = origin_of(key, record).not_before_ms
     return 0.0 if not_before_ms is None else now_ms + max(0, not_before_ms - wall_ms)

@@ -1,1 +1,1 @@
-"""Sending records."""
+"""The producer."""

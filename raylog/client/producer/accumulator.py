@@ -1,21 +1,21 @@
-"""Records waiting to be sent or acknowledged, by partition: a machine without I/O.
+"""Records waiting to be sent or acknowledged, by partition: a state machine without I/O.
 
-Records may come from several threads while another one sends: every method is atomic.
+Several threads may add records while another one sends: every method is atomic.
 
 | a batch moves | when |
 |---|---|
-| open → sealed | it is full, its partition is drained, or a whole batch comes behind it |
+| open → sealed | it is full, its partition is drained, or a whole batch is queued behind it |
 | sealed → in flight | `drain`: in order, with the next sequence numbers |
-| in flight → gone | acknowledged, or refused for good |
-| in flight → sealed | refused for now: in front of its partition's queue, in sequence order |
-| in flight → two sealed | refused as too large: each has half of its records, in the same place |
+| in flight → gone | it is acknowledged, or fails for good |
+| in flight → sealed | retriable error: to the front of its partition's queue, in sequence order |
+| in flight → two sealed | too large: each gets half of its records, in the same place |
 | any but in flight → gone | it was tried for too long, or its transaction failed |
 
-After a refusal a partition sends nothing until all that is in flight there is answered, so that
-repeats go out in order. A batch that failed for good leaves a gap in its partition's sequence: the
-producer then needs a new identity (`needs_identity`) as soon as nothing is in flight there, and the
-partition begins again under it. Partitions where something is in flight or sent again keep the
-identity that they have, as in Kafka's producer (KIP-360), so that their repeats are recognized.
+After an error a partition sends nothing until all its batches in flight are answered, so that
+retries go out in order. A batch that failed for good leaves a gap in its partition's sequence
+numbers. Once nothing is in flight there, the producer needs a new identity (`needs_identity`), with
+which the partition's sequence starts again. Partitions with batches in flight or being retried keep
+their identity, as in Kafka's producer (KIP-360), so that brokers recognize the retries.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from raylog.client.producer.batch import (
     Body,
     Delivery,
     Headers,
-    Heard,
     Listener,
     PlainRecord,
     ProducerIdentity,
+    RowsReport,
     headers_size,
 )
 from raylog.client.producer.queue import PartitionQueue
@@ -60,25 +60,25 @@ __all__ = [
 
 
 class Appended(IntEnum):
-    """What comes of a record."""
+    """What happened to an added record."""
 
     COLLECTED = 0
-    """Nothing is to be done."""
+    """Nothing needs to be done."""
     BEGUN = 1
-    """A batch begins: somebody has to send it when it has lingered."""
+    """A batch was started; it must be sent once it has lingered."""
     FULL = 2
-    """A batch is full, or the buffer is."""
+    """A batch or the buffer is full."""
     ELSEWHERE = 3
-    """Not taken: this partition has had its share, another is to be chosen."""
+    """Not added: the partition has had its share, and another must be chosen."""
 
 
 COLLECTED = Appended.COLLECTED
 ELSEWHERE = Appended.ELSEWHERE
-"""Looked at for every record: an attribute of an enumeration takes 30 ns."""
+"""Used for every record; looking them up in the enumeration would take 30 ns."""
 
 
 class Accumulator:
-    """All partitions' batches of one producer."""
+    """The batches of all partitions of one producer."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class Accumulator:
         now_ms: Callable[[], float],
         one_at_a_time: bool = False,
     ) -> None:
-        """`one_at_a_time`: no partition has two batches in flight.
+        """With `one_at_a_time`, a partition has at most one batch in flight.
 
-        `now_ms` is only looked at when a batch begins: that is too seldom to be handed in.
+        `now_ms` is a function because `append` needs the time only when it starts a batch.
         """
         self.batch_bytes = batch_bytes
         self.record_bytes_max = record_bytes_max
@@ -101,21 +101,21 @@ class Accumulator:
         self.identity = NO_IDENTITY
         self.needs_identity = idempotent
         self.held_bytes = 0
-        """Of all batches, waiting or in flight: their bytes and what objects take beside them."""
+        """Memory of all batches, waiting or in flight: their bytes and estimated object sizes."""
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._sequences: dict[tuple[str, int], tuple[ProducerIdentity, int]] = {}
-        """Of partitions that were forgotten under the identity of now: where they go on."""
+        """Identity and next sequence number of partitions that were dropped while idle."""
         self._is_closed = False
         self._batch_count = 0
         self._in_flight = 0
         self._now_ms = now_ms
         self._one_at_a_time = one_at_a_time
         self._awaited: list[set[Batch]] = []
-        """Of each flush, the batches that it waits for."""
+        """The batches that each caller of `await_all` still waits for."""
         self._schedule = Schedule()
         self._held_up: dict[PartitionQueue, float] = {}
-        """Since when tries to send there fail: what waits behind that is as good as tried."""
+        """Since when a partition cannot be sent to; all batches queued there count as tried."""
 
     # -- collecting ----------------------------------------------------------------------------
 
@@ -126,10 +126,10 @@ class Accumulator:
         listener: Listener | None = None,
         may_move: bool = False,
     ) -> Appended:
-        """Add a record to a known partition; returns what comes of it.
+        """Add a record to a known partition and return the outcome.
 
-        With `may_move` a partition that has taken a batch's worth begins no other batch.
-        Raises KeyError before `open`, and RecordTooLarge.
+        With `may_move`, a partition that has taken a batch's worth starts no other batch:
+        ELSEWHERE. Raises KeyError before `open`, and RecordTooLarge.
         """
         size = RECORD_OVERHEAD
         if record[3] is not None:
@@ -138,7 +138,7 @@ class Accumulator:
             size += len(record[2])
         if record[4]:
             size += headers_size(record[4])
-        self._lock.acquire()  # a `with` would cost as much as all else here
+        self._lock.acquire()  # a `with` would cost as much as everything else here
         try:
             queue = self._queues[key]
             batch = queue.open
@@ -169,13 +169,12 @@ class Accumulator:
         records: Sequence[PlainRecord],
         sizes: Sequence[int],
         start: int,
-        heard: Heard | None = None,
+        rows_report: RowsReport | None = None,
     ) -> int:
-        """Add records from `start` on, as many as go into one batch; returns how many.
+        """Add records from `start` on, as many as fit into one batch; return their number.
 
-        `sizes` are their estimates (`record_size`); one that is larger than a batch has its own.
-        `heard` numbers the rows from `records[0]` on.
-        Raises KeyError before `open`.
+        `sizes` are the estimates of `record_size`; a record larger than a batch gets its own batch.
+        `rows_report` counts rows from `records[0]`. Raises KeyError before `open`.
         """
         with self._lock:
             queue = self._queues[key]
@@ -191,8 +190,8 @@ class Accumulator:
                 end += 1
             batch.records += records[start:end]
             batch.size += total
-            if heard is not None:
-                listener, first_row = heard
+            if rows_report is not None:
+                listener, first_row = rows_report
                 batch.listen_to_rows(end - start, first_row + start, listener)
             self.held_bytes += total + RECORD_OBJECTS_BYTES * (end - start)
             return end - start
@@ -200,7 +199,7 @@ class Accumulator:
     def append_batch(
         self, key: tuple[str, int], body: Body, listener: Listener | None = None
     ) -> None:
-        """Add a whole batch behind what is there; the listener is told of its last record.
+        """Queue a whole batch behind the others; the listener is called for its last record.
 
         Raises KeyError before `open`, and RecordTooLarge.
         """
@@ -217,7 +216,7 @@ class Accumulator:
             queue.taken_bytes += size
 
     def open(self, key: TopicPartition) -> None:
-        """Make a partition known; raises ClientError once this is closed."""
+        """Make a partition known; raises ClientError after `close`."""
         with self._lock:
             if self._is_closed:
                 raise ClientError("the producer is closed")
@@ -228,7 +227,7 @@ class Accumulator:
                 self._queues[key] = queue
 
     def forget_idle(self, since_ms: float) -> set[str]:
-        """Drop partitions of topics that had no batch since a time; returns the other topics."""
+        """Drop partitions of topics without new batches since a time; return the other topics."""
         with self._lock:
             queues = self._queues
             used = {key[0] for key, queue in queues.items() if not queue.is_idle(since_ms)}
@@ -240,14 +239,14 @@ class Accumulator:
             return used
 
     def choose(self, key: tuple[str, int]) -> None:
-        """A partition was chosen for the records to come: it has taken nothing of them yet."""
+        """Start counting the bytes a partition takes: it was chosen for the next records."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is not None:
                 queue.taken_bytes = 0 if queue.open is None else -queue.open.size
 
     def waiting(self, topic: str) -> dict[int, int]:
-        """Partition to batches that wait to be sent, where there are any that could be."""
+        """Return the number of waiting batches by partition, if it is ready to send or held up."""
         with self._lock:
             return {
                 queue.key.partition: len(queue.batches) + len(queue.refused)
@@ -257,7 +256,7 @@ class Accumulator:
             }
 
     def waiting_keys(self) -> set[TopicPartition]:
-        """Partitions with batches that wait to be sent though they could be."""
+        """Return the partitions with waiting batches that are ready to send or held up."""
         with self._lock:
             return {
                 queue.key
@@ -267,7 +266,7 @@ class Accumulator:
             }
 
     def too_large(self, size: int) -> RecordTooLarge:
-        """The failure of a record of that size."""
+        """Return the error for a record of that size."""
         return RecordTooLarge(
             f"expected a record of at most {self.record_bytes_max} bytes "
             f"(record_bytes_max), found one of {size}: brokers close the connection on "
@@ -275,19 +274,19 @@ class Accumulator:
         )
 
     def _new_batch(self, queue: PartitionQueue) -> Batch:
-        """Seal the open batch and begin another."""
+        """Seal the open batch and start another."""
         queue.seal()
         queue.open = batch = Batch(queue.key, self._now_ms())
         self._put(queue, batch)
         return batch
 
     def _put(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Add a batch behind the others of its partition."""
+        """Queue a batch behind the others of its partition."""
         queue.batches.append(batch)
         queue.used_ms = batch.created_ms
         self._batch_count += 1
         self.held_bytes += batch.held_bytes
-        if len(queue.batches) <= 2:  # the first is new, or sealed by now
+        if len(queue.batches) <= 2:  # the first batch is new, or has just been sealed
             self._schedule.put(queue)
 
     @property
@@ -297,35 +296,35 @@ class Accumulator:
 
     @property
     def is_empty(self) -> bool:
-        """Whether every record has met its end."""
+        """Whether every record was acknowledged or has failed."""
         return self._batch_count == 0
 
     @property
     def in_flight(self) -> int:
-        """Batches sent and unanswered."""
+        """Number of batches sent and unanswered."""
         return self._in_flight
 
     @property
     def waiting_count(self) -> int:
-        """Batches that are not in flight."""
+        """Number of batches that are not in flight."""
         return self._batch_count - self._in_flight
 
     # -- when ----------------------------------------------------------------------------------
 
     def ready(self, now_ms: float, linger_ms: float) -> list[TopicPartition]:
-        """Partitions with a batch that may be sent: full, or old enough."""
+        """Return the partitions with a batch that may be sent: full, or old enough."""
         with self._lock:
             return [queue.key for queue in self._schedule.ready(now_ms, linger_ms)]
 
     def next_ready_ms(self, linger_ms: float) -> float:
-        """When the next batch becomes ready by itself; infinite if none will."""
+        """Return when the next batch becomes ready by itself; infinite if none will."""
         with self._lock:
             return self._schedule.next_ready_ms(linger_ms)
 
     # -- sending -------------------------------------------------------------------------------
 
     def drain(self, keys: Iterable[TopicPartition], max_bytes: int) -> list[Batch]:
-        """Take the first batch of each partition, at most `max_bytes` but at least one."""
+        """Take the first batch of each partition: at most `max_bytes`, but at least one batch."""
         with self._lock:
             now_ms = self._now_ms()
             taken: list[Batch] = []
@@ -357,14 +356,14 @@ class Accumulator:
         return batch
 
     def postpone(self, key: TopicPartition, not_before_ms: float) -> None:
-        """Send nothing to a partition for a while: it has no leader."""
+        """Send nothing to a partition for a while, for example because it has no leader."""
         with self._lock:
             queue = self._queues[key]
             self._held_up.setdefault(queue, self._now_ms())
             self._schedule.delay(queue, not_before_ms)
 
     def hold_up(self, keys: Iterable[TopicPartition] | None = None) -> None:
-        """Nothing can be sent to these partitions (None: to any), though it was tried."""
+        """Record that sending to these partitions (None: to all) was tried but is impossible."""
         with self._lock:
             queues = self._queues.values() if keys is None else [self._queues[key] for key in keys]
             now_ms = self._now_ms()
@@ -375,20 +374,21 @@ class Accumulator:
     # -- answers -------------------------------------------------------------------------------
 
     def acknowledged(self, batch: Batch) -> None:
-        """The batch is written."""
+        """Remove a batch that was written."""
         with self._lock:
             queue = self._queues[batch.key]
             self._held_up.pop(queue, None)
+            queue.is_known = True
             self._settle(queue, batch)
             self._gone(batch)
 
     def refused(self, batch: Batch, not_before_ms: float) -> None:
-        """The batch is to be sent again, not before a time."""
+        """Queue a batch to be sent again, not before a time."""
         with self._lock:
             self._take_back(batch, (batch,), not_before_ms)
 
     def split(self, batch: Batch) -> None:
-        """The batch was too large: it is sent again as two, each as if it were new."""
+        """Replace a batch that is too large by its two halves, whose attempts count from 0."""
         parts = batch.split()
         with self._lock:
             self._take_back(batch, parts, 0.0)
@@ -400,7 +400,7 @@ class Accumulator:
             self.held_bytes += sum(part.held_bytes for part in parts) - batch.held_bytes
 
     def _take_back(self, batch: Batch, again: Iterable[Batch], not_before_ms: float) -> None:
-        """Move a batch from those in flight to those that are sent again, perhaps in parts."""
+        """Move a batch, or its two halves, from in flight to the batches to be sent again."""
         queue = self._queues[batch.key]
         queue.refused += again
         if not_before_ms:
@@ -409,9 +409,9 @@ class Accumulator:
         self._settle(queue, batch)
 
     def resequence(self, batch: Batch, not_before_ms: float) -> None:
-        """The batch is known not to be written, and its sequence numbers will never fit.
+        """Queue a batch to be sent again under the next identity.
 
-        It is sent again under the next identity.
+        It is known not to be written, and its sequence numbers will never be accepted.
         """
         with self._lock:
             self._open_gap(batch)
@@ -420,7 +420,7 @@ class Accumulator:
             self._take_back(batch, (batch,), not_before_ms)
 
     def failed(self, batch: Batch) -> None:
-        """The batch is given up; its sequence numbers are lost."""
+        """Give up a batch in flight; its sequence numbers are lost."""
         with self._lock:
             self._lost(batch)
             self._settle(self._queues[batch.key], batch)
@@ -436,16 +436,16 @@ class Accumulator:
             )
 
     def next_expiry_ms(self, timeout_ms: float) -> float:
-        """When `expire` gives up the next batch; infinite if none waits that was tried."""
+        """Return when `expire` gives up the next batch; infinite if no waiting batch was tried."""
         with self._lock:
             times = (_expiry_ms(*held, timeout_ms) for held in self._held_up.items())
             return min(times, default=float("inf"))
 
     def expire(self, now_ms: float, timeout_ms: float) -> list[Batch]:
-        """Give up batches that are not in flight and were tried for too long.
+        """Give up batches that are not in flight and have been tried for too long; return them.
 
-        What waits behind a batch that cannot be sent counts as tried. What waits for nothing but
-        its turn, be it that nobody has looked for an hour, does not.
+        Batches queued behind one that cannot be sent count as tried. Batches that merely wait for
+        their turn do not, even if the sender has not run for an hour.
         """
         with self._lock:
             expired = []
@@ -458,14 +458,14 @@ class Accumulator:
             return expired
 
     def unanswered(self) -> list[Batch]:
-        """All batches in flight."""
+        """Return all batches in flight."""
         with self._lock:
             return [batch for queue in self._queues.values() for batch in queue.in_flight]
 
     # -- flushing ------------------------------------------------------------------------------
 
     def await_all(self) -> set[Batch]:
-        """All batches of now. Each leaves the set when it ends, until `await_no_more`."""
+        """Return all current batches. Each leaves the set when it ends, until `await_no_more`."""
         with self._lock:
             awaited = {
                 batch
@@ -476,14 +476,14 @@ class Accumulator:
             return awaited
 
     def await_no_more(self, awaited: set[Batch]) -> None:
-        """Whoever called `await_all` waits no more."""
+        """Stop updating a set returned by `await_all`."""
         with self._lock:
             self._awaited = [one for one in self._awaited if one is not awaited]
 
     # -- giving up -----------------------------------------------------------------------------
 
     def give_up(self) -> list[Batch]:
-        """Give up all that is not in flight; returns it. What was sent before may be written."""
+        """Give up all batches not in flight; return them. Those sent before may be written."""
         with self._lock:
             given_up: list[Batch] = []
             for queue in self._queues.values():
@@ -497,7 +497,7 @@ class Accumulator:
             return given_up
 
     def close(self) -> list[Batch]:
-        """Take no more; returns what came since `give_up`. Nothing may be in flight."""
+        """Give up batches added since `give_up`, and refuse more. Nothing may be in flight."""
         given_up = self.give_up()
         with self._lock:
             self._is_closed = True
@@ -509,9 +509,9 @@ class Accumulator:
             return given_up
 
     def renew(self, identity: ProducerIdentity) -> list[Batch]:
-        """Take a new identity; sequences start at 0 wherever no batch needs the one before.
+        """Set a new identity; sequences start at 0 where no batch needs the old one.
 
-        Behind a gap, batches that may be written are given up and returned.
+        Behind a gap, batches that may already be written are given up and returned.
         """
         with self._lock:
             given_up: list[Batch] = []
@@ -527,7 +527,7 @@ class Accumulator:
             return given_up
 
     def _settle(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Take an answered batch out of flight; the last one lets the repeats go."""
+        """Remove an answered batch from in flight; after the last one, queue the refused ones."""
         queue.in_flight.remove(batch)
         self._in_flight -= 1
         if queue.refused and not queue.in_flight:
@@ -540,13 +540,13 @@ class Accumulator:
         self._schedule.put(queue)
 
     def _lost(self, batch: Batch) -> None:
-        """A batch has ended without being written, as far as is known."""
+        """Remove a batch that was not written, as far as is known."""
         self._gone(batch)
         if batch.sequence != NO_SEQUENCE:
             self._open_gap(batch)
 
     def _open_gap(self, batch: Batch) -> None:
-        """A batch's sequence numbers will never be written."""
+        """Record that a batch's sequence numbers will never be written."""
         queue = self._queues[batch.key]
         if batch.identity == queue.identity:
             queue.has_gap = True
@@ -554,7 +554,7 @@ class Accumulator:
                 self.needs_identity = True
 
     def _gone(self, batch: Batch) -> None:
-        """A batch has met its end."""
+        """Stop counting a batch that was acknowledged or has failed."""
         self._batch_count -= 1
         self.held_bytes -= batch.held_bytes
         for awaited in self._awaited:
@@ -562,7 +562,7 @@ class Accumulator:
 
 
 def _expiry_ms(queue: PartitionQueue, since_ms: float, timeout_ms: float) -> float:
-    """When the first batch is given up of a partition that takes none since a time."""
+    """Return when the first batch expires in a partition that cannot be sent to since a time."""
     if not queue.batches:
         return float("inf")
     first = queue.batches[0]
@@ -570,12 +570,12 @@ def _expiry_ms(queue: PartitionQueue, since_ms: float, timeout_ms: float) -> flo
 
 
 def _age(batch: Batch, next_sequence: int) -> int:
-    """Sorts batches as they were sent first; those that lost their sequences go before all."""
+    """Sort key for the order of first sending; batches that lost their sequences come first."""
     if batch.sequence == NO_SEQUENCE:
         return -1
     return (batch.sequence - next_sequence) & SEQUENCE_MASK
 
 
 def _is_before(first: int, second: int) -> bool:
-    """Order of sequence numbers, which wrap to 0 after 2^31 - 1."""
+    """Whether a sequence number comes before another; they wrap to 0 after 2^31 - 1."""
     return 0 < (second - first) & SEQUENCE_MASK < 1 << 30

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from raylog.client.closing import OfOneProcess
-from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.io import Io
@@ -18,6 +17,7 @@ from raylog.client.producer.partitioner import Partitioner
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
 from raylog.client.producer.task import SenderTask
 from raylog.client.serializers import K, Serializer, V
+from raylog.client.setting_parsing import Config, client_and_producer
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class AsyncProducer(OfOneProcess, Generic[K, V]):
-    """Sends records in batches, each when it is full or has waited for `linger.ms`.
+    """Sends records in batches; a batch is sent once it is full or has waited for `linger.ms`.
 
     `AsyncProducer("localhost:9092", linger_ms=20)`: settings have Kafka's names, in a mapping or as
     keyword arguments. Keys and values are bytes, unless you pass serializers.
@@ -54,11 +54,11 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         on_delivery: OnDelivery | None = None,
         **settings: object,
     ) -> None:
-        """`on_delivery` is called at the end of each batch.
+        """`on_delivery` is called when a batch is acknowledged or has failed.
 
-        `partitioner` is a function that places records, or a name as of `partitioner_class`.
-        Names of interceptors are those of packages' entry points; those of the setting
-        `interceptor_classes` go first.
+        `partitioner` is a function that chooses partitions, or a name as in `partitioner_class`.
+        Interceptors are objects or names of packages' entry points; those named by the setting
+        `interceptor_classes` come first.
         """
         client, own = client_and_producer(config, settings, partitioner)
         io = AsyncIo()
@@ -71,7 +71,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
 
     @classmethod
     def over(cls, producer: ProducerCore, io: Io) -> AsyncProducer[bytes, bytes]:
-        """A producer of bytes over a core that is made already."""
+        """Create a producer of bytes on top of an existing core."""
         made: AsyncProducer[bytes, bytes] = AsyncProducer.__new__(AsyncProducer)
         made._begin(producer, io, pipeline_of(producer))
         made._own_io = None
@@ -80,13 +80,13 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
     def _begin(self, producer: ProducerCore, io: Io, pipeline: Pipeline | None) -> None:
         self._producer = producer
         self._append: Any = producer.append
-        """Typed by the serializers, which nobody but the pipeline knows."""
+        """Any: its types depend on the serializers, which only the pipeline knows."""
         self._pipeline = pipeline
         self._task = SenderTask(producer, io)
         self._must_wait = False
 
     _own_io: AsyncIo | None
-    """That nobody else uses."""
+    """The Io if this producer created it; None if it is shared."""
 
     @property
     def delivered_count(self) -> int:
@@ -105,7 +105,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> None:
-        """Add a record to the buffer, to be sent in the background; waits while it is full.
+        """Add a record to the buffer, to be sent in the background; wait while the buffer is full.
 
         Without `partition`, the key selects the partition. `on_delivery` is called with the
         metadata and the failure, or None, when the record is acknowledged or has failed, in order
@@ -136,11 +136,11 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Send a record as `send` does; returns a future of its metadata."""
+        """Send a record as `send` does; return a future for its metadata."""
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
         def ended(metadata: RecordMetadata, failure: Exception | None) -> None:
-            if not future.done():  # else cancelled: nobody waits
+            if not future.done():  # else cancelled
                 if failure is None:
                     future.set_result(metadata)
                 else:
@@ -172,12 +172,12 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: RowsListener | None = None,
     ) -> int:
-        """Send many records, each a value or a tuple of key and value; returns their number.
+        """Send many records, each a value or a tuple of key and value; return their number.
 
         All records get the same headers and timestamp. If a serializer raises an exception, the
         rows before it are sent and the exception is raised here. `on_delivery`, which needs
-        `partition`, is called as in `send`, for neighbouring rows together: with the index of the
-        first of them, from 0, and their Delivery.
+        `partition`, is called as in `send`, but once for several adjacent rows: with the index of
+        the first of them, counted from 0, and their Delivery.
         """
         if isinstance(rows, AsyncIterable) or (
             self._pipeline is not None and self._pipeline.is_per_record
@@ -199,12 +199,8 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         while True:
             if self._must_wait:
                 await self._wait_for_room()
-            try:
-                if not chunks.take():
-                    return chunks.count
-            except UnknownTopicOrPartition:
-                await self._producer.prepare(topic)
-                chunks.take()
+            if not await self._prepared(topic, chunks.take):
+                return chunks.count
             await self._attend()
 
     async def send_table(
@@ -217,12 +213,12 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         timestamp: str | None = None,
         partition: str | int | None = None,
     ) -> int:
-        """Send the rows of an Arrow table; returns their number. Needs raylog[arrow].
+        """Send the rows of an Arrow table; return their number. Needs raylog[arrow].
 
-        The arguments are names of columns; docs/client/arrow.md lists their types. Keys are taken
-        from the column `key`, if the table has one and no other is named. Serializers and
-        interceptors are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are
-        raised before anything is sent; other errors are raised as by `send`.
+        The arguments are column names; docs/client/arrow.md lists the column types. Keys come from
+        the column `key` if the table has one and no other is named. Serializers and interceptors
+        are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are raised before
+        anything is sent; other errors are raised as by `send`.
         """
         from raylog.extras import check
 
@@ -232,11 +228,9 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
 
         names = ColumnNames(value, key, headers, timestamp, partition)
         partitioner = None if self._pipeline is None else self._pipeline.partitioner
-        try:
-            batches = TableBatches(self._producer, topic, table, names, partitioner)
-        except UnknownTopicOrPartition:
-            await self._producer.prepare(topic)
-            batches = TableBatches(self._producer, topic, table, names, partitioner)
+        batches = await self._prepared(
+            topic, lambda: TableBatches(self._producer, topic, table, names, partitioner)
+        )
         while True:
             if self._must_wait:
                 await self._wait_for_room()
@@ -248,20 +242,16 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         """Wait until every record is acknowledged or has failed.
 
         Raises DeliveryFailed if a record without callback and future has failed, RequestTimedOut
-        after `timeout_s`; the producer then goes on sending.
+        after `timeout_s`; the producer then continues to send.
         """
         await self._task.flush(timeout_s)
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, which the broker may create."""
-        try:
-            return list(self._producer.partitions(topic))
-        except UnknownTopicOrPartition:
-            await self._producer.prepare(topic)
-            return list(self._producer.partitions(topic))
+        """Return the partitions of a topic; the broker may create the topic."""
+        return list(await self._prepared(topic, lambda: self._producer.partitions(topic)))
 
     def statistics(self) -> ProducerStatistics:
-        """Counts since the start, and the current state."""
+        """Return counts since the start, and the current state."""
         return self._producer.statistics()
 
     # -- transactions --------------------------------------------------------------------------
@@ -269,7 +259,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
     async def init_transactions(self) -> None:
         """Register the transactional id. Call it once, before all other calls.
 
-        Fences other producers with the same id and aborts their open transaction.
+        Fence other producers with the same id and abort their open transaction.
         """
         await self._producer.init_transactions()
 
@@ -298,7 +288,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether a transaction is open that can be aborted."""
+        """Whether there is an open transaction that can be aborted."""
         return self._producer.has_open_transaction
 
     # -- the end -------------------------------------------------------------------------------
@@ -306,8 +296,8 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush, or abort the open transaction, and close the connections.
 
-        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises as
-        `flush`.
+        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises the same
+        errors as `flush`.
         """
         try:
             if timeout_s is None or timeout_s > 0:
@@ -332,17 +322,25 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         await self.close(None if kind is None or is_left_open else 0)
 
     async def _attend(self) -> None:
-        """See to what a record has begun: a batch to be sent, a full buffer."""
+        """Wake the sender after a record has started a batch or filled the buffer."""
         self._task.poke()
         self._must_wait = self._producer.is_full or self._producer.has_failures
-        await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+        await asyncio.sleep(0)  # let the sender run, even if the caller never suspends
 
     async def _wait_for_room(self) -> None:
-        """Before a record: raise what has failed, wait while the buffer is full."""
+        """Before a record is added: raise earlier failures, then wait while the buffer is full."""
         self._producer.raise_failures()
         if self._producer.is_full:
             await self._task.make_room()
         self._must_wait = False
+
+    async def _prepared(self, topic: str, attempt: Callable[[], T]) -> T:
+        """Run an attempt; if its topic is unknown, fetch the metadata and run it again."""
+        try:
+            return attempt()
+        except UnknownTopicOrPartition:
+            await self._producer.prepare(topic)
+            return attempt()
 
     async def _send_each(
         self,
@@ -353,7 +351,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
         partition: int | None,
         on_delivery: RowsListener | None,
     ) -> int:
-        """Take rows one by one."""
+        """Send rows one by one."""
         from raylog.client.producer.rows import listener_of_row
 
         count = 0
@@ -367,7 +365,7 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
     async def _send_through(
         self, pipeline: Pipeline, record: ProducerRecord, listener: Listener | None
     ) -> bool:
-        """Take a record by the long way."""
+        """Send a record through the pipeline."""
         serialized = pipeline.serialized(record, listener)
         try:
             try:
@@ -381,6 +379,6 @@ class AsyncProducer(OfOneProcess, Generic[K, V]):
 
 
 async def _each(rows: Iterable[T]) -> AsyncIterator[T]:
-    """The rows, for `async for`."""
+    """Yield the rows, for `async for`."""
     for row in rows:
         yield row

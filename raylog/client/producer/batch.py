@@ -1,4 +1,4 @@
-"""A batch: records of one partition that travel together, from the first of them to their end."""
+"""A batch: records of one partition that are sent, and acknowledged or failed, together."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from raylog.wire.records import (
 )
 
 RECORD_OVERHEAD = 20
-"""Upper estimate of a record's own lengths, attributes and deltas."""
+"""Upper estimate of the bytes of a record's own lengths, attributes and deltas."""
 RECORD_OBJECTS_BYTES = 208
-"""What a waiting record takes in memory beside its bytes: a tuple, a time, two bytes objects, what
-the allocator rounds up. Measured with keys."""
+"""Memory of a waiting record besides its bytes: a tuple, a time, two bytes objects, and what the
+allocator rounds up. Measured with keys."""
 HEADER_OVERHEAD = 6
 SEQUENCE_MASK = 0x7FFFFFFF
 
 Headers = Sequence[tuple[str, bytes | None]]
 PlainRecord = tuple[int, int, bytes | None, bytes | None, Headers]
-"""The fields of a `Record`, of which only the offset means nothing yet. A plain tuple without
-headers is left alone by Python's garbage collector, an object of a class derived from it is not."""
+"""The fields of a `Record`; the offset has no meaning yet. Python's garbage collector does not
+track a plain tuple without headers, but it would track an instance of a subclass."""
 _timestamp_of = operator.itemgetter(1)
 Listener = Callable[[RecordMetadata, Exception | None], object]
-"""Told of one record's end; the offset is -1 if it failed, or if nobody knows it."""
+"""Called with one record's result; the offset is -1 if the record failed or if it is unknown."""
 RowsListener = Callable[[int, "Delivery"], object]
-"""Told of the end of rows that were sent in one batch: which one is the first, and the delivery."""
-Heard = tuple[RowsListener, int]
-"""Who is told of the ends of rows, and which row the first of them is."""
+"""Called with the result of rows sent in one batch: index of the first row, and delivery."""
+RowsReport = tuple[RowsListener, int]
+"""A listener of rows, and the index of the first row."""
 
 
 class ProducerIdentity(NamedTuple):
-    """What sequence numbers count for."""
+    """The producer id and epoch that sequence numbers belong to."""
 
     producer_id: int
     producer_epoch: int
@@ -56,28 +56,28 @@ NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Delivery(NamedTuple):
-    """The end of one batch."""
+    """The result of one batch."""
 
     topic: str
     partition: int
     base_offset: int
-    """Offset of the first record; -1 if unknown (acks=0, a repeat of old) or failed."""
+    """Offset of the first record; -1 if it is unknown (acks=0, retry of an old batch) or failed."""
     record_count: int
     failure: Exception | None = None
 
 
 class Body(NamedTuple):
-    """Records that are encoded already: their offsets count from 0, their times from the first."""
+    """Encoded records: offsets count from 0, timestamps are relative to the first record's."""
 
     data: Buffer
-    """Not compressed."""
+    """The records, uncompressed."""
     record_count: int
     first_timestamp_ms: int
     max_timestamp_ms: int
 
 
 class Batch:
-    """Records of one partition that travel together: as objects, or as a `body`."""
+    """Records of one partition that are sent together: as objects, or encoded as a `body`."""
 
     __slots__ = (
         *("key", "created_ms", "records", "size", "sequence", "identity", "attempts", "body"),
@@ -100,71 +100,71 @@ class Batch:
         self.records = records or []
         """Empty once the batch is encoded."""
         self.size = size
-        """Bytes, estimated from above and without compression."""
+        """Upper estimate of its bytes without compression."""
         self.sequence = NO_SEQUENCE
         self.identity = identity
         self.attempts = 0
         self.body = body
         self.listeners: list[tuple[int, int, Listener]] | None = None
-        """(position in the batch, timestamp, whom to tell of that record's end)."""
+        """(position in the batch, timestamp, listener of that record)."""
         self.stretches: list[tuple[int, int, int, RowsListener]] | None = None
-        """(position in the batch, number of rows, which row is the first, whom to tell)."""
+        """(position in the batch, number of rows, index of the first row, listener)."""
         self.drained_ms = 0.0
-        """When it was sent first."""
+        """When it was first sent; 0 if it was not."""
         self.ordinal = 0
-        """Which of its partition's batches it was when it was sent last."""
+        """Its number among the partition's sent batches, as of the last time it was sent."""
         self.may_be_written = False
-        """Whether an attempt under the sequence that it has ended without a clear refusal."""
+        """Whether an attempt with the current sequence number ended without a clear rejection."""
         self.is_of_unknown = False
-        """Whether it is a part of such a batch: brokers would not recognize it as a repeat."""
+        """Whether it is half of such a batch: brokers would not recognize it as a retry."""
         self._header: BatchHeader | None = None
-        """Once it is encoded."""
+        """The header; None until the batch is encoded."""
         self._payload: Buffer = b""
-        """Its records, compressed."""
+        """The compressed records."""
         self._encoded: list[Buffer] = []
-        """Header and payload as they were sent last."""
+        """Header and payload as they were last sent."""
         self._encoded_objects = 0
 
     @property
     def record_count(self) -> int:
-        """How many records it holds."""
+        """Number of records."""
         if self._header is not None:
             return self._header.record_count
         return len(self.records) if self.body is None else self.body.record_count
 
     def due_ms(self, timeout_ms: float, tried_ms: float) -> float:
-        """When it is given up: `timeout_ms` after its first record.
+        """Return when the batch expires: `timeout_ms` after its first record.
 
-        If it was older than that when it was tried first, because nobody had looked: so long after
-        that.
+        If it was already older at its first attempt (`tried_ms`), because the sender did not run,
+        it expires `timeout_ms` after that attempt.
         """
         due_ms = self.created_ms + timeout_ms
         return due_ms if due_ms > tried_ms else tried_ms + timeout_ms
 
     @property
     def encoded_bytes(self) -> int:
-        """Its size as it was sent; 0 before."""
+        """Size in bytes as it was last sent; 0 before."""
         return sum(map(len, self._encoded))
 
     @property
     def held_bytes(self) -> int:
-        """What it counts for in the producer's memory, until its end."""
+        """Bytes that count towards the producer's buffer until the batch ends."""
         return self.size + RECORD_OBJECTS_BYTES * (self._encoded_objects or len(self.records))
 
     def listen(self, listener: Listener) -> None:
-        """Have a listener told of the end of the newest record."""
+        """Register a listener for the result of the newest record."""
         if self.listeners is None:
             self.listeners = []
         self.listeners.append((len(self.records) - 1, self.records[-1][1], listener))
 
     def listen_to_rows(self, count: int, first_row: int, listener: RowsListener) -> None:
-        """Have a listener told of the end of the newest records."""
+        """Register a listener for the result of the newest `count` records."""
         if self.stretches is None:
             self.stretches = []
         self.stretches.append((len(self.records) - count, count, first_row, listener))
 
     def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> list[Buffer]:
-        """The batch's bytes in pieces; a repeat sends the very same. Its records are let go."""
+        """Return the batch's bytes in pieces, identical in retries, and drop the records."""
         header = self._header
         if header is None:
             header = self._encode_payload(codec, level, is_transactional=is_transactional)
@@ -179,13 +179,13 @@ class Batch:
 
     @property
     def _named(self) -> tuple[int, int, int]:
-        """What tells it from other batches: producer id, epoch and first sequence number."""
+        """What identifies the batch to brokers: producer id, epoch and first sequence number."""
         return (*self.identity, self.sequence)
 
     def _encode_payload(
         self, codec: Codec, level: int | None, *, is_transactional: bool
     ) -> BatchHeader:
-        """Turn the records into the payload; returns their header, not named yet."""
+        """Encode the records as the payload; return a header without producer id and sequence."""
         body = self.body
         if body is None:
             first_ms = self.records[0][1]
@@ -211,7 +211,7 @@ class Batch:
         )
 
     def split(self) -> tuple[Batch, Batch]:
-        """Two batches of half the records each; sequences and listeners go with the records."""
+        """Return two batches of half the records each, with their sequences and listeners."""
         assert self._encoded, "only what was sent can be too large"
         sent = b"".join(self._encoded)
         records: list[PlainRecord] = list(decode_batch(sent, max_bytes=self.size))
@@ -245,12 +245,12 @@ class Batch:
 
 
 def record_size(record: PlainRecord) -> int:
-    """Upper estimate of a record's bytes."""
+    """Return an upper estimate of a record's bytes."""
     _, _, key, value, headers = record
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
     return size + headers_size(headers) if headers else size
 
 
 def headers_size(headers: Headers) -> int:
-    """Upper estimate of headers' bytes in a record."""
+    """Return an upper estimate of the bytes of headers in a record."""
     return sum(len(name.encode()) + len(value or b"") + HEADER_OVERHEAD for name, value in headers)

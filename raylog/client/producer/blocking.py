@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from raylog.client.background import BackgroundLoop
 from raylog.client.closing import OfOneProcess
-from raylog.client.config import Config, client_and_producer
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
@@ -21,6 +20,7 @@ from raylog.client.producer.partitioner import Partitioner
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
 from raylog.client.producer.task import SenderTask
 from raylog.client.serializers import K, Serializer, V
+from raylog.client.setting_parsing import Config, client_and_producer
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
 
@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from raylog.client.producer.pipeline import Pipeline
     from raylog.client.producer.rows import Row
 
+T = TypeVar("T")
+
 
 class Producer(OfOneProcess, Generic[K, V]):
-    """Sends records in batches, each when it is full or has waited for `linger.ms`.
+    """Sends records in batches; a batch is sent once it is full or has waited for `linger.ms`.
 
     `Producer("localhost:9092", linger_ms=20)`: settings have Kafka's names, in a mapping or as
     keyword arguments. Keys and values are bytes, unless you pass serializers.
@@ -56,11 +58,11 @@ class Producer(OfOneProcess, Generic[K, V]):
         on_delivery: OnDelivery | None = None,
         **settings: object,
     ) -> None:
-        """`on_delivery` is called at the end of each batch, by the producer's thread.
+        """`on_delivery` is called by the producer's thread when a batch is acknowledged or fails.
 
-        `partitioner` is a function that places records, or a name as of `partitioner_class`.
-        Names of interceptors are those of packages' entry points; those of the setting
-        `interceptor_classes` go first.
+        `partitioner` is a function that chooses partitions, or a name as in `partitioner_class`.
+        Interceptors are objects or names of packages' entry points; those named by the setting
+        `interceptor_classes` come first.
         """
         client, own = client_and_producer(config, settings, partitioner)
         io = AsyncIo()
@@ -77,7 +79,7 @@ class Producer(OfOneProcess, Generic[K, V]):
     def over(
         cls, producer: ProducerCore, background: BackgroundLoop, io: AsyncIo
     ) -> Producer[bytes, bytes]:
-        """A producer of bytes over a core that is made already, in a thread shared by others."""
+        """Create a producer of bytes on top of an existing core, in a shared thread."""
         made: Producer[bytes, bytes] = Producer.__new__(Producer)
         made._begin(producer, background, io, pipeline_of(producer))
         return made
@@ -91,10 +93,10 @@ class Producer(OfOneProcess, Generic[K, V]):
     ) -> None:
         self._producer = producer
         self._append: Any = producer.append
-        """Typed by the serializers, which nobody but the pipeline knows."""
+        """Any: its types depend on the serializers, which only the pipeline knows."""
         self._pipeline = pipeline
         self._background = background
-        self._thread = weakref.ref(background)  # a future keeps no thread alive
+        self._thread = weakref.ref(background)  # a future must not keep the thread alive
         self._background.at_end.add(producer.abandon)
         self._task = SenderTask(producer, io)
         self._is_own = False
@@ -157,7 +159,7 @@ class Producer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: Listener | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record as `send` does; returns a future of its metadata."""
+        """Send a record as `send` does; return a future for its metadata."""
         future = RecordFuture(on_delivery, self._thread)
         self.send(topic, value, key, headers, timestamp_ms, partition, future.ended)
         return future
@@ -184,12 +186,12 @@ class Producer(OfOneProcess, Generic[K, V]):
         partition: int | None = None,
         on_delivery: RowsListener | None = None,
     ) -> int:
-        """Send many records, each a value or a tuple of key and value; returns their number.
+        """Send many records, each a value or a tuple of key and value; return their number.
 
         All records get the same headers and timestamp. If `rows` or a serializer raises an
         exception, the rows before it are sent and the exception is raised here. `on_delivery`,
-        which needs `partition`, is called as in `send`, for neighbouring rows together: with the
-        index of the first of them, from 0, and their Delivery.
+        which needs `partition`, is called as in `send`, but once for several adjacent rows: with
+        the index of the first of them, counted from 0, and their Delivery.
         """
         from raylog.client.producer.rows import RowChunks, listener_of_row
 
@@ -215,12 +217,8 @@ class Producer(OfOneProcess, Generic[K, V]):
         while True:
             if self._must_wait or self._background.unusable is not None:
                 self._wait_for_room()
-            try:
-                if not chunks.take():
-                    return chunks.count
-            except UnknownTopicOrPartition:
-                self._background.call(self._producer.prepare(topic))
-                chunks.take()
+            if not self._prepared(topic, chunks.take):
+                return chunks.count
             self._attend()
 
     def send_table(
@@ -233,12 +231,12 @@ class Producer(OfOneProcess, Generic[K, V]):
         timestamp: str | None = None,
         partition: str | int | None = None,
     ) -> int:
-        """Send the rows of an Arrow table; returns their number. Needs raylog[arrow].
+        """Send the rows of an Arrow table; return their number. Needs raylog[arrow].
 
-        The arguments are names of columns; docs/client/arrow.md lists their types. Keys are taken
-        from the column `key`, if the table has one and no other is named. Serializers and
-        interceptors are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are
-        raised before anything is sent; other errors are raised as by `send`.
+        The arguments are column names; docs/client/arrow.md lists the column types. Keys come from
+        the column `key` if the table has one and no other is named. Serializers and interceptors
+        are not called. InvalidTable, RecordTooLarge and UnknownTopicOrPartition are raised before
+        anything is sent; other errors are raised as by `send`.
         """
         from raylog.extras import check
 
@@ -248,11 +246,9 @@ class Producer(OfOneProcess, Generic[K, V]):
 
         names = ColumnNames(value, key, headers, timestamp, partition)
         partitioner = None if self._pipeline is None else self._pipeline.partitioner
-        try:
-            batches = TableBatches(self._producer, topic, table, names, partitioner)
-        except UnknownTopicOrPartition:
-            self._background.call(self._producer.prepare(topic))
-            batches = TableBatches(self._producer, topic, table, names, partitioner)
+        batches = self._prepared(
+            topic, lambda: TableBatches(self._producer, topic, table, names, partitioner)
+        )
         while True:
             if self._must_wait or self._background.unusable is not None:
                 self._wait_for_room()
@@ -264,20 +260,16 @@ class Producer(OfOneProcess, Generic[K, V]):
         """Wait until every record is acknowledged or has failed.
 
         Raises DeliveryFailed if a record without callback and future has failed, RequestTimedOut
-        after `timeout_s`; the producer then goes on sending.
+        after `timeout_s`; the producer then continues to send.
         """
         self._background.call(self._task.flush(timeout_s))
 
     def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic, which the broker may create."""
-        try:
-            return list(self._producer.partitions(topic))
-        except UnknownTopicOrPartition:
-            self._background.call(self._producer.prepare(topic))
-            return list(self._producer.partitions(topic))
+        """Return the partitions of a topic; the broker may create the topic."""
+        return list(self._prepared(topic, lambda: self._producer.partitions(topic)))
 
     def statistics(self) -> ProducerStatistics:
-        """Counts since the start, and the current state."""
+        """Return counts since the start, and the current state."""
         return self._producer.statistics()
 
     # -- transactions --------------------------------------------------------------------------
@@ -285,7 +277,7 @@ class Producer(OfOneProcess, Generic[K, V]):
     def init_transactions(self) -> None:
         """Register the transactional id. Call it once, before all other calls.
 
-        Fences other producers with the same id and aborts their open transaction.
+        Fence other producers with the same id and abort their open transaction.
         """
         self._background.call(self._producer.init_transactions())
 
@@ -315,7 +307,7 @@ class Producer(OfOneProcess, Generic[K, V]):
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether a transaction is open that can be aborted."""
+        """Whether there is an open transaction that can be aborted."""
         return self._producer.has_open_transaction
 
     # -- the end -------------------------------------------------------------------------------
@@ -323,8 +315,9 @@ class Producer(OfOneProcess, Generic[K, V]):
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, or abort the open transaction, and close the connections.
 
-        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises as
-        `flush`. Has no effect if the producer is closed, or belongs to the parent process.
+        Records that are not acknowledged within `timeout_s` fail; 0 means at once. Raises the same
+        errors as `flush`. Has no effect if the producer is closed, or belongs to the parent
+        process.
         """
         if self._background.unusable is not None:
             return
@@ -353,10 +346,18 @@ class Producer(OfOneProcess, Generic[K, V]):
 
     # -- inside --------------------------------------------------------------------------------
 
+    def _prepared(self, topic: str, attempt: Callable[[], T]) -> T:
+        """Run an attempt; if its topic is unknown, fetch the metadata and run it again."""
+        try:
+            return attempt()
+        except UnknownTopicOrPartition:
+            self._background.call(self._producer.prepare(topic))
+            return attempt()
+
     def _send_through(
         self, pipeline: Pipeline, record: ProducerRecord, listener: Listener | None
     ) -> bool:
-        """Take a record by the long way."""
+        """Send a record through the pipeline."""
         serialized = pipeline.serialized(record, listener)
         try:
             try:
@@ -369,14 +370,14 @@ class Producer(OfOneProcess, Generic[K, V]):
             raise
 
     def _attend(self) -> None:
-        """See to what a record has begun: a batch to be sent, a full buffer."""
+        """Wake the sender after a record has started a batch or filled the buffer."""
         if not self._is_poking:
             self._is_poking = True
             self._background.post(self._poke)
         self._must_wait = self._producer.is_full or self._producer.has_failures
 
     def _wait_for_room(self) -> None:
-        """Before a record: wait while the buffer is full, raise where nothing is taken at all."""
+        """Before a record is added: raise earlier failures, then wait while the buffer is full."""
         self._background.check()
         self._producer.raise_failures()
         if self._producer.is_full:
@@ -388,10 +389,10 @@ class Producer(OfOneProcess, Generic[K, V]):
         self._must_wait = False
 
     def _poke(self) -> None:
-        """In the thread; who appends from now on pokes again."""
+        """Wake the sender, in its thread. Records added later schedule another call."""
         self._is_poking = False
         self._task.poke()
 
 
 BlockingProducer = Producer
-"""The name in 0.1."""
+"""Name of `Producer` in version 0.1."""

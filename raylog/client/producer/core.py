@@ -1,7 +1,7 @@
-"""One producer over a client's core: records in, batches out, transactions.
+"""One producer on top of a client's core: records in, batches out, transactions.
 
-`step` never waits for answers to batches, so that one coroutine serves a caller that sends as it
-goes as well as a background task.
+`step` never waits for answers to batches, so it serves both a caller that sends as it goes and a
+background task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raylog.wire.records import TIMESTAMP_MAX
 if TYPE_CHECKING:
     from raylog.client.consumer.membership import GroupMetadata
     from raylog.client.interceptors import ClientInterceptor
-    from raylog.client.producer.batch import Heard
+    from raylog.client.producer.batch import RowsReport
     from raylog.client.producer.partitioner import Partitioner
     from raylog.client.producer.pipeline import Pipeline
     from raylog.client.producer.transactional import Transactions
@@ -52,11 +52,11 @@ _KEY_HASHES: dict[str, KeyHash] = {
 }
 
 Offsets = Mapping[TopicPartition, CommittedOffset | int]
-"""Next offsets to read, to be committed."""
+"""Offsets to commit: those of the next records to read."""
 
 
 class ProducerCore:
-    """One producer over a client's core. Not for several tasks at once, `append…` apart."""
+    """One producer on top of a client's core. Only `append…` may be called concurrently."""
 
     def __init__(
         self, core: Core, settings: ProducerSettings, on_delivery: OnDelivery | None = None
@@ -86,7 +86,7 @@ class ProducerCore:
             )
         self._sender = Sender(core, settings, self._accumulator, self.reports, self._transactions)
         self._forget_at_ms = core.io.now_ms() + settings.metadata_max_idle_ms
-        """When to look for topics that are not used any more."""
+        """When to look for unused topics next."""
         self._sticky: dict[str, int] = {}
         self._partitions: dict[str, tuple[TopicView, list[int]]] = {}
         self._turns = Turns(
@@ -98,16 +98,16 @@ class ProducerCore:
         self._key_hash = None if settings.partitioner_ignore_keys else _KEY_HASHES.get(name)
         self._skips_empty = name == "consistent_random"
         self._place: Callable[[str], int] | None = {
-            "round_robin": self._in_turn,
-            "random": self._anywhere,
+            "round_robin": lambda topic: self._turns.next(self._topic(topic)),
+            "random": lambda topic: self._turns.any(self._topic(topic)),
             "consistent": self._as_empty_key,
             "murmur2": self._as_empty_key,
         }.get(name)
-        """Where records without a key go; None: to the sticky partition."""
+        """Chooses a partition for records without a key; None: use the sticky partition."""
 
     # -- records in ----------------------------------------------------------------------------
 
-    def append(  # noqa: C901 — called for each record: a call more would cost a tenth of it
+    def append(  # noqa: C901 — runs for each record: one more call would cost a tenth
         self,
         topic: str,
         value: bytes | None,
@@ -117,12 +117,12 @@ class ProducerCore:
         partition: int | None = None,
         listener: Listener | None = None,
     ) -> bool:
-        """Take a record; returns whether there is something to do (`step`, `make_room`).
+        """Add a record; return whether there is something to do (`step`, `make_room`).
 
-        Whoever steps must then look again when it has to be next: a batch may have begun.
+        The caller of `step` must then recompute when to call it next: a batch may have started.
 
-        Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`), and
-        in a transactional producer what `begin_transaction` or `abort_transaction` must cure.
+        Raises UnknownTopicOrPartition if the topic's metadata is missing (see `prepare`), and in a
+        transactional producer errors that require `begin_transaction` or `abort_transaction`.
         """
         if self._transactions is not None:
             self._transactions.state.require_open("send")
@@ -164,15 +164,16 @@ class ProducerCore:
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-        heard: Heard | None = None,
+        rows_report: RowsReport | None = None,
     ) -> int:
-        """Take many records, each key and value, at once; returns their size, at least 1.
+        """Add many records, each a key and a value, at once; return their total size, at least 1.
 
-        Whoever hears of their ends needs a partition.
-        Raises as `append`, with nothing taken; RecordTooLarge and what the types of rows are wrong
-        for comes before the first is taken too.
+        `rows_report` requires a partition. Raises the same errors as `append`, and RecordTooLarge
+        or TypeError for any of the rows, before the first record is added.
         """
-        assert heard is None or partition is not None, "rows of one partition keep their order"
+        assert rows_report is None or partition is not None, (
+            "rows of one partition keep their order"
+        )
         if self._transactions is not None:
             self._transactions.state.require_open("send")
         if timestamp_ms is None:
@@ -185,7 +186,7 @@ class ProducerCore:
         if max(sizes) > self.settings.record_bytes_max:
             raise self._accumulator.too_large(max(sizes))
         for to, (chosen, of) in self._grouped(topic, records, sizes, partition).items():
-            self._extend(topic, to, chosen, of, heard)
+            self._extend(topic, to, chosen, of, rows_report)
         return sum(sizes)
 
     def append_batch(
@@ -198,13 +199,14 @@ class ProducerCore:
         max_timestamp_ms: int,
         listener: Listener | None = None,
     ) -> bool:
-        """Take a whole batch, encoded already; returns as `append`.
+        """Add a whole encoded batch; return the same as `append`.
 
-        `body` is the records section of a batch of format v2, not compressed: offset deltas from 0
-        to `record_count` - 1, timestamp deltas from `first_timestamp_ms`. It goes behind what the
-        partition has, and gets its header, sequence numbers and codec when it is sent. It should
-        hold about `batch_bytes` at most: what a broker finds too large is split like others.
-        `listener` is told of the end of its last record. Raises as `append`.
+        `body` is the uncompressed records section of a batch of format v2: offset deltas from 0 to
+        `record_count` - 1, timestamp deltas from `first_timestamp_ms`. It is queued behind the
+        partition's other records, and gets its header, sequence numbers and codec when it is sent.
+        It should hold at most about `batch_bytes`; a batch that a broker finds too large is split
+        like any other. `listener` is called for its last record. Raises the same errors as
+        `append`.
         """
         if self._transactions is not None:
             self._transactions.state.require_open("send")
@@ -218,7 +220,7 @@ class ProducerCore:
         return True
 
     def partitions(self, topic: str) -> list[int]:
-        """A topic's partitions; raises UnknownTopicOrPartition while they are not known."""
+        """Return a topic's partitions; raises UnknownTopicOrPartition while they are unknown."""
         view = self._topic(topic)
         known = self._partitions.get(topic)
         if known is None or known[0] is not view:
@@ -226,9 +228,9 @@ class ProducerCore:
         return known[1]
 
     def next_partition(self, topic: str) -> int:
-        """The partition for a batch of records without keys; each call moves on.
+        """Return the partition for a batch of records without keys; each call moves on.
 
-        Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`).
+        Raises UnknownTopicOrPartition if the topic's metadata is missing (see `prepare`).
         """
         self._sticky.pop(topic, None)
         return self._turns.next_free(self._topic(topic))
@@ -239,7 +241,7 @@ class ProducerCore:
         return self._accumulator.is_full
 
     async def prepare(self, topic: str) -> None:
-        """Learn a topic's partitions; the broker may create it."""
+        """Fetch a topic's metadata; the broker may create the topic."""
         if not isinstance(topic, str):
             raise TypeError(f"expected topic to be str, found {type(topic).__name__}")
 
@@ -251,7 +253,7 @@ class ProducerCore:
         await self._core.repeat(attempt, timeout_ms=self.settings.max_block_ms)
 
     async def make_room(self) -> None:
-        """Send and wait until new records may be taken; raises BufferExhausted."""
+        """Send and wait until new records are accepted; raises BufferExhausted."""
         deadline_ms = self._core.io.now_ms() + self.settings.max_block_ms
         while self.is_full:
             if self._core.io.now_ms() >= deadline_ms:
@@ -260,7 +262,7 @@ class ProducerCore:
             await self._sender.wait(deadline_ms, everything=True)
 
     def exhausted(self, timeout_ms: float) -> BufferExhausted:
-        """The failure of a caller that has waited so long for room."""
+        """Return the error for a caller that has waited this long for room."""
         return BufferExhausted(
             f"{self._accumulator.held_bytes} bytes are unacknowledged for {timeout_ms:.0f} ms: "
             f"{self.refusal or 'is a broker down?'}"
@@ -268,21 +270,21 @@ class ProducerCore:
 
     @property
     def refusal(self) -> str | None:
-        """Why what is unacknowledged is sent again; None if that is not known."""
+        """Why unacknowledged records are being sent again; None if not known."""
         return self._sender.refusal
 
     @property
     def delivered_count(self) -> int:
-        """Records acknowledged so far."""
+        """Number of records acknowledged so far."""
         return self.reports.delivered_count
 
     # -- out -----------------------------------------------------------------------------------
 
     async def step(self, *, everything: bool = False) -> None:
-        """Take the answers that are here, then send what is ready (or all there is)."""
+        """Process the answers that have arrived, then send what is ready (or everything)."""
         await self._sender.step(everything=everything)
         now_ms = self._core.io.now_ms()
-        if now_ms >= self._forget_at_ms and not self.is_full:  # who waits for room goes on soon
+        if now_ms >= self._forget_at_ms and not self.is_full:  # waiting callers need their topics
             self._forget_at_ms = now_ms + self.settings.metadata_max_idle_ms / 2
             self._forget_idle(now_ms - self.settings.metadata_max_idle_ms)
 
@@ -296,7 +298,7 @@ class ProducerCore:
             self._turns.forget(topic)
 
     async def flush(self) -> None:
-        """Send all and wait for every record's end; raises DeliveryFailed if one failed."""
+        """Send everything and wait for the results; raises DeliveryFailed if a record failed."""
         await self._finish_all()
         self.raise_failures()
 
@@ -314,9 +316,9 @@ class ProducerCore:
         return self.reports.has_failures
 
     def raise_failures(self) -> None:
-        """Raise DeliveryFailed if records failed that have no listener, since last asked.
+        """Raise DeliveryFailed if records without a listener failed since the last call.
 
-        In a transaction that is AbortRequired, or ProducerUnusable.
+        A transactional producer raises AbortRequired or ProducerUnusable instead.
         """
         if self._transactions is not None:
             self.reports.forget_failures()
@@ -326,7 +328,7 @@ class ProducerCore:
 
     @contextmanager
     def unfinished(self) -> Iterator[Set[Batch]]:
-        """The batches of what was taken before; each leaves the set when it has met its end."""
+        """Provide the set of current batches; a batch leaves it when acknowledged or failed."""
         awaited = self._accumulator.await_all()
         try:
             yield awaited
@@ -335,7 +337,7 @@ class ProducerCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held or in flight."""
+        """Whether no record is waiting or in flight."""
         return self._accumulator.is_empty
 
     async def wait_for_work(self, interrupted: Callable[[], bool], *, everything: bool) -> None:
@@ -343,7 +345,7 @@ class ProducerCore:
         await self._sender.wait(float("inf"), everything=everything, interrupted=interrupted)
 
     def statistics(self) -> ProducerStatistics:
-        """What was done so far, and how it stands."""
+        """Return counts since the start, and the current state."""
         reports, accumulator = self.reports, self._accumulator
         queue_p50, queue_p99, latency_p50, latency_p99 = reports.quantiles_ms()
         return ProducerStatistics(
@@ -365,16 +367,16 @@ class ProducerCore:
         )
 
     def give_up(self, reason: Exception) -> None:
-        """Let everything that is held or in flight fail; more may be taken then."""
+        """Fail all records that are waiting or in flight; new records are accepted afterwards."""
         self._sender.abandon(reason, for_good=False)
 
     def close(self) -> None:
-        """End the producer's connections; what is not flushed is lost, and its listeners told."""
+        """Close the connections; unflushed records fail, and their listeners are called."""
         self._sender.abandon(ClientError("the producer was closed"), for_good=True)
         self._core.close()
 
     def abandon(self) -> None:
-        """End a producer that the program has not closed, with a warning if records are lost."""
+        """Close a producer that the program has not closed; log a warning if records are lost."""
         if not self._accumulator.is_empty:
             import logging  # most producers are closed
 
@@ -392,35 +394,35 @@ class ProducerCore:
         return self._transactions is not None and self._transactions.state.can_abort
 
     async def init_transactions(self) -> None:
-        """Take the transactional id over, once, before all else."""
+        """Take over the transactional id; call this once, before anything else."""
         await self._transactional().initialize()
 
     def begin_transaction(self) -> None:
-        """Begin a transaction; records of before and of other transactions are all delivered."""
+        """Begin a transaction; no earlier record can still be waiting or in flight."""
         self._transactional().begin()
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit a group's offsets if the transaction is committed, and not otherwise."""
+        """Commit a group's offsets if, and only if, the transaction is committed."""
         await self._transactional().send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
-        """Deliver all records, then commit."""
+        """Send all records and wait for their acknowledgements, then commit."""
         self.prepare_end(commit=True)
         await self._finish_all()
         await self.end_transaction(commit=True)
 
     async def abort_transaction(self) -> None:
-        """Give up what was not sent, wait for the answers to what was, then abort."""
+        """Give up unsent records, wait for the answers to those in flight, then abort."""
         self.prepare_end(commit=False)
         await self._finish_all()
         await self.end_transaction(commit=False)
 
     def prepare_end(self, *, commit: bool) -> None:
-        """Take no more records; whoever steps this producer makes it idle next."""
+        """Refuse more records; the caller must then run `step` until the producer is idle."""
         self._transactional().state.begin_end(commit=commit)
 
     async def end_transaction(self, *, commit: bool) -> None:
-        """End the transaction of a producer that is idle."""
+        """End the transaction of an idle producer."""
         assert self.is_idle, "records of a transaction are on their way"
         self.reports.forget_failures()
         is_worn = self._accumulator.needs_identity
@@ -434,9 +436,9 @@ class ProducerCore:
     # -- partitions ----------------------------------------------------------------------------
 
     def _topic(self, topic: str) -> TopicView:
-        """A topic's metadata; raises UnknownTopicOrPartition where it has to be asked for.
+        """Return a topic's metadata; raises UnknownTopicOrPartition if it must be fetched.
 
-        The error of an earlier answer is not raised: the topic may be there by now.
+        The error of an earlier answer is not raised, because the topic may exist by now.
         """
         view = self._core.cluster.topics.get(topic)
         if view is None:
@@ -451,20 +453,16 @@ class ProducerCore:
         self._accumulator.open(key)
 
     def _stick(self, topic: str) -> int:
-        """The partition for the records to come that name none and have no key."""
+        """Choose the sticky partition for the next records that have neither partition nor key."""
         chosen = self._turns.next_free(self._topic(topic))
         self._sticky[topic] = chosen
         self._accumulator.choose((topic, chosen))
         return chosen
 
     def _grouped(
-        self,
-        topic: str,
-        records: list[PlainRecord],
-        sizes: list[int],
-        partition: int | None,
+        self, topic: str, records: list[PlainRecord], sizes: list[int], partition: int | None
     ) -> dict[int | None, tuple[list[PlainRecord], list[int]]]:
-        """Records and their sizes by partition; None: the sticky one, whichever that is."""
+        """Group records and their sizes by partition; None stands for the sticky partition."""
         view = self._topic(topic)
         if partition is not None:
             return {partition: (records, sizes)}
@@ -492,9 +490,9 @@ class ProducerCore:
         partition: int | None,
         records: list[PlainRecord],
         sizes: list[int],
-        heard: Heard | None,
+        rows_report: RowsReport | None,
     ) -> None:
-        """Add records to one partition, or a batch's worth each to the sticky ones."""
+        """Add records to one partition; for None, to sticky partitions, a batch's worth to each."""
         start = 0
         while start < len(records):
             to = partition
@@ -503,12 +501,12 @@ class ProducerCore:
                 if to is None or start:
                     to = self._stick(topic)
             try:
-                start += self._accumulator.extend((topic, to), records, sizes, start, heard)
+                start += self._accumulator.extend((topic, to), records, sizes, start, rows_report)
             except KeyError:
                 self._open(topic, to)
 
     def _append_elsewhere(self, topic: str, record: PlainRecord, listener: Listener | None) -> bool:
-        """Add a record to another partition than the last, if there is one."""
+        """Add a record to the next sticky partition."""
         partition = self._stick(topic)
         try:
             outcome = self._accumulator.append((topic, partition), record, listener)
@@ -516,12 +514,6 @@ class ProducerCore:
             self._open(topic, partition)
             outcome = self._accumulator.append((topic, partition), record, listener)
         return outcome is not Appended.COLLECTED
-
-    def _in_turn(self, topic: str) -> int:
-        return self._turns.next(self._topic(topic))
-
-    def _anywhere(self, topic: str) -> int:
-        return self._turns.any(self._topic(topic))
 
     def _as_empty_key(self, topic: str) -> int:
         assert self._key_hash is not None, "settings refuse what hashes keys and ignores them"
@@ -535,9 +527,9 @@ def pipeline_of(
     value_serializer: Serializer[Any] | None = None,
     partitioner: Partitioner | str | None = None,
 ) -> Pipeline | None:
-    """The steps of a producer; None if there are none: then nothing of them is imported.
+    """Return a producer's pipeline; if it would have no steps, import nothing and return None.
 
-    Interceptors of its settings go first. A partitioner that is a name is one of the core's.
+    Interceptors named by the settings come first. A partitioner given by name is the core's task.
     """
     own = producer.settings
     names = [*own.interceptors, *interceptors]
@@ -556,7 +548,7 @@ def pipeline_of(
 
 
 def _row_record(row: tuple[object, ...], timestamp_ms: int, headers: Headers) -> PlainRecord:
-    """A record of key and value; TypeError for all else."""
+    """Return the record for a (key, value) pair; raises TypeError for anything else."""
     try:
         key, value = row
     except ValueError:
@@ -569,7 +561,7 @@ def _row_record(row: tuple[object, ...], timestamp_ms: int, headers: Headers) ->
 
 
 def _bytes_of(what: str, data: object) -> bytes:
-    """A copy of what is like bytes; TypeError for all else."""
+    """Return a bytes-like object as bytes; raises TypeError for anything else."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise TypeError(
@@ -579,7 +571,7 @@ def _bytes_of(what: str, data: object) -> bytes:
 
 
 def _headers_of(headers: Headers) -> Headers:
-    """The headers as records have them; TypeError for what no record has."""
+    """Return headers as a record holds them; raises TypeError if they are invalid."""
     if isinstance(headers, Mapping):
         raise TypeError(
             "expected headers as pairs (name, value), found a mapping: give its items()"

@@ -1,4 +1,4 @@
-"""What becomes of one record, for threads that may wait for it."""
+"""A future for the result of one record, for threads that may wait for it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 _PENDING, _FINISHED = "PENDING", "FINISHED"
 _meeting = threading.Lock()
-"""Held for the moment in which a record's end and the first who waits for it might miss another."""
+"""Held briefly, so that a record's result and its first waiter cannot miss each other."""
 
 
 class RecordFuture(Future[RecordMetadata]):
-    """The metadata of one record, or its failure. It cannot be cancelled: the record is on its way.
+    """The metadata of one record, or its failure. It cannot be cancelled: the record may be sent.
 
-    Most futures of a producer have met their end before anybody looks. What waiting needs, the
-    condition, is most of what a future costs; here it is made for the first who waits.
+    Most futures of a producer are done before anybody looks at them. The condition, which only
+    waiters need, is most of a future's cost, so it is created for the first waiter.
     """
 
-    # `Future` keeps its condition in an attribute. Here that is a property.
+    # `Future` keeps its condition in an attribute; here that is a property.
     _state: str
     _result: RecordMetadata | None
     _exception: BaseException | None
@@ -35,7 +35,7 @@ class RecordFuture(Future[RecordMetadata]):
         on_delivery: Listener | None = None,
         thread: Callable[[], BackgroundLoop | None] = lambda: None,
     ) -> None:
-        """`thread` tells the producer's, which cannot wait for what it does itself."""
+        """`thread` returns the producer's thread, which must not wait for its own work."""
         self._thread = thread
         self._made: threading.Condition | None = None
         self._state = _PENDING
@@ -46,7 +46,7 @@ class RecordFuture(Future[RecordMetadata]):
         self._on_delivery = on_delivery
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when it is needed
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # created on demand
         made = self._made
         if made is None:
             with _meeting:
@@ -57,15 +57,15 @@ class RecordFuture(Future[RecordMetadata]):
         return made
 
     def cancel(self) -> bool:
-        """Not possible."""
+        """Return False: a record cannot be recalled."""
         return False
 
     def done(self) -> bool:
-        """Whether the record has met its end."""
+        """Whether the record was acknowledged or has failed."""
         return self._state == _FINISHED
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the metadata; raises the failure."""
+        """Wait for the metadata and return it, or raise the failure."""
         if self._state == _FINISHED and self._exception is None:
             assert self._result is not None, "a record that did not fail has metadata"
             return self._result
@@ -73,18 +73,18 @@ class RecordFuture(Future[RecordMetadata]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the failure; None if there is none."""
+        """Wait for the result; return the failure, or None."""
         self._require_another_thread()
         return super().exception(timeout)
 
     def _require_another_thread(self) -> None:
-        """Raise ClientError in the producer's thread while the record has no end."""
+        """Raise ClientError in the producer's thread, unless the future is done."""
         background = self._thread()
         if background is not None and self._state != _FINISHED:
             background.require_another_thread()
 
     def ended(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """Take the record's end."""
+        """Set the record's result."""
         with _meeting:
             is_awaited = self._made is not None
             if not is_awaited:

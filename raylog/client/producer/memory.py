@@ -1,4 +1,4 @@
-"""How memory of batches is kept for the next ones."""
+"""Keeps the memory of freed batches for new ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _KEPT_BYTES = 4 * 1024 * 1024
 
 
 def keep_freed_memory() -> None:
-    """Have glibc's malloc keep what freed batches took, instead of returning it at once.
+    """Make glibc's malloc keep the memory of freed batches instead of returning it at once.
 
-    Otherwise the system clears the pages of each new batch, which takes longer than to fill them.
-    The largest block that a process has freed is what malloc takes as usual from then on: it keeps
-    up to twice as much for reuse. With another malloc this does nothing.
+    Otherwise the kernel clears the pages of each new batch, which takes longer than filling them.
+    Freeing one large block is enough: glibc then serves blocks of up to that size from its heap,
+    and keeps up to twice as much for reuse. Other mallocs are not affected.
     """
     bytearray(_KEPT_BYTES)

@@ -1,17 +1,17 @@
-"""Which partition a record goes to: by its key as Kafka's clients agree, else the sticky one.
+"""Chooses the partition of a record: by its key like Kafka's clients, else the sticky partition.
 
-| setting `partitioner` | with a key | without one | as in |
+| setting `partitioner` | with a key | without a key | as in |
 |---|---|---|---|
 | default, murmur2_random | murmur2 | sticky | Kafka's clients |
 | round_robin | in turn | in turn | Kafka's RoundRobinPartitioner |
-| consistent_random | CRC-32 (empty: as without one) | sticky | librdkafka, its default |
-| consistent | CRC-32 | that of an empty key | librdkafka |
-| murmur2 | murmur2 | that of an empty key | librdkafka |
-| random | any | any | librdkafka |
+| consistent_random | CRC-32 (an empty key counts as none) | sticky | librdkafka, its default |
+| consistent | CRC-32 | like an empty key | librdkafka |
+| murmur2 | murmur2 | like an empty key | librdkafka |
+| random | random | random | librdkafka |
 
-Sticky (KIP-480, KIP-794): a partition gets about `batch_bytes`, then another has its turn. With
-`partitioner_adaptive` a partition where batches wait to be sent is passed over the more often, the
-more of them wait; brokers that took nothing for `partitioner_availability_timeout_ms` are avoided.
+Sticky (KIP-480, KIP-794): a partition gets about `batch_bytes`, then the next one has its turn.
+With `partitioner_adaptive`, a partition is skipped the more often, the more batches wait there.
+Brokers that accepted nothing for `partitioner_availability_timeout_ms` are avoided.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 _CACHED_KEY_BYTES = 64
 _CHOICES_MAX = 16
-"""After so many partitions were passed over the next one is taken."""
+"""After skipping this many partitions, the next one is used in any case."""
 _WORDS = [struct.Struct(f"<{count}I") for count in range(_CACHED_KEY_BYTES // 4 + 1)]
 
 KeyHash = Callable[[bytes, int], int]
-"""(key, number of partitions) to partition."""
+"""Maps (key, number of partitions) to a partition."""
 Partitioner = Callable[[str, bytes | None, object, object, Sequence[int]], int]
-"""(topic, key's bytes, key, value, partitions) to partition."""
+"""Maps (topic, key as bytes, key, value, partitions) to a partition."""
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 as Kafka's Java client computes it, as an unsigned 32-bit number."""
+    """Return MurmurHash2 as Kafka's Java client computes it, as an unsigned 32-bit number."""
     length = len(data)
     h = _SEED ^ length
     count = length >> 2
@@ -54,12 +54,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key; the same on every client that partitions as Java does."""
+    """Return a key's partition, the same as all clients that partition like the Java client."""
     return (murmur2(key) & _POSITIVE) % partition_count
 
 
 def crc32_partition(key: bytes, partition_count: int) -> int:
-    """The partition of a key; the same on every client that partitions as librdkafka does."""
+    """Return a key's partition, the same as all clients that partition like librdkafka."""
     return zlib.crc32(key) % partition_count
 
 
@@ -67,14 +67,14 @@ _partition_of_short_key = lru_cache(maxsize=16_384)(partition_of_key)
 
 
 def cached_partition_of_key(key: bytes, partition_count: int) -> int:
-    """`partition_of_key`, remembered for short keys: most come again."""
+    """Return `partition_of_key`, cached for short keys, because most keys recur."""
     if len(key) <= _CACHED_KEY_BYTES:
         return _partition_of_short_key(key, partition_count)
     return partition_of_key(key, partition_count)
 
 
 class Turns:
-    """The partition whose turn it is, by topic: those that have a leader, in order."""
+    """Gives each topic's partitions turns: those with a leader, in order."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Turns:
         avoided: Callable[[], Collection[int]] = tuple,
         chance: Callable[[], float],
     ) -> None:
-        """`waiting` tells how many batches wait, by partition of a topic; None: all are equal.
+        """`waiting` returns the number of waiting batches by partition of a topic; None: ignore it.
 
-        `avoided` are brokers that take nothing at the moment; `chance` is from 0 to 1.
+        `avoided` returns the brokers that accept nothing at present; `chance` a number from 0 to 1.
         """
         self._waiting = waiting
         self._avoided = avoided
@@ -94,7 +94,7 @@ class Turns:
         self._available: dict[str, tuple[TopicView, list[int]]] = {}
 
     def next(self, view: TopicView) -> int:
-        """The next partition; all have their turn."""
+        """Return the next partition; each has its turn."""
         available = self._led(view)
         place = self._last.get(view.name, -1) + 1
         if place >= len(available):
@@ -103,7 +103,7 @@ class Turns:
         return available[place]
 
     def next_free(self, view: TopicView) -> int:
-        """The next partition, but rather one where little waits, and whose broker takes it."""
+        """Return the next partition, preferring few waiting batches and an available broker."""
         chosen = self.next(view)
         waiting = self._waiting(view.name) if self._waiting is not None else {}
         avoided = self._avoided()
@@ -119,17 +119,17 @@ class Turns:
         return chosen
 
     def any(self, view: TopicView) -> int:
-        """Any partition."""
+        """Return a random partition."""
         led = self._led(view)
         return led[int(self._chance() * len(led)) % len(led)]
 
     def forget(self, topic: str) -> None:
-        """Begin with its first partition when it is used again."""
+        """Forget a topic; its turns then start again at the first partition."""
         self._last.pop(topic, None)
         self._available.pop(topic, None)
 
     def _led(self, view: TopicView) -> list[int]:
-        """Partitions that have a leader, in order; all of them if none has."""
+        """Return the partitions that have a leader, in order; all partitions if none has one."""
         known = self._available.get(view.name)
         if known is not None and known[0] is view:
             return known[1]

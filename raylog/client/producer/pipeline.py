@@ -1,6 +1,6 @@
-"""What a record goes through before it is collected: interceptors, serializers, a partitioner.
+"""The steps of a record before it is collected: interceptors, serializers, a partitioner.
 
-A producer that has none of them has no pipeline: its records go straight to the accumulator.
+A producer with none of them has no pipeline; its records go straight to the accumulator.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from raylog.client.interceptors import ProducerRecord, RecordMetadata
 from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.partitioner import Partitioner
-from raylog.client.producer.reports import Unheard
+from raylog.client.producer.reports import Observer
 from raylog.client.serializers import Serializer
 
 
 class Serialized(NamedTuple):
-    """A record on its way to the accumulator."""
+    """A serialized record, on its way to the accumulator."""
 
     topic: str
     value: bytes | None
@@ -28,12 +28,12 @@ class Serialized(NamedTuple):
     timestamp_ms: int | None
     partition: int | None
     given: ProducerRecord
-    """What it was made of."""
+    """The record before serialization."""
     listener: Listener | None
 
 
 class Pipeline:
-    """The steps of one producer, in this order. Several threads may use it."""
+    """The steps of one producer, in this order. Safe for use by several threads."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Pipeline:
         partitioner: Partitioner | None,
     ) -> None:
         self.is_per_record = bool(chain or partitioner)
-        """Whether each record has to go through it alone."""
+        """Whether each record must go through the pipeline alone."""
         self._producer = producer
         self._chain = chain
         self._key_serializer = key_serializer
@@ -52,7 +52,7 @@ class Pipeline:
         self.partitioner = partitioner
 
     def serialized(self, record: ProducerRecord, listener: Listener | None) -> Serialized:
-        """A record after interceptors and serializers; what a serializer raises is passed on."""
+        """Run interceptors and serializers; a serializer's exception is passed on."""
         if self._chain:
             record = self._chain.on_send(record)
             listener = self._acknowledging(listener)
@@ -74,7 +74,7 @@ class Pipeline:
         )
 
     def append(self, record: Serialized) -> bool:
-        """Choose the partition and hand over to the accumulator; raises as ProducerCore.append."""
+        """Choose the partition and add to the accumulator; raises like ProducerCore.append."""
         topic, value, key, headers, timestamp_ms, partition, given, listener = record
         if partition is None and self.partitioner is not None:
             partitions = self._producer.partitions(topic)
@@ -83,17 +83,17 @@ class Pipeline:
         return self._producer.append(topic, value, key, headers, timestamp_ms, partition, listener)
 
     def refused(self, record: Serialized, error: Exception) -> None:
-        """Tell interceptors of a record that was not taken."""
+        """Tell interceptors about a record that was not accepted."""
         self._refused(record.given, error)
 
     def serialized_key(self, topic: str, key: object, headers: Headers) -> bytes | None:
-        """A key's bytes."""
+        """Return the bytes of a key."""
         if key is None or self._key_serializer is None:
-            return key  # type: ignore[return-value]  # the core refuses what is not bytes
+            return key  # type: ignore[return-value]  # the core rejects other types
         return self._key_serializer(topic, key, headers)
 
     def serialized_value(self, topic: str, value: object, headers: Headers) -> bytes | None:
-        """A value's bytes."""
+        """Return the bytes of a value."""
         if value is None or self._value_serializer is None:
             return value  # type: ignore[return-value]  # as above
         return self._value_serializer(topic, value, headers)
@@ -103,10 +103,10 @@ class Pipeline:
         self._chain.close()
 
     def _acknowledging(self, listener: Listener | None) -> Listener:
-        """Tells interceptors of a record's end, then who has sent it."""
+        """Return a listener that first tells interceptors of the result, then calls `listener`."""
         chain = self._chain
         if listener is None:
-            return Unheard(chain.on_acknowledgement)
+            return Observer(chain.on_acknowledgement)
 
         def acknowledged(metadata: RecordMetadata, failure: Exception | None) -> None:
             chain.on_acknowledgement(metadata, failure)
@@ -122,7 +122,7 @@ class Pipeline:
 
 
 def _checked(chosen: int, topic: str, count: int) -> int:
-    """What a partitioner returned, if it is a partition."""
+    """Return a partitioner's result as an int; raises ClientError if it is not a partition."""
     try:
         partition = operator.index(chosen)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What becomes of batches: who is told, what is counted."""
+"""Reports the results of batches to listeners, and counts them."""
 
 import logging
 import threading
@@ -13,15 +13,15 @@ from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 _TIMES_KEPT = 2_048
-"""Of the newest batches: what quantiles are taken of."""
+"""Quantiles are computed over this many of the newest batches."""
 _UNKNOWN_OFFSET = -1
 _metadata = RecordMetadata._make
 
 OnDelivery = Callable[[Delivery], object]
 
 
-class Unheard:
-    """Marks a listener whose hearing of a failure does not spare `flush` from raising it."""
+class Observer:
+    """Wraps a listener that does not count as handling failures: `flush` still raises them."""
 
     __slots__ = ("_listener",)
 
@@ -29,42 +29,42 @@ class Unheard:
         self._listener = listener
 
     def __call__(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """Pass it on."""
+        """Call the listener."""
         self._listener(metadata, failure)
 
 
 class ProducerStatistics(NamedTuple):
-    """What a producer has done so far, and how it stands. Times in ms."""
+    """Counts since the producer's start, and its current state. Times in ms."""
 
     records: int
-    """Acknowledged."""
+    """Acknowledged records."""
     bytes: int
-    """Of acknowledged batches as they were sent, compressed."""
+    """Compressed bytes of acknowledged batches."""
     batches: int
-    """Acknowledged."""
+    """Acknowledged batches."""
     requests: int
-    """Produce requests sent, repeats included."""
+    """Produce requests sent, retries included."""
     retries: int
-    """Batches that were refused for now and are sent again."""
+    """Batches sent again after a retriable error."""
     splits: int
-    """Batches that were too large for a broker and went out as two."""
+    """Batches split in two because they were too large for a broker."""
     errors: int
     """Records that failed."""
     queue_ms_p50: float
-    """From a batch's first record to its first request; of the newest batches."""
+    """From a batch's first record to its first request, for the newest batches."""
     queue_ms_p99: float
     latency_ms_p50: float
-    """From a batch's first record to its acknowledgement; of the newest batches."""
+    """From a batch's first record to its acknowledgement, for the newest batches."""
     latency_ms_p99: float
     buffer_bytes: int
-    """Held by records that are waiting or in flight."""
+    """Bytes held by records that are waiting or in flight."""
     buffer_bytes_max: int
     batches_waiting: int
     batches_in_flight: int
 
 
 class Reports:
-    """Tells the ends of batches and counts them. `raise_failures` may come from any thread."""
+    """Reports and counts batches. `raise_failures` may be called from any thread."""
 
     def __init__(self, on_delivery: OnDelivery | None, now_ms: Callable[[], float]) -> None:
         self.on_delivery = on_delivery
@@ -78,12 +78,12 @@ class Reports:
         self._now_ms = now_ms
         self._times: deque[tuple[float, float]] = deque(maxlen=_TIMES_KEPT)
         self._failures = threading.Lock()
-        """Guards the two below: they are taken by other threads than the sender's."""
+        """Guards the next two attributes, which are not only used in the sender's thread."""
         self._failed_count = 0
         self._first_failure: Delivery | None = None
 
     def acknowledged(self, batch: Batch, base_offset: int, append_time_ms: int = -1) -> None:
-        """A batch was written; the append time is -1 where the records' own count."""
+        """Report a written batch; an append time of -1 means that the records keep their own."""
         self.delivered_count += batch.record_count
         self.delivered_bytes += batch.encoded_bytes
         self.batch_count += 1
@@ -92,25 +92,25 @@ class Reports:
         self._tell(batch, base_offset, append_time_ms, None)
 
     def failed(self, batch: Batch, failure: Exception) -> None:
-        """A batch was given up."""
+        """Report a failed batch."""
         self.error_count += batch.record_count
         listeners = batch.listeners or ()
-        unheard = batch.record_count - sum(type(one) is not Unheard for _, _, one in listeners)
-        unheard -= sum(count for _, count, _, _ in batch.stretches or ())
-        if unheard:
+        unhandled = batch.record_count - sum(type(one) is not Observer for _, _, one in listeners)
+        unhandled -= sum(count for _, count, _, _ in batch.stretches or ())
+        if unhandled:
             with self._failures:
-                self._failed_count += unheard
+                self._failed_count += unhandled
                 if self._first_failure is None:
                     self._first_failure = _delivery(batch, _UNKNOWN_OFFSET, failure)
         self._tell(batch, _UNKNOWN_OFFSET, -1, failure)
 
     @property
     def has_failures(self) -> bool:
-        """Whether records failed since this was last asked that nobody watches."""
+        """Whether records without a listener failed since the last `raise_failures`."""
         return self._first_failure is not None
 
     def raise_failures(self) -> None:
-        """Raise DeliveryFailed if records failed since this was last asked that nobody watches."""
+        """Raise DeliveryFailed if records without a listener failed since the last call."""
         if self._first_failure is None:
             return
         first, count = self.forget_failures()
@@ -122,14 +122,14 @@ class Reports:
             ) from first.failure
 
     def forget_failures(self) -> tuple[Delivery | None, int]:
-        """The first batch that failed since this was last asked, and how many records did."""
+        """Return and reset the first failed batch and the number of failed records."""
         with self._failures:
-            told = self._first_failure, self._failed_count
+            failures = self._first_failure, self._failed_count
             self._first_failure, self._failed_count = None, 0
-        return told
+        return failures
 
     def quantiles_ms(self) -> tuple[float, float, float, float]:
-        """p50 and p99 of the time in the queue, then of that to the acknowledgement."""
+        """Return p50 and p99 of the time in the queue, then of the time to acknowledgement."""
         times = list(self._times)
         queued = sorted(queue_ms for queue_ms, _ in times)
         whole = sorted(latency_ms for _, latency_ms in times)
@@ -138,11 +138,11 @@ class Reports:
     def _tell(
         self, batch: Batch, base_offset: int, append_time_ms: int, failure: Exception | None
     ) -> None:
-        """Call who asked for it; what a callback raises is logged, the others are still called."""
+        """Call all listeners; an exception in one is logged, and the others are still called."""
         if self.on_delivery is not None:
             try:
                 self.on_delivery(_delivery(batch, base_offset, failure))
-            except Exception:  # of the caller's; the other batches go on, as in Kafka's producer
+            except Exception:  # raised by the caller's function; other batches go on, as in Kafka
                 log.exception("on_delivery failed for %s", batch.key)
         if batch.stretches is not None:
             self._tell_of_rows(batch, batch.stretches, base_offset, failure)
@@ -185,6 +185,6 @@ def _quantiles(ordered: list[float]) -> tuple[float, float]:
 
 
 def describe(error: Exception) -> str:
-    """An error for a person: Kafka's name where it has one."""
+    """Describe an error for a message, by Kafka's name if it has one."""
     name = error.code.name if isinstance(error, KafkaError) else type(error).__name__
     return f"{name}: {error}" if str(error) else name

@@ -1,4 +1,4 @@
-"""Taking many records at once: the locks, clocks and checks of a record are those of a chunk."""
+"""Adds many records at once, so that locks, clocks and checks are needed once per chunk."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from raylog.client.producer.pipeline import Pipeline
 K = TypeVar("K")
 V = TypeVar("V")
 Row: TypeAlias = tuple[K | None, V | None] | V | None
-"""A value, or key and value."""
+"""A value, or a tuple of key and value."""
 _FIRST_ROWS = 16
 _ROWS_MAX = 1_000
 _CHUNK_BYTES = 256 * 1024
-"""So much goes into the buffer between two looks at whether it is full."""
+"""Bytes added to the buffer between two checks whether it is full."""
 
 
 class RowChunks:
-    """The rows of one call, chunk by chunk."""
+    """The rows of one call, processed in chunks."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class RowChunks:
         if listener is not None and partition is None:
             raise ClientError("send_rows: on_delivery needs a partition, found none")
         self.count = 0
-        """Rows taken so far."""
+        """Number of rows added so far."""
         self._producer = producer
         self._pipeline = pipeline
         self._topic = topic
@@ -50,15 +50,15 @@ class RowChunks:
         self._listener = listener
         self._size = _FIRST_ROWS
         self._pending: list[tuple[bytes | None, bytes | None]] = []
-        """Key and value of rows that are serialized and not taken."""
+        """Rows that are serialized but not yet added, as key and value."""
         self._failure: Exception | None = None
-        """What is raised once all before it is taken."""
+        """To be raised once all rows before it are added."""
 
     def take(self) -> bool:
-        """Take a chunk; False if none was left.
+        """Add a chunk; return False if no rows were left.
 
-        Raises UnknownTopicOrPartition while the topic's metadata is not here: then call again. All
-        else is raised with all rows before taken.
+        Raises UnknownTopicOrPartition if the topic's metadata is missing: fetch it and call again.
+        Any other error is raised once all rows before it are added.
         """
         if not self._pending:
             if self._failure is not None:
@@ -83,11 +83,11 @@ class RowChunks:
         return True
 
     def _read(self) -> list[tuple[bytes | None, bytes | None]]:
-        """The next rows as key and value, serialized."""
+        """Return the next rows as key and value, serialized."""
         chunk: list[object] = []
         try:
             chunk.extend(itertools.islice(self._rows, self._size))
-        except Exception as error:  # noqa: BLE001 — raised once what came before it is taken
+        except Exception as error:  # noqa: BLE001 — raised once the rows before it are added
             self._failure = error
         if self._pipeline is None:
             return [row if type(row) is tuple else (None, row) for row in chunk]
@@ -107,7 +107,7 @@ class RowChunks:
 
 
 def listener_of_row(row: int, listener: RowsListener | None) -> Listener | None:
-    """Tells a listener of rows of one that is sent alone."""
+    """Adapt a listener of rows to a row that is sent alone."""
     if listener is None:
         return None
 

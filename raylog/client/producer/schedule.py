@@ -1,7 +1,7 @@
-"""Which partitions may send, and when others may: a machine without I/O.
+"""Which partitions may send, and when others may: a state machine without I/O.
 
-Nothing here that is done for each request looks at partitions that have nothing to send: those that
-may send are kept apart, those that wait for a time are in heaps, by that time.
+The work per request does not depend on the number of partitions without batches: partitions that
+may send are in a dictionary of their own, those that wait for a time are in heaps ordered by time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from raylog.client.producer.queue import PartitionQueue
 
 _OUTDATED_MAX = 64
-"""So many entries of a heap may be out of date before it is cleared of them."""
+"""A heap may have this many outdated entries before they are removed."""
 
 
 class Schedule:
@@ -21,21 +21,21 @@ class Schedule:
 
     def __init__(self) -> None:
         self._ready: dict[PartitionQueue, None] = {}
-        """May send now; who sent goes to the end, so that all have their turn."""
+        """Partitions that may send now; one that has sent goes to the end, so all get a turn."""
         self._lingering: list[tuple[float, int, PartitionQueue]] = []
-        """By creation, partitions whose first batch is open; entries may be out of date."""
+        """Heap of partitions whose first batch is open, by its creation; may hold outdated ones."""
         self._delayed: list[tuple[float, int, PartitionQueue]] = []
-        """By time, partitions that wait for it; entries may be out of date."""
+        """Heap of delayed partitions, by the end of the delay; may hold outdated ones."""
         self._lingering_kept = 0
-        """Entries that were not out of date when the heap was cleared last."""
+        """Number of entries left when outdated ones were last removed."""
         self._order = itertools.count()
 
     def __iter__(self) -> Iterator[PartitionQueue]:
-        """Those that may send."""
+        """Iterate over the partitions that may send."""
         return iter(self._ready)
 
     def ready(self, now_ms: float, linger_ms: float) -> list[PartitionQueue]:
-        """Partitions with a batch that may be sent: full, or old enough."""
+        """Return the partitions with a batch that may be sent: full, or old enough."""
         while self._delayed and self._delayed[0][0] <= now_ms:
             at_ms, _, queue = heapq.heappop(self._delayed)
             if queue.not_before_ms == at_ms:
@@ -48,7 +48,7 @@ class Schedule:
         return list(self._ready)
 
     def next_ready_ms(self, linger_ms: float) -> float:
-        """When the next batch becomes ready by itself; infinite if none will."""
+        """Return when the next batch becomes ready by itself; infinite if none will."""
         if self._ready:
             return 0.0
         while self._delayed and self._delayed[0][2].not_before_ms != self._delayed[0][0]:
@@ -61,7 +61,7 @@ class Schedule:
         )
 
     def put(self, queue: PartitionQueue) -> None:
-        """Note when a partition may send next; to be called when that may have changed."""
+        """Update when a partition may send next; call this whenever that may have changed."""
         if not queue.may_send:
             self._ready.pop(queue, None)
         elif queue.is_sealed:
@@ -76,22 +76,22 @@ class Schedule:
             heapq.heappush(self._lingering, (created_ms, next(self._order), queue))
 
     def put_last(self, queue: PartitionQueue) -> None:
-        """The same; it has sent, so that others have their turn first."""
+        """Do the same for a partition that has just sent, which goes behind the others."""
         self._ready.pop(queue, None)
         self.put(queue)
 
     def delay(self, queue: PartitionQueue, not_before_ms: float) -> None:
-        """Let a partition send nothing for a while."""
+        """Send nothing to a partition until a time."""
         if not_before_ms > queue.not_before_ms:
             queue.not_before_ms = not_before_ms
             heapq.heappush(self._delayed, (not_before_ms, next(self._order), queue))
         self.put(queue)
 
     def clear(self) -> None:
-        """Nothing is left to send."""
+        """Drop all partitions: nothing is left to send."""
         self._ready.clear()
 
 
 def _is_current(lingering: tuple[float, int, PartitionQueue]) -> bool:
-    """Whether an entry of `Schedule._lingering` is not out of date."""
+    """Whether an entry of `Schedule._lingering` is up to date."""
     return lingering[2].lingers_since_ms == lingering[0]

@@ -1,8 +1,8 @@
-"""From batches to requests, from answers to repeats or reports.
+"""Sends batches; retries or reports them when answers come.
 
-Produce v3-13: topics go by id from v13 on (KIP-516), refusals name the new leader from v10 on
-(KIP-951). Batches of a transaction leave once it holds their partitions, and are given up when it
-cannot be committed (transactional.py).
+Produce v3-13: topics have ids from v13 on (KIP-516), errors name the new leader from v10 on
+(KIP-951). Batches of a transaction are sent once their partitions were added to it, and given up
+if it cannot be committed (transactional.py).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
-from raylog.client.core import Core, is_retriable
+from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotConnected, NotKafka, RequestTimedOut
 from raylog.client.producer.accumulator import Accumulator
 from raylog.client.producer.batch import NO_IDENTITY, Batch, ProducerIdentity
 from raylog.client.producer.reports import Reports, describe
+from raylog.client.refusals import check
+from raylog.client.retries import code_of, is_retriable
 from raylog.client.routes import Routes
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
@@ -35,12 +37,10 @@ from raylog.wire.uuids import ZERO_UUID
 if TYPE_CHECKING:
     from raylog.client.producer.transactional import Transactions
 
-_OF_TRANSACTIONS_1_LAST = 11
-"""Newest Produce version that leaves adding partitions to transactions to the client."""
 _BY_NAME_LAST = 12
-"""Newest Produce version that names topics instead of giving their ids."""
+"""Newest Produce version that identifies topics by name instead of id."""
 _REQUEST_BYTES = 1024 * 1024
-"""Batches of several partitions share a request up to that size."""
+"""Batches of several partitions share a request up to this size."""
 _IDLE_LOOK_MS = 50.0
 _EPOCH_MAX = 32_767
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
@@ -51,25 +51,25 @@ _NOT_WRITTEN = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.MESSAGE_TOO_LARGE,
 )
-"""Refusals after which a batch is sent again, and that leaders give before they append it.
+"""Retriable errors that leaders return before they append a batch.
 
-Others may come after that: a leader that is deposed while it waits for followers answers
-NOT_LEADER_OR_FOLLOWER."""
+Other errors may follow the append: a leader that loses its leadership while it waits for followers
+answers NOT_LEADER_OR_FOLLOWER."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """A produce request on its way."""
+    """A produce request in flight."""
 
     pending: Pending[ProduceResponse]
     node_id: int
     batches: dict[tuple[str | bytes, int], Batch]
-    """By (name or id of the topic, partition); those that are given up leave before the answer."""
+    """By (name or id of the topic, partition), without those given up since."""
     due_ms: float = float("inf")
-    """When the first of them is given up."""
+    """When the first of them expires."""
 
     def expire(self, now_ms: float, timeout_ms: float) -> list[Batch]:
-        """Take out the batches whose time is over; what is answered of them is not looked at."""
+        """Remove and return the expired batches; their answers will be ignored."""
         if now_ms < self.due_ms:
             return []
         expired = []
@@ -84,7 +84,7 @@ class _Sent:
 
 
 class Sender:
-    """Sends a producer's batches. For one task at a time."""
+    """Sends a producer's batches. Not safe for concurrent tasks."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class Sender:
         self._sent: list[_Sent] = []
         self._routes = Routes(core)
         self._last_refusal: Exception | None = None
-        """Why a batch is sent again, unless something was acknowledged since."""
+        """The last error that caused a retry, unless a batch was acknowledged since."""
         self._busy_since_ms: dict[int, float] = {}
-        """Brokers for which batches are ready, and that can get none at the moment."""
+        """Brokers with ready batches that cannot be sent a request now, and since when."""
 
     @property
     def refusal(self) -> str | None:
-        """Why what is unacknowledged is sent again; None if that is not known."""
+        """Why unacknowledged batches are retried; None if not known."""
         last = self._last_refusal
         return None if last is None else f"the last attempt failed: {describe(last)}"
 
     def avoided(self) -> list[int]:
-        """Brokers that have taken nothing for `partitioner_availability_timeout_ms`."""
+        """Return brokers that accepted nothing for `partitioner_availability_timeout_ms`."""
         timeout_ms = self._settings.partitioner_availability_timeout_ms
         if timeout_ms <= 0 or not self._busy_since_ms:
             return []
@@ -122,10 +122,10 @@ class Sender:
         return [node_id for node_id, since_ms in busy if since_ms < oldest_ms]
 
     async def step(self, *, everything: bool) -> None:
-        """Take the answers that are here, then send what is ready (or all there is).
+        """Process the answers that have arrived, then send what is ready, or everything.
 
-        What is not acknowledged for `delivery_timeout_ms` is given up. That it is tried before
-        keeps records from being lost because nobody called this, however long.
+        Batches that have been unacknowledged for `delivery_timeout_ms` are given up only
+        afterwards, so that none expires untried just because this was not called for a long time.
         """
         await self._core.io.wait(self._any_done, 0)
         self._routes.has_news = False
@@ -141,12 +141,12 @@ class Sender:
         everything: bool,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Wait until an answer is here or a batch may be sent."""
+        """Wait until an answer arrives or a batch may be sent."""
         linger_ms = 0.0 if everything else self._settings.linger_ms
         now_ms = self._core.io.now_ms()
         next_ms = self._accumulator.next_ready_ms(linger_ms)
         if next_ms <= now_ms and (self._sent or self._routes.is_waiting):
-            next_ms = now_ms + _IDLE_LOOK_MS  # what is ready waits for an answer
+            next_ms = now_ms + _IDLE_LOOK_MS  # ready batches wait for an answer
         expiry_ms = self._accumulator.next_expiry_ms(self._settings.delivery_timeout_ms)
         in_flight_due_ms = min((sent.due_ms for sent in self._sent), default=float("inf"))
         await self._core.wait_for(
@@ -155,11 +155,11 @@ class Sender:
         )
 
     def forget(self, topics: Collection[str]) -> None:
-        """Nothing was sent to these topics for long."""
+        """Forget topics to which nothing was sent for a long time."""
         self._routes.forget(topics)
 
     def abandon(self, reason: Exception, *, for_good: bool) -> None:
-        """Give up everything; whether what was sent is written stays unknown."""
+        """Give up all batches; it stays unknown whether those in flight were written."""
         self._sent.clear()
         given_up = self._accumulator.unanswered()
         for batch in given_up:
@@ -181,7 +181,7 @@ class Sender:
         now_ms = self._core.io.now_ms()
         ready = self._accumulator.ready(now_ms, linger_ms)
         if self._transactions is not None:
-            ready = self._transactions.held(ready)  # others came while the last were added
+            ready = self._transactions.held(ready)  # others became ready meanwhile
         await self._routes.refresh({key.topic for key in ready})
         for node_id, keys in self._by_leader(ready).items():
             if await self._may_send_to(node_id, keys):
@@ -192,7 +192,7 @@ class Sender:
                 self._busy_since_ms.setdefault(node_id, now_ms)
 
     def _forget_busy(self) -> None:
-        """Brokers for which nothing waits any more are not avoided: they would be so for ever."""
+        """Forget busy brokers without waiting batches: they would be avoided for ever."""
         if self._busy_since_ms and self._settings.partitioner_availability_timeout_ms > 0:
             waited_for = {self._leader_of(key) for key in self._accumulator.waiting_keys()}
             for node_id in self._busy_since_ms.keys() - waited_for:
@@ -205,8 +205,9 @@ class Sender:
             return None
 
     async def _may_send_to(self, node_id: int, keys: list[TopicPartition]) -> bool:
-        """Whether a broker takes a request now; if not, its partitions wait, or fail for good."""
-        if self._in_flight_at(node_id) >= self._settings.in_flight_max:
+        """Whether a broker can be sent a request now; if not, make its partitions wait or fail."""
+        in_flight = sum(sent.node_id == node_id for sent in self._sent)
+        if in_flight >= self._settings.in_flight_max:
             return False
         try:
             if await self._routes.reach(node_id):
@@ -224,7 +225,7 @@ class Sender:
         return False
 
     def _postpone(self, key: TopicPartition) -> None:
-        """A partition cannot be sent to for now; perhaps its leader has moved."""
+        """Back off from a partition and refresh its leader, which may have moved."""
         self._routes.mark_stale(key.topic)
         self._accumulator.postpone(key, self._routes.retry_at_ms(key))
 
@@ -233,7 +234,7 @@ class Sender:
         return min(_REQUEST_BYTES, self._settings.record_bytes_max)
 
     async def _may_send(self, linger_ms: float) -> bool:
-        """Whether batches may leave now; gets ready for it, or gives them up."""
+        """Whether batches may be sent now, after preparing for it; may give up all batches."""
         if self._transactions is None:
             return not self._accumulator.needs_identity or await self._renew_identity()
         if self._transactions.state.gives_up is None:
@@ -248,7 +249,7 @@ class Sender:
         return False
 
     def _by_leader(self, keys: list[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Group partitions by leader; those without one are looked up again."""
+        """Group partitions by leader; back off from those without one."""
         grouped: dict[int, list[TopicPartition]] = {}
         for key in keys:
             try:
@@ -258,11 +259,8 @@ class Sender:
                 self._postpone(key)
         return grouped
 
-    def _in_flight_at(self, node_id: int) -> int:
-        return sum(sent.node_id == node_id for sent in self._sent)
-
     async def _send(self, node_id: int, batches: list[Batch]) -> None:
-        """Send one request; what cannot be sent counts as refused."""
+        """Send one request; batches that cannot be sent are treated as refused."""
         acks = self._settings.acks
         try:
             request, at_most = self._request(batches)
@@ -276,7 +274,7 @@ class Sender:
         except (ClientError, KafkaError) as error:
             for batch in batches:
                 if isinstance(error, NotConnected):
-                    batch.attempts -= 1  # it has not left
+                    batch.attempts -= 1  # it was not sent
                 self._refuse(batch, error)
             return
         self._reports.request_count += 1
@@ -295,7 +293,7 @@ class Sender:
         self._sent.append(_Sent(pending, node_id, expected, due_ms))
 
     def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, int | None]:
-        """One request of one batch a partition, and the newest version that it can have."""
+        """Return a request with one batch per partition, and the newest version it may use."""
         settings = self._settings
         is_transactional = self._transactions is not None
         topics: dict[str, TopicProduceData] = {}
@@ -316,8 +314,8 @@ class Sender:
             timeout_ms=self._core.settings.request_timeout_ms,
             topic_data=list(topics.values()),
         )
-        if self._transactions is not None and not self._transactions.is_version_2:
-            return request, _OF_TRANSACTIONS_1_LAST
+        if self._transactions is not None and self._transactions.protocol.registers:
+            return request, self._transactions.protocol.versions[ApiKey.PRODUCE][1]
         is_by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
         return request, None if is_by_id else _BY_NAME_LAST
 
@@ -327,7 +325,7 @@ class Sender:
         return any(sent.pending.done for sent in self._sent)
 
     def _collect(self) -> None:
-        """Take all answers that are here."""
+        """Process all answers that have arrived."""
         for sent in [sent for sent in self._sent if sent.pending.done]:
             self._sent.remove(sent)
             try:
@@ -338,19 +336,19 @@ class Sender:
             for topic in response.responses:
                 name = topic.topic_id if sent.pending.version > _BY_NAME_LAST else topic.name
                 for answer in topic.partition_responses:
-                    if (name, answer.index) in sent.batches:  # else nobody has asked
+                    if (name, answer.index) in sent.batches:  # else not asked about
                         self._take(sent.batches.pop((name, answer.index)), answer)
             for batch in sent.batches.values():
                 self._lose([batch], NotKafka(f"the broker left {batch.key} unanswered"))
 
     def _lose(self, batches: Iterable[Batch], error: ClientError) -> None:
-        """There will be no answer to these."""
+        """Handle batches that will not be answered."""
         for batch in batches:
             batch.may_be_written = True
             self._refuse(batch, error)
 
     def _take(self, batch: Batch, answer: PartitionProduceResponse) -> None:
-        """Take one partition's answer."""
+        """Process the answer for one partition."""
         code = answer.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledge(batch, answer.base_offset, answer.log_append_time_ms)
@@ -367,9 +365,9 @@ class Sender:
         self._reports.acknowledged(batch, base_offset, append_time_ms)
 
     def _refuse(self, batch: Batch, error: Exception) -> None:
-        """Send a batch again, or give it up."""
-        again_ms = self._core.io.now_ms() + self._backoff_ms(batch)
-        code = error.code if isinstance(error, KafkaError) else None
+        """Retry a batch, split it, or give it up."""
+        again_ms = self._core.io.now_ms() + self._core.backoff(batch.attempts - 1).next_ms()
+        code = code_of(error)
         if self._core.io.now_ms() >= self._due_ms(batch):
             self._fail(batch, error)
         elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
@@ -388,13 +386,13 @@ class Sender:
             self._fail(batch, error)
 
     def _refuse_sequence(self, batch: Batch, error: Exception, again_ms: float) -> None:
-        """The broker expected another sequence number: an earlier batch may still be on its way."""
+        """Handle an unexpected sequence number: an earlier batch may not be settled yet."""
         if self._accumulator.follows_unsettled(batch):
             self._accumulator.refused(batch, again_ms)
         elif self._transactions is None and not batch.is_of_unknown:
             self._accumulator.resequence(batch, again_ms)
         else:
-            self._fail(batch, error)  # it may be there, or its transaction has no other identity
+            self._fail(batch, error)  # it may be written, or its transaction allows no new identity
             return
         self._reports.retry_count += 1
 
@@ -404,18 +402,12 @@ class Sender:
         if self._transactions is not None:
             self._transactions.state.batch_failed(error)
 
-    def _backoff_ms(self, batch: Batch) -> float:
-        """Pause before a repeat; doubles with each."""
-        settings = self._core.settings
-        doubled = settings.retry_backoff_ms * 2 ** max(0, min(batch.attempts - 1, 16))
-        return float(min(doubled, settings.retry_backoff_max_ms))
-
     def _due_ms(self, batch: Batch) -> float:
-        """When a batch that was sent is given up."""
+        """Return when a batch that was sent expires."""
         return batch.due_ms(self._settings.delivery_timeout_ms, batch.drained_ms)
 
     def _expire(self) -> None:
-        """Give up what was not acknowledged in time, in flight or not, as Kafka's producer does."""
+        """Give up batches that were not acknowledged in time, in flight or not, as Kafka does."""
         now_ms, timeout_ms = self._core.io.now_ms(), self._settings.delivery_timeout_ms
         expired = self._accumulator.expire(now_ms, timeout_ms)
         for sent in self._sent:
@@ -433,10 +425,10 @@ class Sender:
                 self._transactions.state.batch_failed(error)
 
     async def _renew_identity(self) -> bool:
-        """Take the next epoch, or a producer id; sequences start anew. False if none is to be had.
+        """Take the next epoch or a new producer id; return False if none can be had yet.
 
-        Whoever has written under the next epoch is safe from batches that were given up and are
-        still on their way: brokers refuse the epoch before (KIP-360).
+        Sequences then restart. Once a batch of the next epoch is written, brokers reject batches of
+        the old epoch that were given up but are still in flight (KIP-360).
         """
         current = self._accumulator.identity
         if current != NO_IDENTITY and current.producer_epoch < _EPOCH_MAX:
@@ -452,8 +444,7 @@ class Sender:
                 ),
                 InitProducerIdResponse,
             )
-            if response.error_code != ErrorCode.NONE:
-                raise error_of(response.error_code, ApiKey.INIT_PRODUCER_ID.name)
+            check(response.error_code, ApiKey.INIT_PRODUCER_ID.name)
             return ProducerIdentity(response.producer_id, response.producer_epoch)
 
         timeout_ms = min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)

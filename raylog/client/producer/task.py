@@ -1,4 +1,4 @@
-"""The task that sends a producer's batches while its callers do something else."""
+"""The task that sends a producer's batches in the background."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from raylog.client.producer.core import ProducerCore
 
 
 class SenderTask:
-    """Sends batches that are full or lingered, in a task of its own. For one event loop."""
+    """Sends batches that are full or have lingered, in its own task. For one event loop."""
 
     def __init__(self, producer: ProducerCore, io: Io) -> None:
         self._producer = producer
         self._io = io
         self._task: asyncio.Task[None] | None = None
         self._urgent = 0
-        """Callers that wait for everything to be sent, whatever its linger time."""
+        """Number of callers that wait for everything to be sent without lingering."""
         self._is_poked = False
 
     async def make_room(self) -> None:
-        """Wait until new records may be taken; raises BufferExhausted."""
+        """Wait until new records are accepted; raises BufferExhausted."""
         producer = self._producer
         timeout_ms = producer.settings.max_block_ms
         if not await self._sent_until(lambda: not producer.is_full, timeout_ms):
             raise producer.exhausted(timeout_ms)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send all that was taken so far and wait until each record of it has met its end.
+        """Send all records added so far and wait until each is acknowledged or has failed.
 
-        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
-        when time is up: then records go on being sent.
+        Raises DeliveryFailed if a record without future and callback has failed, RequestTimedOut
+        after the timeout; the task then continues to send.
         """
         timeout_ms = float("inf") if timeout_s is None else timeout_s * 1000
         with self._producer.unfinished() as unfinished:
@@ -46,24 +46,24 @@ class SenderTask:
         self._producer.raise_failures()
 
     async def end_transaction(self, *, commit: bool) -> None:
-        """Let the sender deliver what there is, or give it up, then end the transaction."""
+        """Let the sender finish or give up the transaction's records, then end the transaction."""
         self._producer.prepare_end(commit=commit)
         await self._sent_until(lambda: self._producer.is_idle, float("inf"))
         await self._producer.end_transaction(commit=commit)
 
     async def finish(self, timeout_s: float | None) -> None:
-        """Before closing: flush, or abort the open transaction; in `timeout_s` at most."""
+        """Before closing: flush, or abort the open transaction, within `timeout_s`."""
         if self._producer.has_open_transaction:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self.end_transaction(commit=False)
             except TimeoutError:
-                return  # its coordinator will abort it
+                return  # the coordinator will abort it
         else:
             await self.flush(timeout_s)
 
     async def stop(self) -> None:
-        """End the task and the connections; what is not flushed is lost."""
+        """Stop the task and close the connections; unflushed records are lost."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -71,7 +71,7 @@ class SenderTask:
         self._producer.close()
 
     def poke(self) -> asyncio.Task[None]:
-        """Let the task look at what there is to do."""
+        """Make the task check for work; start it if necessary."""
         self._is_poked = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="raylog producer")
@@ -79,7 +79,7 @@ class SenderTask:
         return self._task
 
     async def _sent_until(self, enough: Callable[[], bool], timeout_ms: float) -> bool:
-        """Send without lingering until `enough()`; False when time is up, raises the task's end."""
+        """Send without lingering until `enough()`; False on timeout. Raises the task's error."""
         if enough():
             return True
         self._urgent += 1
@@ -93,9 +93,9 @@ class SenderTask:
             self._urgent -= 1
 
     async def _run(self) -> None:
-        """Send as there is something to send, until cancelled.
+        """Send batches as they become ready, until cancelled.
 
-        Whoever begins a batch pokes: this may look next at another time than that needs.
+        Starting a batch must be followed by `poke`: this may be waiting for a later time.
         """
         producer = self._producer
         try:
@@ -109,7 +109,7 @@ class SenderTask:
                 if not producer.is_idle:
                     await producer.wait_for_work(lambda: self._is_poked, everything=everything)
         except Exception as error:
-            producer.give_up(error)  # such as no right to produce at all: nobody waits for ever
+            producer.give_up(error)  # such as a missing permission: nobody must wait for ever
             raise
         finally:
             self._io.wake()

@@ -1,6 +1,6 @@
-"""What a transactional producer may do next, and what an error leaves of it: no I/O (KIP-98).
+"""The state of a transactional producer: allowed calls, and the effect of errors (KIP-98).
 
-| from | what happens | to |
+| from | event | to |
 |---|---|---|
 | NEW, INITIALIZING | `begin_initializing` | INITIALIZING |
 | INITIALIZING | `initialized` | READY |
@@ -8,11 +8,11 @@
 | OPEN, COMMITTING | `begin_end` of a commit | COMMITTING |
 | OPEN, BROKEN, ABORTING | `begin_end` of an abort | ABORTING |
 | COMMITTING, ABORTING | `ended` | READY |
-| OPEN, COMMITTING | `broken`: what cannot be committed any more | BROKEN |
-| any | `ruined`: another producer has the transactional id, or worse | UNUSABLE |
+| OPEN, COMMITTING | `broken`: the transaction can only be aborted | BROKEN |
+| any | `ruined`: for example, another producer has taken the transactional id over | UNUSABLE |
 
-An end whose answer did not come in time stays as it is: the same call goes on with it, no other
-may be made. The rules are those of Apache Kafka's producer.
+If the answer to a commit or abort does not come in time, repeat the same call to continue; any
+other call is refused. The rules are those of Apache Kafka's producer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from raylog.client.errors import (
     ProducerUnusable,
     WrongTransactionState,
 )
+from raylog.client.retries import code_of
 from raylog.wire.errors import ErrorCode, KafkaError
 
 
 class Phase(Enum):
-    """Where a transactional producer stands; the values are told to people."""
+    """The phase of a transactional producer; the values are for error texts."""
 
     NEW = "not initialized"
     INITIALIZING = "being initialized: call init_transactions again"
@@ -53,7 +54,7 @@ _RUINOUS_OF_BATCHES = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Refusals of a batch that end the producer. INVALID_PRODUCER_EPOCH is none: aborting tells."""
+"""Batch errors that end the producer. After INVALID_PRODUCER_EPOCH, the abort will decide."""
 _BREAKING = frozenset(
     {
         ErrorCode.TRANSACTION_ABORTABLE,
@@ -68,56 +69,56 @@ _BREAKING = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-"""Refusals by coordinators that the next transaction need not meet; all others are for good."""
+"""Coordinator errors that end only the transaction; all others end the producer."""
 
 
 @dataclass(slots=True)
 class TransactionState:
-    """One producer's phase, and what its open transaction consists of."""
+    """One producer's phase, and the contents of its open transaction."""
 
     phase: Phase = Phase.NEW
     error: Exception | None = None
     """Why the transaction is BROKEN or the producer UNUSABLE."""
     is_started: bool = False
-    """Whether a broker may know of the open transaction: it has an end then."""
+    """Whether a broker may know about the open transaction, so that it must be ended there."""
     partitions: set[TopicPartition] = field(default_factory=set)
-    """What was added to the open transaction, where the producer has to (version 1)."""
+    """Partitions added to the open transaction (version 1)."""
 
     @property
     def gives_up(self) -> Exception | None:
-        """Why records that were not sent yet never will be; None while they may."""
+        """Why unsent records will never be sent; None if they may be."""
         if self.phase is Phase.ABORTING and self.error is None:
             return ClientError("the transaction was aborted")
         return self.error
 
     @property
     def can_abort(self) -> bool:
-        """Whether there is a transaction without an end, or with an abort that is not over."""
+        """Whether there is a transaction to abort, or an abort to continue."""
         return self.phase in (Phase.OPEN, Phase.BROKEN, Phase.ABORTING)
 
     # -- calls ---------------------------------------------------------------------------------
 
     def begin_initializing(self) -> None:
-        """The producer is to have its identity."""
+        """Start initializing the producer."""
         self._require("init_transactions", Phase.NEW, Phase.INITIALIZING)
         self.phase = Phase.INITIALIZING
 
     def initialized(self) -> None:
-        """It has it."""
+        """Record that the producer has its identity."""
         self.phase = Phase.READY
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Begin a transaction."""
         self._require("begin_transaction", Phase.READY)
         self.phase = Phase.OPEN
 
     def require_open(self, call: str) -> None:
-        """Raise unless records and offsets may become part of a transaction."""
+        """Raise unless records and offsets can be added to a transaction."""
         if self.phase is not Phase.OPEN:
             self._require(call, Phase.OPEN)
 
     def begin_end(self, *, commit: bool) -> None:
-        """The transaction is to end; nothing more becomes part of it."""
+        """Start ending the transaction; nothing more can be added to it."""
         if commit:
             self._require("commit_transaction", Phase.OPEN, Phase.COMMITTING)
             self.phase = Phase.COMMITTING
@@ -126,14 +127,14 @@ class TransactionState:
             self.phase = Phase.ABORTING
 
     def ended(self) -> None:
-        """The transaction has its end."""
+        """Record that the transaction has ended."""
         self.phase = Phase.READY
         self.error = None
         self.is_started = False
         self.partitions.clear()
 
     def check(self) -> None:
-        """Raise AbortRequired or ProducerUnusable where an error left nothing else."""
+        """Raise AbortRequired or ProducerUnusable after an error that requires it."""
         if self.phase is Phase.UNUSABLE:
             raise ProducerUnusable(f"close this producer: {self.error}") from self.error
         if self.phase is Phase.BROKEN:
@@ -142,29 +143,28 @@ class TransactionState:
     # -- errors --------------------------------------------------------------------------------
 
     def batch_failed(self, error: Exception) -> None:
-        """Records of the transaction were given up."""
-        code = error.code if isinstance(error, KafkaError) else None
-        if isinstance(error, NotSupported) or code in _RUINOUS_OF_BATCHES:
+        """Handle records of the transaction that were given up."""
+        if isinstance(error, NotSupported) or code_of(error) in _RUINOUS_OF_BATCHES:
             self.ruined(error)
         else:
             self.broken(error)
 
     def refused(self, error: KafkaError) -> None:
-        """A coordinator refused what is no use to repeat."""
+        """Handle a coordinator's error that is not retriable."""
         if error.code in _BREAKING:
             self.broken(error)
         else:
             self.ruined(error)
 
     def broken(self, error: Exception) -> None:
-        """The transaction cannot be committed; of an abort the last error says how to go on."""
+        """Record that the transaction cannot be committed; during an abort, keep the last error."""
         if self.phase in (Phase.OPEN, Phase.COMMITTING):
             self.phase, self.error = Phase.BROKEN, error
         elif self.phase is Phase.ABORTING:
             self.error = error
 
     def ruined(self, error: Exception) -> None:
-        """The producer is of no more use."""
+        """Record that the producer can only be closed."""
         if self.phase is not Phase.UNUSABLE:
             self.phase, self.error = Phase.UNUSABLE, error
 

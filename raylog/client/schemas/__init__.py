@@ -1,10 +1,11 @@
 """Serializers with a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format.
 
-They need `pip install 'raylog[schemas]'`; names are loaded when they are first used (PEP 562).
+They need `pip install 'raylog[schemas]'`. Public names are loaded on first use (PEP 562).
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from raylog.lazy import lazy_names
 
 if TYPE_CHECKING:
     from raylog.client.schemas.avro import AvroDeserializer, AvroSerializer
@@ -30,33 +31,6 @@ if TYPE_CHECKING:
     from raylog.client.schemas.registry import AsyncSchemaRegistry, SchemaRegistry
     from raylog.client.schemas.settings import RegistrySettings
     from raylog.client.schemas.subjects import record_name, topic_name, topic_record_name
-
-_HOMES = {
-    "avro": ("AvroDeserializer", "AvroSerializer"),
-    "errors": (
-        "DecodingFailed",
-        "EncodingFailed",
-        "IncompatibleSchema",
-        "InvalidSchema",
-        "InvalidVersion",
-        "NotARegistry",
-        "OperationNotPermitted",
-        "RegistryError",
-        "RegistryUnauthorized",
-        "RegistryUnavailable",
-        "SchemaError",
-        "SchemaNotFound",
-        "SubjectNotFound",
-        "VersionNotFound",
-    ),
-    "json_schema": ("JsonSchemaDeserializer", "JsonSchemaSerializer"),
-    "model": ("Reference", "Registered", "Schema"),
-    "protobuf": ("ProtobufDeserializer", "ProtobufSerializer"),
-    "registry": ("AsyncSchemaRegistry", "SchemaRegistry"),
-    "settings": ("RegistrySettings",),
-    "subjects": ("record_name", "topic_name", "topic_record_name"),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsyncSchemaRegistry",
@@ -90,15 +64,31 @@ __all__ = [
     "topic_record_name",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name's module when it is first used."""
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'raylog.client.schemas' has no attribute {name!r}")
-    return getattr(import_module(f"raylog.client.schemas.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    """Public names, loaded or not."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "raylog.client.schemas.avro": ("AvroDeserializer", "AvroSerializer"),
+        "raylog.client.schemas.errors": (
+            "DecodingFailed",
+            "EncodingFailed",
+            "IncompatibleSchema",
+            "InvalidSchema",
+            "InvalidVersion",
+            "NotARegistry",
+            "OperationNotPermitted",
+            "RegistryError",
+            "RegistryUnauthorized",
+            "RegistryUnavailable",
+            "SchemaError",
+            "SchemaNotFound",
+            "SubjectNotFound",
+            "VersionNotFound",
+        ),
+        "raylog.client.schemas.json_schema": ("JsonSchemaDeserializer", "JsonSchemaSerializer"),
+        "raylog.client.schemas.model": ("Reference", "Registered", "Schema"),
+        "raylog.client.schemas.protobuf": ("ProtobufDeserializer", "ProtobufSerializer"),
+        "raylog.client.schemas.registry": ("AsyncSchemaRegistry", "SchemaRegistry"),
+        "raylog.client.schemas.settings": ("RegistrySettings",),
+        "raylog.client.schemas.subjects": ("record_name", "topic_name", "topic_record_name"),
+    },
+)

@@ -1,4 +1,4 @@
-"""What a registry's JSON means; other shapes are refused."""
+"""Reads the JSON answers of a registry, and rejects answers of another shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TYPES = ("AVRO", "JSON", "PROTOBUF")
 
 
 def request_body(schema: Schema) -> dict[str, object]:
-    """A schema as it is sent."""
+    """Return the request body for a schema."""
     return {
         "schema": schema.text,
         "schemaType": schema.type,
@@ -24,14 +24,14 @@ def request_body(schema: Schema) -> dict[str, object]:
 
 
 def as_object(answer: object) -> Mapping[str, object]:
-    """A JSON object."""
+    """Return an answer that must be a JSON object."""
     if not isinstance(answer, dict):
         raise _unexpected("a JSON object", answer)
     return cast(Mapping[str, object], answer)
 
 
 def as_schema(answer: object) -> Schema:
-    """The schema in an answer."""
+    """Return the schema in an answer."""
     found = as_object(answer)
     text, kind = found.get("schema"), found.get("schemaType") or "AVRO"
     if not isinstance(text, str) or kind not in _TYPES:
@@ -58,9 +58,9 @@ def _reference(answer: object) -> Reference:
 def as_registered(
     answer: object, *, subject: str, schema: Schema | None = None, as_asked: bool = False
 ) -> Registered:
-    """A registered schema. `schema` is what was sent: it stands for what the answer leaves out.
+    """Return a registered schema; `schema` is the one sent, in case the answer has none.
 
-    `as_asked`: the answer's own text may be another writing of what was sent, which is kept.
+    With `as_asked`, the schema sent is kept even if the answer has its text in another form.
     """
     found = as_object(answer)
     number, guid, version = found.get("id"), found.get("guid"), found.get("version")
@@ -78,21 +78,21 @@ def as_registered(
 
 
 def as_texts(answer: object) -> list[str]:
-    """A list of names."""
+    """Return an answer that must be a list of names."""
     if not isinstance(answer, list) or not all(isinstance(one, str) for one in answer):
         raise _unexpected("a list of names", answer)
     return answer
 
 
 def as_numbers(answer: object) -> list[int]:
-    """A list of versions."""
+    """Return an answer that must be a list of versions."""
     if not isinstance(answer, list) or not all(isinstance(one, int) for one in answer):
         raise _unexpected("a list of numbers", answer)
     return answer
 
 
 def as_levels(answer: object) -> str:
-    """A compatibility level."""
+    """Return the compatibility level in an answer."""
     level = as_object(answer).get("compatibilityLevel")
     if not isinstance(level, str):
         raise _unexpected("a compatibility level", answer)

@@ -1,4 +1,4 @@
-"""Requests to a schema registry: several URLs, bounded repeats, and answers that are checked."""
+"""Requests to a schema registry: several URLs, bounded retries, and checked answers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import cast
 from urllib.parse import quote, urlencode
 
+from raylog.client.retries import backoff_ms
 from raylog.client.schemas.errors import (
     NotARegistry,
     RegistryError,
     RegistryUnavailable,
     refusal,
 )
-from raylog.client.schemas.http import Answer, Asked, Http, RequestFailed
+from raylog.client.schemas.http import Http, HttpRequest, HttpResponse, RequestFailed
 from raylog.client.schemas.settings import RegistrySettings
 
 _MAY_PASS = frozenset({408, 429, 500, 502, 503, 504})
@@ -28,19 +29,19 @@ Query = Mapping[str, str | int | bool]
 
 
 def path(*parts: str | int) -> str:
-    """A path of the REST API; subjects may hold any character."""
+    """Return a path of the REST API; subjects may contain any character."""
     return "/".join(quote(str(part), safe="") for part in parts)
 
 
 class Asking:
-    """Sends requests over an Http, which may block or suspend."""
+    """Sends requests through an Http, which may block or suspend."""
 
     def __init__(self, http: Http, settings: RegistrySettings, chance: random.Random) -> None:
         self._http = http
         self._settings = settings
         self._chance = chance
         self._preferred = 0
-        """The URL that answered last."""
+        """Index of the URL that answered last."""
         self._headers = {"Accept": _ACCEPT, "User-Agent": "raylog"}
         if settings.bearer_auth_token is not None:
             self._headers["Authorization"] = f"Bearer {settings.bearer_auth_token}"
@@ -48,10 +49,10 @@ class Asking:
     async def ask(
         self, method: str, where: str, query: Query | None = None, body: object = None
     ) -> object:
-        """The JSON of the answer. Raises SchemaError.
+        """Send a request and return the JSON of the answer; raises SchemaError.
 
-        Each URL is asked in turn; when none answered, again after a pause, until `max_retries`
-        or the deadline.
+        The URLs are tried in turn. If none answers, they are tried again after a pause, until
+        `max_retries` or the deadline is reached.
         """
         settings = self._settings
         deadline = self._http.now() + settings.deadline_ms / 1000
@@ -64,15 +65,15 @@ class Asking:
                 left = deadline - self._http.now()
                 if left <= 0:
                     break
-                asked = self._asked(settings.url[number], method, where, query, body)
+                request = self._request(settings.url[number], method, where, query, body)
                 try:
                     answer = await self._http.ask(
-                        asked, min(left, settings.request_timeout_ms / 1000)
+                        request, min(left, settings.request_timeout_ms / 1000)
                     )
                     if answer.status not in _MAY_PASS:
                         self._preferred = number
-                        return _content(asked, answer)
-                    failure = _refused(asked, answer)
+                        return _content(request, answer)
+                    failure = _refused(request, answer)
                 except RequestFailed as failed:
                     failure = failed
         raise RegistryUnavailable(
@@ -82,16 +83,18 @@ class Asking:
         ) from failure
 
     async def _paused(self, round_number: int, deadline: float) -> bool:
-        """Wait before the next round; False if the deadline comes first."""
+        """Pause before the next round; return False if the deadline comes first."""
         settings = self._settings
-        most = min(settings.retries_wait_ms * 2**round_number, settings.retries_max_wait_ms)
-        seconds = self._chance.random() * most / 1000
+        most_ms = backoff_ms(settings.retries_wait_ms, settings.retries_max_wait_ms, round_number)
+        seconds = self._chance.random() * most_ms / 1000
         if self._http.now() + seconds >= deadline:
             return False
         await self._http.pause(seconds)
         return True
 
-    def _asked(self, url: str, method: str, where: str, query: Query | None, body: object) -> Asked:
+    def _request(
+        self, url: str, method: str, where: str, query: Query | None, body: object
+    ) -> HttpRequest:
         headers, content = self._headers, None
         if body is not None:
             headers = headers | {"Content-Type": _CONTENT_TYPE}
@@ -102,23 +105,23 @@ class Asking:
                 for name, value in (query or {}).items()
             }
         )
-        return Asked(method, f"{url}/{where}{'?' if words else ''}{words}", headers, content)
+        return HttpRequest(method, f"{url}/{where}{'?' if words else ''}{words}", headers, content)
 
 
-def _content(asked: Asked, answer: Answer) -> object:
-    """The JSON of a good answer; a bad one is raised."""
+def _content(request: HttpRequest, answer: HttpResponse) -> object:
+    """Return the JSON of a successful answer; raise the error in any other."""
     if not 200 <= answer.status < 300:
-        raise _refused(asked, answer)
+        raise _refused(request, answer)
     if answer.status == 204:
         return None
     try:
         return cast(object, json.loads(answer.body))
     except (ValueError, RecursionError) as failure:
-        raise _unclear(asked, answer) from failure
+        raise _unclear(request, answer) from failure
 
 
-def _refused(asked: Asked, answer: Answer) -> RegistryError | NotARegistry:
-    """The exception for an answer that says no."""
+def _refused(request: HttpRequest, answer: HttpResponse) -> RegistryError | NotARegistry:
+    """Return the exception for an answer that reports an error."""
     try:
         said = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -127,7 +130,7 @@ def _refused(asked: Asked, answer: Answer) -> RegistryError | NotARegistry:
     text = str(said.get("message")) if isinstance(said, dict) else ""
     if not isinstance(code, int):
         if answer.status not in (401, 403):
-            return _unclear(asked, answer)
+            return _unclear(request, answer)
         code = 0
     advice = ""
     if answer.status in (401, 403):
@@ -135,14 +138,14 @@ def _refused(asked: Asked, answer: Answer) -> RegistryError | NotARegistry:
     return refusal(
         answer.status,
         code,
-        f"{asked.method} {asked.url}: the registry answered HTTP {answer.status}, code {code}: "
+        f"{request.method} {request.url}: the registry answered HTTP {answer.status}, code {code}: "
         f"{text[:_SHOWN_MAX] or 'no reason given'}{advice}",
     )
 
 
-def _unclear(asked: Asked, answer: Answer) -> NotARegistry:
+def _unclear(request: HttpRequest, answer: HttpResponse) -> NotARegistry:
     shown = answer.body[:80].decode("utf-8", "replace")
     return NotARegistry(
-        f"{asked.method} {asked.url}: expected JSON of a schema registry, found HTTP "
+        f"{request.method} {request.url}: expected JSON of a schema registry, found HTTP "
         f"{answer.status} with {answer.content_type or 'no content type'}: {shown!r}"
     )

@@ -13,7 +13,7 @@ from raylog.client.schemas.framing import Frame
 from raylog.client.schemas.model import Schema
 from raylog.client.schemas.references import resolved
 from raylog.client.schemas.registry import RegistryCore
-from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
+from raylog.client.schemas.serde import AnyRegistry, OwnSchemaSerializer, SchemaDeserializer
 from raylog.extras import needs
 
 with needs("schemas", "Avro"):
@@ -28,7 +28,7 @@ Parsed = Any
 """What fastavro makes of a schema: JSON in one of its shapes."""
 
 
-class AvroSerializer(SchemaSerializer[T]):
+class AvroSerializer(OwnSchemaSerializer[T]):
     """Writes values in Avro: what fastavro takes, or what `to_dict` makes of a value.
 
     `schema` is a schema in JSON, or a Schema with references. It may lack where the registry's is
@@ -70,22 +70,13 @@ class AvroSerializer(SchemaSerializer[T]):
         strict: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
-        self._schema = own_schema(schema)
-        self._to_dict = to_dict
+        super().__init__(registry, own_schema(schema), to_dict, **options)
         self._strict = strict
-        if self._schema is None and self._auto_register:
-            raise SchemaError("expected a schema to register, found none")
 
     async def _record_name(self) -> str | None:
         if self._schema is None:
             return None
         return name_of(await parsed(self._core, self._schema))
-
-    async def _own_schema(self) -> Schema:
-        if self._schema is None:
-            raise SchemaError("expected a schema to look up, found none")
-        return self._schema
 
     async def _writer(self, schema: Schema) -> Callable[[T], bytes]:
         tree = await parsed(self._core, schema)
@@ -186,7 +177,6 @@ class AvroDeserializer(SchemaDeserializer[R]):
 
     def _maker(self, tree: Parsed) -> Callable[[object], R]:
         """What values of a schema become."""
-        del tree
         from_dict = self._from_dict
         return (lambda value: cast(R, value)) if from_dict is None else from_dict
 

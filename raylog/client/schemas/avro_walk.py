@@ -1,8 +1,8 @@
-"""Whether Avro bytes are safe to decode: how deep they nest, and what they claim to hold.
+"""Checks whether Avro bytes are safe to decode: how deep they nest, and how many items they claim.
 
-A decoder that is compiled to C follows a schema that contains itself as deep as the bytes say, past
-the end of the stack; and an array of items that take no bytes may claim any number of them. Both
-are found here before anything is decoded. Schemas that can have neither are not walked.
+A decoder compiled to C follows a recursive schema as deep as the bytes demand, until the stack
+overflows; and an array whose items take no bytes may claim any number of them. These checks find
+both before anything is decoded. They are skipped for schemas that allow neither.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import cast
 from raylog.client.schemas.errors import DecodingFailed
 
 DEPTH_MAX = 150
-"""Records, arrays and maps inside each other."""
+"""Most levels of nested records, arrays and maps."""
 EMPTY_ITEMS_MAX = 100_000
-"""Items of an array that take no bytes."""
+"""Most items of an array whose items take no bytes."""
 _VARINT_BYTES_MAX = 10
 _FIXED_WIDTH = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NAMED = ("record", "error", "enum", "fixed")
@@ -25,7 +25,7 @@ Named = Mapping[str, Mapping[str, object]]
 
 
 def needs_walk(schema: object) -> Callable[[bytes, int], None] | None:
-    """What checks the bytes of a parsed schema; None if they need no check."""
+    """Return a function that checks the bytes of a parsed schema, or None if it needs no check."""
     named: dict[str, Mapping[str, object]] = {}
     _collect(schema, named)
     if not (_contains_itself(named) or _has_empty_items(schema, named)):
@@ -38,7 +38,7 @@ def needs_walk(schema: object) -> Callable[[bytes, int], None] | None:
 
 
 def _collect(schema: object, named: dict[str, Mapping[str, object]]) -> None:
-    """Find the named types of a schema."""
+    """Collect the named types of a schema."""
     for part in _parts(schema):
         _collect(part, named)
     if isinstance(schema, Mapping) and schema.get("type") in _NAMED:
@@ -46,7 +46,7 @@ def _collect(schema: object, named: dict[str, Mapping[str, object]]) -> None:
 
 
 def _parts(schema: object) -> list[object]:
-    """The schemas that stand inside one."""
+    """Return the schemas directly inside a schema."""
     if isinstance(schema, list):
         return list(schema)
     if not isinstance(schema, Mapping):
@@ -61,7 +61,7 @@ def _parts(schema: object) -> list[object]:
 
 
 def _contains_itself(named: Named) -> bool:
-    """Whether a named type can be met inside itself."""
+    """Whether a named type contains itself, directly or indirectly."""
     inside = {name: _names(schema, named) for name, schema in named.items()}
     for name in named:
         seen: set[str] = set()
@@ -77,7 +77,7 @@ def _contains_itself(named: Named) -> bool:
 
 
 def _names(schema: object, named: Named) -> set[str]:
-    """Names of the types inside a schema."""
+    """Return the names of the types inside a schema."""
     found: set[str] = set()
     for part in _parts(schema):
         name = part if isinstance(part, str) else None
@@ -90,7 +90,7 @@ def _names(schema: object, named: Named) -> set[str]:
 
 
 def _has_empty_items(schema: object, named: Named) -> bool:
-    """Whether there is an array of items that may take no bytes."""
+    """Whether the schema has an array whose items may take no bytes."""
     if (
         isinstance(schema, Mapping)
         and schema.get("type") == "array"
@@ -103,7 +103,7 @@ def _has_empty_items(schema: object, named: Named) -> bool:
 def _is_empty(schema: object, named: Named, seen: frozenset[str]) -> bool:
     """Whether a value may take no bytes."""
     if isinstance(schema, list):
-        return False  # a union has its index
+        return False  # the index of the branch takes bytes
     if isinstance(schema, str):
         if schema in named:
             return schema not in seen and _is_empty(named[schema], named, seen | {schema})
@@ -121,14 +121,14 @@ def _is_empty(schema: object, named: Named, seen: frozenset[str]) -> bool:
 
 @dataclass(slots=True)
 class _Walk:
-    """A place in the bytes of one value."""
+    """A position in the bytes of one value."""
 
     data: bytes
     at: int
     named: Named
 
     def value(self, schema: object, depth: int) -> None:
-        """Pass one value of `schema`."""
+        """Skip one value of `schema`."""
         if depth > DEPTH_MAX:
             raise DecodingFailed(f"expected a value nested at most {DEPTH_MAX} deep, found more")
         if isinstance(schema, list):
@@ -148,7 +148,7 @@ class _Walk:
             self.complex(schema, depth)
 
     def complex(self, schema: Mapping[str, object], depth: int) -> None:
-        """Pass one value of a schema that is a JSON object."""
+        """Skip one value of a schema that is a JSON object."""
         kind = schema["type"]
         if kind in ("record", "error"):
             for part in _parts(schema):
@@ -165,9 +165,9 @@ class _Walk:
             self.value(kind, depth)
 
     def blocks(self, items: object, depth: int, *, keyed: bool) -> None:
-        """Pass the blocks of an array or a map."""
+        """Skip the blocks of an array or a map."""
         while (count := self.number()) != 0:
-            if count < 0:  # then the block's size in bytes follows
+            if count < 0:  # the block's size in bytes follows
                 self.number()
                 count = -count
             empty = not keyed and _is_empty(items, self.named, frozenset())
@@ -180,7 +180,7 @@ class _Walk:
                 self.value(items, depth + 1)
 
     def primitive(self, name: str) -> None:
-        """Pass a value of a primitive type."""
+        """Skip a value of a primitive type."""
         if name in _FIXED_WIDTH:
             self.skip(_FIXED_WIDTH[name])
         elif name in ("string", "bytes"):
@@ -189,14 +189,14 @@ class _Walk:
             self.number()
 
     def skip(self, count: int) -> None:
-        """Pass bytes."""
+        """Skip bytes; raises DecodingFailed past the end."""
         left = len(self.data) - self.at
         if not 0 <= count <= left:
             raise DecodingFailed(f"expected a value of 0 to {left} bytes, found {count}")
         self.at += count
 
     def number(self) -> int:
-        """Pass a zigzag varint."""
+        """Read a zigzag varint."""
         value = 0
         for place, byte in enumerate(self.data[self.at : self.at + _VARINT_BYTES_MAX]):
             value |= (byte & 0x7F) << (7 * place)

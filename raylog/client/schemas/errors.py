@@ -1,6 +1,6 @@
-"""What goes wrong with schemas: the registry's refusals, and values that do not fit.
+"""Errors about schemas: the registry's refusals, and values that do not fit.
 
-Messages name what was expected and what was found; credentials never stand in them.
+Messages name what was expected and what was found, but never credentials.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from raylog.client.errors import ClientError
 
 
 class SchemaError(ClientError):
-    """Something about a schema, its registry or a value of it is wrong."""
+    """Base class of errors about schemas, values and registries."""
 
 
 class EncodingFailed(SchemaError):
-    """A value does not fit the schema that it is written with."""
+    """A value does not fit the schema it is written with."""
 
 
 class DecodingFailed(SchemaError):
-    """Bytes are not in the wire format, or not of the schema that they name."""
+    """Bytes are not in the wire format, or do not fit the schema they name."""
 
 
 class RegistryUnavailable(SchemaError):
@@ -25,35 +25,35 @@ class RegistryUnavailable(SchemaError):
 
 
 class NotARegistry(SchemaError):
-    """What answered is no schema registry: HTML, say, or JSON of another shape."""
+    """The answer is not a schema registry's: for example HTML, or JSON of another shape."""
 
 
 class RegistryError(SchemaError):
-    """The registry refused a request. `http_status` and `error_code` are those of its answer."""
+    """The registry refused a request. `http_status` and `error_code` are from its answer."""
 
     http_status: int = 0
     error_code: int = 0
-    """The registry's own code, as 40403; 0 if it gave none."""
+    """The registry's own code, such as 40403; 0 if it gave none."""
 
 
 class SubjectNotFound(RegistryError):
-    """40401: no such subject."""
+    """40401: the subject does not exist."""
 
 
 class VersionNotFound(RegistryError):
-    """40402: the subject has no such version."""
+    """40402: the subject does not have this version."""
 
 
 class SchemaNotFound(RegistryError):
-    """40403: no such id, or the subject does not have the schema."""
+    """40403: the id does not exist, or the subject does not have the schema."""
 
 
 class InvalidSchema(RegistryError):
-    """42201: the registry cannot read the schema, or a reference of it is missing."""
+    """42201: the registry cannot read the schema, or one of its references is missing."""
 
 
 class InvalidVersion(RegistryError):
-    """42202: a version that cannot be."""
+    """42202: the version is not valid."""
 
 
 class IncompatibleSchema(RegistryError):
@@ -61,11 +61,11 @@ class IncompatibleSchema(RegistryError):
 
 
 class OperationNotPermitted(RegistryError):
-    """42205: the registry's mode does not allow it (READONLY, say)."""
+    """42205: the registry's mode does not allow the operation, for example READONLY."""
 
 
 class RegistryUnauthorized(RegistryError):
-    """401 or 403: the credentials are missing, wrong, or not enough."""
+    """401 or 403: the credentials are missing, wrong or not sufficient."""
 
 
 _BY_CODE: dict[int, type[RegistryError]] = {
@@ -84,7 +84,7 @@ _BY_CODE: dict[int, type[RegistryError]] = {
 
 
 def refusal(http_status: int, error_code: int, message: str) -> RegistryError:
-    """The exception for an answer of the registry. Authorization goes by the HTTP status."""
+    """Return the exception for a registry's answer; authorization errors go by HTTP status."""
     by_status = _BY_CODE.get(http_status)
     kind = by_status if by_status is RegistryUnauthorized else _BY_CODE.get(error_code, by_status)
     failure = (kind or RegistryError)(message)

@@ -1,12 +1,12 @@
-"""The wire format: how a record says which schema it is written with.
+"""The wire format: how a record names the schema it is written with.
 
 | where | bytes |
 |---|---|
 | before the value | 0, the schema's id (4 bytes, big endian), the value |
 | in a header | `__key_schema_id` or `__value_schema_id`: 1, the schema's GUID (16 bytes) |
 
-Protobuf adds the message's place in its file, after the id: a count and that many indexes, as
-zigzag varints; one byte 0 stands for the first message of the file, [0].
+After the id or GUID, Protobuf adds the message's place in its file as zigzag varints: the number of
+indexes, then the indexes. A single byte 0 stands for [0], the first message of the file.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ KEY_HEADER = "__key_schema_id"
 VALUE_HEADER = "__value_schema_id"
 ID_MAX = 2**31 - 1
 _DEPTH_MAX = 100
-"""Messages nested deeper than that are no schema of anybody."""
+"""No real schema nests messages more deeply."""
 _VARINT_BYTES_MAX = 5
 _ID = struct.Struct(">bI")
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a record says of its schema."""
+    """How a record identifies its schema."""
 
     id: int | None
     guid: str | None
     indexes: tuple[int, ...] | None
-    """Protobuf only."""
+    """The message's indexes; Protobuf only."""
     start: int
-    """Where the value begins in the record's bytes."""
+    """Where the value starts in the record's bytes."""
 
 
 def header_name(*, is_key: bool) -> str:
-    """The header that holds a GUID."""
+    """Return the name of the header that holds a GUID."""
     return KEY_HEADER if is_key else VALUE_HEADER
 
 
 def id_prefix(schema_id: int, indexes: Sequence[int] | None = None) -> bytes:
-    """What stands before a value."""
+    """Return the bytes before a value."""
     return _ID.pack(MAGIC_ID, schema_id) + (b"" if indexes is None else encode_indexes(indexes))
 
 
 def guid_header(guid: str, indexes: Sequence[int] | None = None) -> bytes:
-    """What stands in the header; the value itself then has no prefix."""
+    """Return the value of the header; the record's value then has no prefix."""
     rest = b"" if indexes is None else encode_indexes(indexes)
     return bytes([MAGIC_GUID]) + UUID(guid).bytes + rest
 
@@ -63,7 +63,7 @@ def guid_header(guid: str, indexes: Sequence[int] | None = None) -> bytes:
 def read_frame(data: bytes, headers: Headers, *, is_key: bool, indexed: bool) -> Frame:
     """Find the schema of `data`: in its header if there is one, else in its first bytes.
 
-    `indexed`: Protobuf, where the message's indexes follow. Raises DecodingFailed.
+    `indexed` is for Protobuf, where message indexes follow. Raises DecodingFailed.
     """
     if headers:
         name = header_name(is_key=is_key)
@@ -74,7 +74,7 @@ def read_frame(data: bytes, headers: Headers, *, is_key: bool, indexed: bool) ->
 
 
 def _read(data: bytes, *, indexed: bool, name: str | None) -> Frame:
-    """Read magic byte, id or GUID, and indexes; from a header where `name` is given."""
+    """Read magic byte, id or GUID, and indexes; from a header if `name` is given."""
     magic = data[0] if data else None
     if magic == MAGIC_ID and len(data) >= PREFIX_BYTES:
         schema_id, guid, end = int.from_bytes(data[1:PREFIX_BYTES]), None, PREFIX_BYTES
@@ -100,7 +100,7 @@ def _read(data: bytes, *, indexed: bool, name: str | None) -> Frame:
 
 
 def encode_indexes(indexes: Sequence[int]) -> bytes:
-    """The place of a message in its file; never empty."""
+    """Encode a message's place in its file, which must not be empty."""
     assert indexes
     if list(indexes) == [0]:
         return b"\0"
@@ -108,7 +108,7 @@ def encode_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def decode_indexes(data: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """The place of a message, and where its bytes end. Raises DecodingFailed."""
+    """Return a message's place and where its bytes end; raises DecodingFailed."""
     count, end = _unzigzag(data, start)
     if count == 0:
         return (0,), end
@@ -134,7 +134,7 @@ def _zigzag(number: int) -> bytes:
 
 
 def _unzigzag(data: bytes, start: int) -> tuple[int, int]:
-    """One signed 32-bit varint, and where it ends."""
+    """Return a signed 32-bit varint and where it ends; raises DecodingFailed."""
     value = 0
     for place, byte in enumerate(data[start : start + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * place)

@@ -1,4 +1,4 @@
-"""One request to a registry over httpx, blocking or on an event loop."""
+"""Single HTTP requests to a registry through httpx, blocking or asyncio."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _CONNECTIONS_MAX = 16
 
 
 class RequestFailed(Exception):
-    """No whole answer came: nobody listens, the connection broke, or it took too long."""
+    """No complete answer: nothing listens, the connection broke, or it took too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
+class HttpResponse:
+    """The response to a request."""
 
     status: int
     content_type: str
@@ -33,8 +33,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request."""
+class HttpRequest:
+    """A request."""
 
     method: str
     url: str
@@ -43,20 +43,20 @@ class Asked:
 
 
 class Http(Protocol):
-    """What a registry's client needs of the world."""
+    """The registry client's interface to network and clock."""
 
     def now(self) -> float:
-        """Seconds that never go back."""
+        """Return monotonic time in seconds."""
 
-    async def ask(self, asked: Asked, timeout: float) -> Answer:  # noqa: ASYNC109 — each I/O keeps it
-        """Answer of one request, within `timeout` seconds; raises RequestFailed."""
+    async def ask(self, request: HttpRequest, timeout: float) -> HttpResponse:  # noqa: ASYNC109 — implementations apply it
+        """Send one request and return the answer within `timeout` seconds; raises RequestFailed."""
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
 
 
 class BlockingHttp:
-    """httpx.Client behind coroutines that never suspend."""
+    """Uses httpx.Client; its coroutines never suspend."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
@@ -68,19 +68,19 @@ class BlockingHttp:
         )
 
     def now(self) -> float:
-        """Seconds that never go back."""
+        """Return monotonic time in seconds."""
         return time.monotonic()
 
-    async def ask(self, asked: Asked, timeout: float) -> Answer:  # noqa: ASYNC109 — see Http
-        """Answer of one request, within `timeout` seconds; raises RequestFailed."""
+    async def ask(self, request: HttpRequest, timeout: float) -> HttpResponse:  # noqa: ASYNC109 — see Http
+        """Send one request and return the answer within `timeout` seconds; raises RequestFailed."""
         deadline = self.now() + timeout
         body = _Body(self._settings.response_bytes_max)
         try:
             with self._client.stream(
-                asked.method,
-                asked.url,
-                headers=dict(asked.headers),
-                content=asked.body,
+                request.method,
+                request.url,
+                headers=dict(request.headers),
+                content=request.body,
                 timeout=timeout,
             ) as response:
                 for chunk in response.iter_bytes():
@@ -92,16 +92,16 @@ class BlockingHttp:
             raise RequestFailed(_shown(failure)) from failure
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
-        time.sleep(seconds)  # noqa: ASYNC251 — the blocking kind: nobody else waits for this thread
+        """Sleep."""
+        time.sleep(seconds)  # noqa: ASYNC251 — blocking I/O: nothing else runs in this thread
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._client.close()
 
 
 class AsyncHttp:
-    """httpx.AsyncClient."""
+    """Uses httpx.AsyncClient."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
@@ -113,20 +113,20 @@ class AsyncHttp:
         )
 
     def now(self) -> float:
-        """Seconds that never go back."""
+        """Return monotonic time in seconds."""
         return time.monotonic()
 
-    async def ask(self, asked: Asked, timeout: float) -> Answer:  # noqa: ASYNC109 — see Http
-        """Answer of one request, within `timeout` seconds; raises RequestFailed."""
+    async def ask(self, request: HttpRequest, timeout: float) -> HttpResponse:  # noqa: ASYNC109 — see Http
+        """Send one request and return the answer within `timeout` seconds; raises RequestFailed."""
         body = _Body(self._settings.response_bytes_max)
         try:
             async with (
                 asyncio.timeout(timeout),
                 self._client.stream(
-                    asked.method,
-                    asked.url,
-                    headers=dict(asked.headers),
-                    content=asked.body,
+                    request.method,
+                    request.url,
+                    headers=dict(request.headers),
+                    content=request.body,
                     timeout=timeout,
                 ) as response,
             ):
@@ -139,16 +139,16 @@ class AsyncHttp:
             raise RequestFailed(_shown(failure)) from failure
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         await asyncio.sleep(seconds)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._client.aclose()
 
 
 class _Body:
-    """Bytes of an answer, up to a limit."""
+    """The body of an answer, up to a size limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -156,7 +156,7 @@ class _Body:
         self._chunks: list[bytes] = []
 
     def add(self, chunk: bytes) -> None:
-        """Keep one chunk."""
+        """Add a chunk; raises NotARegistry above the limit."""
         self._size += len(chunk)
         if self._size > self._bytes_max:
             raise NotARegistry(
@@ -165,17 +165,17 @@ class _Body:
             )
         self._chunks.append(chunk)
 
-    def answer(self, response: httpx.Response) -> Answer:
-        """The whole."""
+    def answer(self, response: httpx.Response) -> HttpResponse:
+        """Return the complete answer."""
         kind = response.headers.get("content-type", "")
-        return Answer(response.status_code, kind, b"".join(self._chunks))
+        return HttpResponse(response.status_code, kind, b"".join(self._chunks))
 
 
 def _verify(settings: RegistrySettings) -> ssl.SSLContext | bool:
-    """TLS, which takes long to set up: only where a URL asks for it."""
+    """Return TLS settings; creating a context is slow, so only if a URL uses https."""
     return settings.tls() if any(url.startswith("https:") for url in settings.url) else True
 
 
 def _shown(failure: Exception) -> str:
-    """What httpx says; the kind where it says nothing."""
+    """Return httpx's message, or the exception's type if it has none."""
     return str(failure) or type(failure).__name__

@@ -11,7 +11,7 @@ from raylog.client.schemas.framing import Frame
 from raylog.client.schemas.model import Schema
 from raylog.client.schemas.references import resolved
 from raylog.client.schemas.registry import RegistryCore
-from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
+from raylog.client.schemas.serde import AnyRegistry, OwnSchemaSerializer, SchemaDeserializer
 from raylog.extras import needs
 
 with needs("schemas", "JSON Schema"):
@@ -29,7 +29,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 Check = Callable[[object], None]
 
 
-class JsonSchemaSerializer(SchemaSerializer[T]):
+class JsonSchemaSerializer(OwnSchemaSerializer[T]):
     """Writes values as JSON that a schema describes: what json takes, or what `to_dict` makes.
 
     `schema` is text, or a Schema with references; it may lack where the registry's is used.
@@ -70,23 +70,14 @@ class JsonSchemaSerializer(SchemaSerializer[T]):
         validate: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(registry, **options)
-        self._schema = own_schema(schema)
-        self._to_dict = to_dict
+        super().__init__(registry, own_schema(schema), to_dict, **options)
         self._validates = validate
-        if self._schema is None and self._auto_register:
-            raise SchemaError("expected a schema to register, found none")
 
     async def _record_name(self) -> str | None:
         if self._schema is None:
             return None
         await validator(self._core, self._schema)  # says early what is wrong with it
         return title_of(self._schema)
-
-    async def _own_schema(self) -> Schema:
-        if self._schema is None:
-            raise SchemaError("expected a schema to look up, found none")
-        return self._schema
 
     async def _writer(self, schema: Schema) -> Callable[[T], bytes]:
         check = await validator(self._core, schema) if self._validates else None

@@ -1,4 +1,4 @@
-"""Schemas as the registry knows them."""
+"""Schemas and references, as in the registry."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one builds on."""
+    """A reference from one schema to another."""
 
     name: str
-    """Avro: the full name; JSON Schema: the URI of `$ref`; Protobuf: the path of `import`."""
+    """Avro: full name; JSON Schema: URI of `$ref`; Protobuf: path of `import`."""
     subject: str
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema; registered or not."""
+    """A schema, registered or not."""
 
     text: str
     """Avro and JSON Schema: JSON. Protobuf: a .proto file, or a FileDescriptorProto in base64."""
@@ -30,12 +30,12 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A schema that the registry has."""
+    """A registered schema."""
 
     id: int
     schema: Schema
     subject: str | None = None
-    """Under which it was asked for; None if by id alone."""
+    """The subject it was requested under; None if it was requested by id alone."""
     version: int | None = None
     guid: str | None = None
-    """Its id across registries; None where the registry gave none."""
+    """Globally unique id; None if the registry did not return one."""

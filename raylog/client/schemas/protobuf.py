@@ -82,8 +82,7 @@ class ProtobufSerializer(SchemaSerializer[M]):
         return Schema(text_of(file), "PROTOBUF", tuple(references))
 
     async def _writer(self, schema: Schema) -> Callable[[M], bytes]:
-        del schema  # a message brings its own
-        kind = self._type
+        kind = self._type  # a message brings its own schema
 
         def write(data: M) -> bytes:
             if not isinstance(data, kind):
@@ -137,8 +136,9 @@ class ProtobufDeserializer(SchemaDeserializer[M]):
     async def _reader(
         self, written: Schema, latest: Schema | None, frame: Frame
     ) -> Callable[[bytes, int], M]:
-        del latest  # field numbers carry the meaning
-        kind = await self._class(written, frame)
+        kind = await self._class(
+            written, frame
+        )  # and not `latest`: field numbers carry the meaning
         name = kind.DESCRIPTOR.full_name
 
         def read(data: bytes, start: int) -> M:

@@ -1,4 +1,4 @@
-"""Protobuf schemas: from files and the registry to descriptors, and back."""
+"""Converts Protobuf schemas between files, registry texts and descriptors."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 ROOT = "default"
-"""The name of a file that the registry has without one."""
+"""Stands for the name of a registered schema's file, which the registry does not store."""
 _KNOWN = ("google/protobuf/", "google/type/", "confluent/")
 _KNOWN_DEPTH_MAX = 50
 _IMPORT = re.compile(r"""\bimport\s+(?:public\s+|weak\s+)?["']([^"']+)["']\s*;""")
 
 
 def descriptor_of(kind: type[Message]) -> Descriptor:
-    """What a class of messages knows of itself."""
-    return cast("Descriptor", kind.DESCRIPTOR)  # the implementation in C has a type of its own
+    """Return the descriptor of a message class."""
+    return cast("Descriptor", kind.DESCRIPTOR)  # the C implementation has its own type
 
 
 def is_known(name: str) -> bool:
-    """Whether a file comes with Protobuf (or Confluent's clients), and so is never registered."""
+    """Whether a file comes with Protobuf or Confluent's clients, and so is never registered."""
     return name.startswith(_KNOWN)
 
 
 def text_of(file: FileDescriptor) -> str:
-    """A file as it is registered: its FileDescriptorProto in base64."""
+    """Return a file in the form it is registered in: its FileDescriptorProto in base64."""
     return base64.b64encode(file.serialized_pb).decode()
 
 
 def indexes_of(message: Descriptor) -> tuple[int, ...]:
-    """A message's place in its file: the index of its outermost message first."""
+    """Return a message's place in its file, with the index of the outermost message first."""
     path: list[int] = []
     here = message
     while here.containing_type is not None:
@@ -58,7 +58,7 @@ def indexes_of(message: Descriptor) -> tuple[int, ...]:
 
 
 def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
-    """The message at a place in a file. Raises DecodingFailed."""
+    """Return the message at a place in a file; raises DecodingFailed."""
     level = list(file.message_types_by_name.values())
     found = None
     for index in indexes:
@@ -74,7 +74,7 @@ def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
 
 
 def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
-    """A message of a file by its name, full or short, nested ones by a path; its first for None."""
+    """Return a message by name (short or full, nested: A.B); None: the file's first message."""
     messages = dict(file.message_types_by_name)
     if not messages:
         raise SchemaError(f"expected a message in {file.name}, found none")
@@ -90,7 +90,7 @@ def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
 
 
 def from_path(path: Path) -> FileDescriptor:
-    """A .proto file, compiled with what it imports from its folder."""
+    """Compile a .proto file and what it imports from its folder."""
     with needs("protoc", "a .proto file"):
         from grpc_tools import protoc
     known = Path(protoc.__file__).parent / "_proto"
@@ -110,7 +110,7 @@ def from_path(path: Path) -> FileDescriptor:
 
 
 async def file_of(core: RegistryCore, schema: Schema) -> FileDescriptor:
-    """The file of a registered schema, with those that it imports. Raises SchemaError."""
+    """Return the file of a registered schema, loaded with its imports; raises SchemaError."""
     references = await resolved(core, schema, "serialized")
     texts = {reference.name: one.text for reference, one in references}
     texts[ROOT] = schema.text
@@ -118,9 +118,10 @@ async def file_of(core: RegistryCore, schema: Schema) -> FileDescriptor:
 
 
 def loaded(texts: Mapping[str, str], name: str) -> FileDescriptor:
-    """One of several files that import each other, in a pool of its own.
+    """Load files that import each other into a separate pool; return one of them.
 
-    A text is a FileDescriptorProto in base64, or a .proto file, which needs protoc of grpcio-tools.
+    A text is a FileDescriptorProto in base64, or a .proto file, which needs protoc from
+    grpcio-tools.
     """
     files = {path: decoded for path, text in texts.items() if (decoded := _decoded(path, text))}
     plain = {path: text for path, text in texts.items() if path not in files}
@@ -135,7 +136,7 @@ def loaded(texts: Mapping[str, str], name: str) -> FileDescriptor:
 
 
 def _decoded(path: str, text: str) -> descriptor_pb2.FileDescriptorProto | None:
-    """A FileDescriptorProto; None if the text is none."""
+    """Decode a FileDescriptorProto; return None if the text is something else."""
     try:
         file = descriptor_pb2.FileDescriptorProto.FromString(
             base64.b64decode("".join(text.split()), validate=True)
@@ -152,7 +153,7 @@ def _add(
     name: str,
     path: tuple[str, ...],
 ) -> None:
-    """Add a file after those that it imports."""
+    """Add a file to the pool, after those it imports."""
     if name in path or len(path) > _KNOWN_DEPTH_MAX:
         raise SchemaError(f"expected imports without a circle, found {' -> '.join((*path, name))}")
     file = files.get(name)
@@ -173,7 +174,7 @@ def _has(pool: descriptor_pool.DescriptorPool, name: str) -> bool:
 
 
 def _known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
-    """A file that comes with Protobuf, or that this process has imported."""
+    """Return a file that comes with Protobuf, or that this process has imported."""
     module = f"{name.removesuffix('.proto').replace('/', '.')}_pb2"
     try:
         if name.startswith("google/"):
@@ -188,7 +189,7 @@ def _known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
 def compiled(
     texts: Mapping[str, str], others: Mapping[str, descriptor_pb2.FileDescriptorProto]
 ) -> dict[str, descriptor_pb2.FileDescriptorProto]:
-    """.proto files by their import paths, compiled by protoc. Raises MissingExtra without it."""
+    """Compile .proto files, given and returned by import path; without protoc, MissingExtra."""
     with needs("protoc", "a Protobuf schema that is text"):
         from grpc_tools import protoc
     with TemporaryDirectory() as folder:
@@ -217,7 +218,7 @@ def compiled(
 
 
 def _known_imports(texts: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDescriptorProto]:
-    """Files that texts import, and that come with neither protoc nor the texts."""
+    """Return the known files that texts import, directly or indirectly, unless given as texts."""
     found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     left = [name for text in texts.values() for name in _IMPORT.findall(text)]
     while left:
@@ -229,7 +230,7 @@ def _known_imports(texts: Mapping[str, str]) -> dict[str, descriptor_pb2.FileDes
 
 
 def _inside(name: str) -> PurePosixPath:
-    """A path below the folder; a registry's names are not trusted."""
+    """Return a relative path inside the folder; names from a registry are not trusted."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or name[:1] in "-@":
         raise SchemaError(f"expected an import path of a .proto file, found {name!r}")

@@ -1,4 +1,4 @@
-"""All schemas that one refers to, each after those that it needs itself."""
+"""Resolves a schema's references, each after those that it needs itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEPTH_MAX = 100
 async def resolved(
     core: RegistryCore, schema: Schema, layout: str | None = None
 ) -> list[tuple[Reference, Schema]]:
-    """References of `schema` and of those, each once. Raises InvalidSchema for a circle."""
+    """Return direct and indirect references, each once; raises InvalidSchema for a cycle."""
     found: dict[str, tuple[Reference, Schema]] = {}
     await _resolve(core, schema, layout, found, ())
     return list(found.values())

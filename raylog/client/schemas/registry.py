@@ -1,7 +1,7 @@
-"""A schema registry's client, blocking (`SchemaRegistry`) and for asyncio (`AsyncSchemaRegistry`).
+"""Schema registry clients: blocking (`SchemaRegistry`) and asyncio (`AsyncSchemaRegistry`).
 
-Schemas never change under their id, so they are kept: by id, by GUID, by subject and version, and
-by subject and schema. All of it is written once, as coroutines over `Http`.
+The schema of an id never changes, so schemas are cached: by id, by GUID, by subject and version,
+and by subject and schema. The logic is written once, as coroutines over `Http`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Hashable, Mapping
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
+from raylog.client.closing import AsyncClosing, Closing
 from raylog.client.io import run_blocking
 from raylog.client.schemas.answers import (
     as_levels,
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A bounded cache; the oldest entry goes first. Used from any thread."""
+    """A bounded cache that drops the oldest entry first. Safe for use by several threads."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -41,11 +41,11 @@ class Kept(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """What is kept under `key`."""
+        """Return the cached value, or None."""
         return self._entries.get(key)
 
     def put(self, key: K, value: V) -> V:
-        """Keep `value`, which is returned."""
+        """Cache `value` and return it."""
         with self._lock:
             while len(self._entries) >= self._capacity:
                 del self._entries[next(iter(self._entries))]
@@ -53,13 +53,13 @@ class Kept(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all entries."""
         with self._lock:
             self._entries.clear()
 
 
 class RegistryCore:
-    """What both faces share: requests, their meaning, and what is kept of the answers."""
+    """What both clients share: requests, reading of answers, and caches."""
 
     def __init__(self, http: Http, settings: RegistrySettings) -> None:
         self.settings = settings
@@ -75,13 +75,13 @@ class RegistryCore:
         self._latest: Kept[tuple[str, str | None], tuple[float, Registered]] = Kept(size)
 
     def now(self) -> float:
-        """Seconds that never go back."""
+        """Return monotonic time in seconds."""
         return self._http.now()
 
     async def schema(
         self, schema_id: int, subject: str | None = None, layout: str | None = None
     ) -> Schema:
-        """The schema of an id; `layout` is `serialized` for Protobuf as a FileDescriptorProto."""
+        """Return a schema by id; `layout` `serialized` asks for Protobuf's FileDescriptorProto."""
         key = (schema_id, subject, layout)
         kept = self._by_id.get(key)
         if kept is not None:
@@ -99,7 +99,7 @@ class RegistryCore:
         return self._by_id.put(key, as_schema(answer))
 
     async def schema_by_guid(self, guid: str, layout: str | None = None) -> Schema:
-        """The schema of a GUID."""
+        """Return a schema by GUID."""
         kept = self._by_guid.get((guid, layout))
         if kept is not None:
             return kept
@@ -111,9 +111,9 @@ class RegistryCore:
     async def register(
         self, subject: str, schema: Schema, *, normalize: bool = False
     ) -> Registered:
-        """Register a schema; one that the subject has already keeps its id.
+        """Register a schema; if the subject has it already, it keeps its id.
 
-        Registries may answer with the id alone: version and GUID are then None.
+        Some registries return only the id: version and GUID are then None.
         """
         key = (subject, schema, normalize)
         kept = self._by_schema.get(key)
@@ -132,7 +132,7 @@ class RegistryCore:
     async def lookup(
         self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
     ) -> Registered:
-        """A schema's id and version in a subject; SchemaNotFound if it is not registered there."""
+        """Return a schema's id and version in a subject; raises SchemaNotFound if it has none."""
         key = (subject, schema, normalize)
         kept = self._found.get(key)
         if kept is not None:
@@ -149,7 +149,7 @@ class RegistryCore:
     async def version(
         self, subject: str, version: int, *, deleted: bool = False, layout: str | None = None
     ) -> Registered:
-        """One version of a subject."""
+        """Return one version of a subject."""
         kept = self._by_version.get((subject, version, layout))
         if kept is not None:
             return kept
@@ -162,7 +162,7 @@ class RegistryCore:
         return self._by_version.put((subject, version, layout), registered)
 
     async def latest(self, subject: str, layout: str | None = None) -> Registered:
-        """The latest version of a subject, as it was when it was asked for."""
+        """Return a subject's latest version, which may be cached for `cache_latest_ttl_sec`."""
         kept = self._latest.get((subject, layout))
         if kept is not None and kept[0] > self.now():
             return kept[1]
@@ -174,21 +174,21 @@ class RegistryCore:
         return registered
 
     def latest_until(self) -> float:
-        """Until when what is the latest version now is taken for it."""
+        """Return until when a version fetched now may be used as the latest."""
         ttl = self.settings.cache_latest_ttl_sec
         return float("inf") if ttl is None else self.now() + ttl
 
     async def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
-        """Names of subjects."""
+        """Return the names of subjects."""
         query = {**_given(subjectPrefix=prefix or None), "deleted": deleted}
         return as_texts(await self._asking.ask("GET", "subjects", query))
 
     async def versions(self, subject: str) -> list[int]:
-        """Versions of a subject."""
+        """Return the versions of a subject."""
         return as_numbers(await self._asking.ask("GET", path("subjects", subject, "versions")))
 
     async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete a subject; the versions that it had. What is kept of it is forgotten."""
+        """Delete a subject and clear all caches; return the versions that it had."""
         answer = await self._asking.ask(
             "DELETE", path("subjects", subject), {"permanent": permanent}
         )
@@ -196,31 +196,31 @@ class RegistryCore:
         return as_numbers(answer)
 
     async def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> None:
-        """Delete one version of a subject. What is kept is forgotten."""
+        """Delete one version of a subject and clear all caches."""
         await self._asking.ask(
             "DELETE", path("subjects", subject, "versions", version), {"permanent": permanent}
         )
         self.forget()
 
     async def compatible(self, subject: str, schema: Schema, version: int | str = "latest") -> bool:
-        """Whether a schema may be registered beside a version of the subject."""
+        """Whether a schema is compatible with a version of the subject."""
         where = path("compatibility", "subjects", subject, "versions", version)
         answer = as_object(await self._asking.ask("POST", where, None, request_body(schema)))
         return answer.get("is_compatible") is True
 
     async def compatibility(self, subject: str | None = None) -> str:
-        """The compatibility level of a subject, or the registry's own."""
+        """Return the compatibility level of a subject, or the registry's global level."""
         where = "config" if subject is None else path("config", subject)
         query = None if subject is None else {"defaultToGlobal": True}
         return as_levels(await self._asking.ask("GET", where, query))
 
     async def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """Set the level of a subject, or the registry's own."""
+        """Set the compatibility level of a subject, or the registry's global level."""
         where = "config" if subject is None else path("config", subject)
         await self._asking.ask("PUT", where, None, {"compatibility": level})
 
     def forget(self) -> None:
-        """Ask the registry again for everything."""
+        """Clear all caches."""
         self._by_id.clear()
         self._missing.clear()
         self._by_guid.clear()
@@ -230,8 +230,8 @@ class RegistryCore:
         self._latest.clear()
 
 
-class SchemaRegistry:
-    """A registry's client that blocks; used from any thread.
+class SchemaRegistry(Closing):
+    """A blocking schema registry client, safe for use by several threads.
 
         registry = SchemaRegistry("http://127.0.0.1:8081")
         registry = SchemaRegistry({"url": "https://a,https://b", "basic.auth.user.info": "me:pw"})
@@ -245,41 +245,41 @@ class SchemaRegistry:
         self.core = RegistryCore(self._http, read)
 
     def schema(self, schema_id: int, subject: str | None = None) -> Schema:
-        """The schema of an id; SchemaNotFound."""
+        """Return a schema by id; raises SchemaNotFound."""
         return run_blocking(self.core.schema(schema_id, subject))
 
     def schema_by_guid(self, guid: str) -> Schema:
-        """The schema of a GUID; SchemaNotFound."""
+        """Return a schema by GUID; raises SchemaNotFound."""
         return run_blocking(self.core.schema_by_guid(guid))
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> Registered:
-        """Register a schema; one that the subject has already keeps its id."""
+        """Register a schema; if the subject has it already, it keeps its id."""
         return run_blocking(self.core.register(subject, schema, normalize=normalize))
 
     def lookup(
         self, subject: str, schema: Schema, *, normalize: bool = False, deleted: bool = False
     ) -> Registered:
-        """A schema's id and version in a subject; SchemaNotFound if it is not registered there."""
+        """Return a schema's id and version in a subject; raises SchemaNotFound if it has none."""
         return run_blocking(self.core.lookup(subject, schema, normalize=normalize, deleted=deleted))
 
     def version(self, subject: str, version: int, *, deleted: bool = False) -> Registered:
-        """One version of a subject."""
+        """Return one version of a subject."""
         return run_blocking(self.core.version(subject, version, deleted=deleted))
 
     def latest(self, subject: str) -> Registered:
-        """The latest version of a subject."""
+        """Return the latest version of a subject."""
         return run_blocking(self.core.latest(subject))
 
     def subjects(self, prefix: str = "", *, deleted: bool = False) -> list[str]:
-        """Names of subjects."""
+        """Return the names of subjects."""
         return run_blocking(self.core.subjects(prefix, deleted=deleted))
 
     def versions(self, subject: str) -> list[int]:
-        """Versions of a subject."""
+        """Return the versions of a subject."""
         return run_blocking(self.core.versions(subject))
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Delete a subject; the versions that it had."""
+        """Delete a subject; return the versions that it had."""
         return run_blocking(self.core.delete_subject(subject, permanent=permanent))
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> None:
@@ -287,39 +287,26 @@ class SchemaRegistry:
         run_blocking(self.core.delete_version(subject, version, permanent=permanent))
 
     def compatible(self, subject: str, schema: Schema, version: int | str = "latest") -> bool:
-        """Whether a schema may be registered beside a version of the subject."""
+        """Whether a schema is compatible with a version of the subject."""
         return run_blocking(self.core.compatible(subject, schema, version))
 
     def compatibility(self, subject: str | None = None) -> str:
-        """The compatibility level of a subject, or the registry's own."""
+        """Return the compatibility level of a subject, or the registry's global level."""
         return run_blocking(self.core.compatibility(subject))
 
     def set_compatibility(self, level: str, subject: str | None = None) -> None:
-        """Set the level of a subject, or the registry's own."""
+        """Set the compatibility level of a subject, or the registry's global level."""
         run_blocking(self.core.set_compatibility(level, subject))
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._http.close()
 
-    def __enter__(self) -> Self:
-        """The client itself."""
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
+class AsyncSchemaRegistry(RegistryCore, AsyncClosing):
+    """An asyncio schema registry client: the methods of SchemaRegistry, as coroutines.
 
-
-class AsyncSchemaRegistry(RegistryCore):
-    """A registry's client for asyncio: the methods of SchemaRegistry, awaited.
-
-    Serializers that use it are awaited too: `await serializer.encode(...)`.
+    Serializers that use it must be awaited as well: `await serializer.encode(...)`.
     """
 
     def __init__(self, config: str | Mapping[str, object] = {}, /, **settings: object) -> None:
@@ -328,23 +315,10 @@ class AsyncSchemaRegistry(RegistryCore):
         super().__init__(self._async_http, read)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._async_http.close()
-
-    async def __aenter__(self) -> Self:
-        """The client itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.close()
 
 
 def _given(**words: str | None) -> dict[str, str | int | bool]:
-    """Words of a query that are not None."""
+    """Return the query parameters that are not None."""
     return {name: value for name, value in words.items() if value is not None}

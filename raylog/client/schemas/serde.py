@@ -1,7 +1,7 @@
-"""What serializers of all formats share: subject, schema, wire format, and what is kept.
+"""What serializers of all formats share: subject, schema, wire format and caching.
 
-What a record needs from the registry is asked for once and kept as a plan: for a serializer by
-topic, for a deserializer by the schema's id. With a plan, no call suspends or blocks.
+What records need from the registry is requested once and cached as a plan: per topic for a
+serializer, per topic and schema for a deserializer. With a plan, no call suspends or blocks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
@@ -38,7 +38,7 @@ _FOREVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class _WritePlan(Generic[T]):
-    """How values of a topic are written."""
+    """How to write the values of a topic."""
 
     write: Callable[[T], bytes]
     prefix: bytes
@@ -48,19 +48,19 @@ class _WritePlan(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _ReadPlan(Generic[R]):
-    """How values of a schema are read: from its bytes and where the value begins."""
+    """How to read values of a schema, given a record's bytes and where the value starts."""
 
     read: Callable[[bytes, int], R]
     until: float
 
 
 class _Serde:
-    """Which registry, and whether it blocks."""
+    """Base of serializers and deserializers: the registry, and whether it blocks."""
 
     format_name: str
-    """The registry's word for the format."""
+    """The format's name in the registry."""
     layout: str | None = None
-    """In which form schemas are asked for."""
+    """The form in which schemas are requested."""
 
     def __init__(
         self, registry: AnyRegistry, key: bool, subject_name_strategy: str | SubjectNameStrategy
@@ -80,20 +80,20 @@ class _Serde:
 
 
 class SchemaSerializer(_Serde, ABC, Generic[T]):
-    """Writes values with a schema of the registry.
+    """Writes values with a schema from the registry.
 
-    Call it (as a `value_serializer`), or `await encode(...)` it with an AsyncSchemaRegistry. It is
-    used from any thread.
+    Call it (as a `value_serializer`), or `await encode(...)` with an AsyncSchemaRegistry. Safe for
+    use by several threads.
 
-    - `key`: whether it is for keys: of the subject's name, and of the header.
-    - `auto_register_schemas`: register the schema if the subject does not have it; else it must be
-      there.
-    - `normalize_schemas`: let the registry compare schemas in their normal form.
-    - `use_latest_version`: write with the subject's latest schema, whatever the own one is.
+    - `key`: whether it serializes keys; decides the subject's name and the header.
+    - `auto_register_schemas`: register the schema if the subject does not have it; otherwise it
+      must be registered.
+    - `normalize_schemas`: the registry compares schemas in normalized form.
+    - `use_latest_version`: write with the subject's latest schema, even if `schema` differs.
     - `use_schema_id`: write with the schema of this id.
     - `subject_name_strategy`: `topic`, `record`, `topic-record`, or a callable.
-    - `schema_id_place`: `prefix` writes the id before the value, `header` its GUID in a header: the
-      headers given to `send` must then be a list.
+    - `schema_id_place`: `prefix` writes the id before the value, `header` the GUID into a header;
+      the headers passed to `send` must then be a list.
     """
 
     def __init__(
@@ -128,25 +128,25 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
         self._plans: Kept[str, _WritePlan[T]] = Kept(self._core.settings.cache_capacity)
 
     def __call__(self, topic: str, data: T, headers: Headers = ()) -> bytes:
-        """The bytes of `data`; raises SchemaError."""
+        """Return the bytes of `data`; raises SchemaError."""
         plan = self._plans.get(topic)
         if plan is None or plan.until <= self._core.now():
             self._must_block("serializer.encode(topic, data, headers)")
-            with self._planning:  # one thread asks, the others find what it kept
+            with self._planning:  # one thread asks the registry, the others use its plan
                 plan = self._plans.get(topic)
                 if plan is None or plan.until <= self._core.now():
                     plan = run_blocking(self._planned(topic))
         return self._written(plan, data, headers)
 
     async def encode(self, topic: str, data: T, headers: Headers = ()) -> bytes:
-        """The bytes of `data`; raises SchemaError. The registry is waited for."""
+        """Return the bytes of `data`, asking the registry if needed; raises SchemaError."""
         plan = self._plans.get(topic)
         if plan is None or plan.until <= self._core.now():
             plan = await self._planned(topic)
         return self._written(plan, data, headers)
 
     async def prepare(self, topic: str) -> None:
-        """Ask the registry for what this topic needs; then plain calls need not wait."""
+        """Request what this topic needs from the registry, so that later calls need not wait."""
         await self._planned(topic)
 
     def _written(self, plan: _WritePlan[T], data: T, headers: Headers) -> bytes:
@@ -182,7 +182,7 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
         return self._plans.put(topic, _WritePlan(write, prefix, header, until))
 
     async def _registered(self, subject: str) -> Registered:
-        """The schema to write with."""
+        """Return the schema to write with."""
         core = self._core
         if self._use_id is not None:
             schema = await core.schema(self._use_id, subject, self.layout)
@@ -207,30 +207,55 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
 
     @abstractmethod
     async def _record_name(self) -> str | None:
-        """The name of the own schema's record."""
+        """Return the record name of the serializer's own schema."""
 
     @abstractmethod
     async def _own_schema(self) -> Schema:
-        """The schema to register or look up."""
+        """Return the schema to register or look up."""
 
     @abstractmethod
     async def _writer(self, schema: Schema) -> Callable[[T], bytes]:
-        """What writes values of `schema`; raises EncodingFailed for those that do not fit."""
+        """Return a function that writes values of `schema`, or raises EncodingFailed."""
 
     def _indexes(self) -> tuple[int, ...] | None:
-        """Of a Protobuf message."""
+        """Return the indexes of a Protobuf message; None for other formats."""
         return None
 
 
+class OwnSchemaSerializer(SchemaSerializer[T]):
+    """A serializer that has its schema from its caller, or none to use the registry's.
+
+    `to_dict` makes of a value what is written.
+    """
+
+    def __init__(
+        self,
+        registry: AnyRegistry,
+        schema: Schema | None,
+        to_dict: Callable[[T], object] | None,
+        **options: Any,
+    ) -> None:
+        super().__init__(registry, **options)
+        self._schema = schema
+        self._to_dict = to_dict
+        if schema is None and self._auto_register:
+            raise SchemaError("expected a schema to register, found none")
+
+    async def _own_schema(self) -> Schema:
+        if self._schema is None:
+            raise SchemaError("expected a schema to look up, found none")
+        return self._schema
+
+
 class SchemaDeserializer(_Serde, ABC, Generic[R]):
-    """Reads values that say which schema they are written with: by prefix or by header.
+    """Reads values with the schema that their prefix or header names.
 
-    Call it (as a `value_deserializer`), or `await decode(...)` it with an AsyncSchemaRegistry. It
-    is used from any thread.
+    Call it (as a `value_deserializer`), or `await decode(...)` with an AsyncSchemaRegistry. Safe
+    for use by several threads.
 
-    - `key`: whether it is for keys.
+    - `key`: whether it deserializes keys.
     - `use_latest_version`: read with the subject's latest schema.
-    - `subject_name_strategy`: as for serializers. With `topic`, the registry is told the subject.
+    - `subject_name_strategy`: as for serializers; with `topic`, requests by id name the subject.
     """
 
     _indexed = False
@@ -249,7 +274,7 @@ class SchemaDeserializer(_Serde, ABC, Generic[R]):
         self._plans = Kept(self._core.settings.cache_capacity)
 
     def __call__(self, topic: str, data: bytes, headers: Headers = ()) -> R:
-        """What `data` means; raises SchemaError."""
+        """Return the value of `data`; raises SchemaError."""
         frame = read_frame(data, headers, is_key=self._is_key, indexed=self._indexed)
         plan = self._plan(topic, frame)
         if plan is None:
@@ -259,7 +284,7 @@ class SchemaDeserializer(_Serde, ABC, Generic[R]):
         return plan.read(data, frame.start)
 
     async def decode(self, topic: str, data: bytes, headers: Headers = ()) -> R:
-        """What `data` means; raises SchemaError. The registry is waited for."""
+        """Return the value of `data`, asking the registry if needed; raises SchemaError."""
         frame = read_frame(data, headers, is_key=self._is_key, indexed=self._indexed)
         plan = self._plan(topic, frame) or await self._planned(topic, frame)
         return plan.read(data, frame.start)
@@ -299,16 +324,16 @@ class SchemaDeserializer(_Serde, ABC, Generic[R]):
         except SchemaNotFound:
             if subject is None:
                 raise
-            # Registered under another subject: the topic was copied, or the writer's strategy is
-            # another one. Ids are unique in the registry, so its schema is the right one.
+            # Registered under another subject: the topic was copied, or the writer uses another
+            # strategy. Ids are unique in the registry, so its schema is the right one.
             return await self._core.schema(frame.id, None, self.layout)
 
     @abstractmethod
     async def _name_in(self, schema: Schema, frame: Frame) -> str | None:
-        """The name of the record that was written."""
+        """Return the name of the record type that was written."""
 
     @abstractmethod
     async def _reader(
         self, written: Schema, latest: Schema | None, frame: Frame
     ) -> Callable[[bytes, int], R]:
-        """What reads values of the schema `written`, from where they begin in a record's bytes."""
+        """Return a function that reads a `written` value, given bytes and where it begins."""

@@ -1,4 +1,4 @@
-"""Settings of a schema registry's client, under Confluent's names or in Python's spelling."""
+"""Settings of schema registry clients, under Confluent's names or in Python's spelling."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _PREFIX = "schema_registry_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
-    """Where registries are, and how they are asked."""
+    """Where the registries are, and how to query them."""
 
     url: tuple[str, ...]
-    """Registries of one cluster: when one does not answer, the next one is asked."""
+    """Registries of one cluster; if one does not answer, the next is tried."""
     basic_auth_user_info: tuple[str, str] | None = None
-    """User and password; also taken from a URL."""
+    """User and password; may also be part of the URL."""
     bearer_auth_token: str | None = None
     ssl_ca_location: str | None = None
-    """PEM file or folder of certificates to trust; None: those of the system."""
+    """PEM file or folder of trusted certificates; None: those of the system."""
     ssl_certificate_location: str | None = None
     """PEM file of the client's own certificate."""
     ssl_key_location: str | None = None
     ssl_key_password: str | None = None
     enable_ssl_certificate_verification: bool = True
     request_timeout_ms: int = 10_000
-    """Of one request."""
+    """For one request."""
     deadline_ms: int = 30_000
-    """Of one operation, with all its repeats and pauses."""
+    """For one operation, including retries and pauses."""
     max_retries: int = 3
-    """How often every URL is asked again after a failure that may pass."""
+    """How often to retry all URLs after a failure that may be temporary."""
     retries_wait_ms: int = 100
-    """First pause at most; doubles with each round, up to `retries_max_wait_ms`."""
+    """Upper limit of the first pause; doubles each round, up to `retries_max_wait_ms`."""
     retries_max_wait_ms: int = 2_000
     cache_capacity: int = 1_000
-    """Schemas kept, by id and by subject."""
+    """Most entries in each cache of schemas."""
     cache_latest_ttl_sec: float | None = None
-    """How long a subject's latest version is taken for the latest; None: until the end."""
+    """How long to cache a subject's latest version; None: for ever."""
     missing_id_ttl_sec: float = 1.0
-    """How long an id that the registry did not know is not asked for again."""
+    """How long to wait before an unknown id is requested again."""
     response_bytes_max: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class RegistrySettings:
             raise InvalidSetting("ssl_key_location needs ssl_certificate_location")
 
     def tls(self) -> ssl.SSLContext:
-        """How https is spoken. Raises InvalidSetting for files that cannot be used."""
+        """Return the TLS context; raises InvalidSetting if a file cannot be used."""
         try:
             place = self.ssl_ca_location
             folder = place is not None and Path(place).is_dir()
@@ -73,7 +73,7 @@ class RegistrySettings:
                 context.load_cert_chain(
                     self.ssl_certificate_location, self.ssl_key_location, self.ssl_key_password
                 )
-        except OSError as failure:  # SSLError is one
+        except OSError as failure:  # includes SSLError
             raise InvalidSetting(f"TLS files cannot be used: {failure}") from failure
         if not self.enable_ssl_certificate_verification:
             context.check_hostname = False
@@ -84,7 +84,7 @@ class RegistrySettings:
 def registry_settings(
     config: str | Mapping[str, object], settings: Mapping[str, object]
 ) -> RegistrySettings:
-    """Settings of a URL or a mapping, and keyword arguments; unknown names are refused."""
+    """Merge a URL or a mapping with keyword arguments; raises InvalidSetting for unknown names."""
     given: dict[str, object] = {}
     sources = ({"url": config} if isinstance(config, str) else config, settings)
     for name, value in (item for source in sources for item in source.items()):
@@ -100,7 +100,7 @@ def registry_settings(
     if "url" not in given:
         raise InvalidSetting("expected the url of a schema registry, found none")
     _take_user_info(given)
-    return RegistrySettings(**given)  # type: ignore[arg-type]  # each went through its reader
+    return RegistrySettings(**given)  # type: ignore[arg-type]  # its reader has checked each type
 
 
 def _take_user_info(given: dict[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""Values of schemas as text: what a command line reads and prints, one JSON document a value.
+"""Values with schemas as text for the command line: one JSON document per value.
 
 | format | JSON |
 |---|---|
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 SchemaFormat = Literal["avro", "json-schema", "protobuf"]
 FromText = Callable[[str, bytes], bytes]
-"""(topic, JSON) -> bytes of a record."""
+"""Converts (topic, JSON) to the bytes of a record."""
 ToJson = Callable[[str, bytes, Headers], object]
-"""(topic, bytes of a record, headers) -> what json.dumps takes."""
+"""Converts (topic, bytes of a record, headers) to what json.dumps accepts."""
 
 
 def from_text(
@@ -39,9 +39,9 @@ def from_text(
     message: str | None = None,
     key: bool = False,
 ) -> FromText:
-    """What writes JSON with the schema of a file, which is registered, or else with the latest.
+    """Return a function that writes JSON with a file's schema, which it registers, or the latest.
 
-    `message` names a message of a .proto file; its first one if it is None.
+    `message` names a message of a .proto file; None means its first message.
     """
     if form == "protobuf":
         return _ProtobufFromText(registry, schema, message, key=key)
@@ -51,7 +51,7 @@ def from_text(
 
 
 def to_json(form: SchemaFormat, registry: SchemaRegistry, *, key: bool = False) -> ToJson:
-    """What reads records as JSON, each by the schema that it was written with."""
+    """Return a function that reads records as JSON, by the schema that each was written with."""
     if form == "protobuf":
         return _protobuf_to_json(registry, key=key)
     if form == "avro":
@@ -62,7 +62,7 @@ def to_json(form: SchemaFormat, registry: SchemaRegistry, *, key: bool = False) 
 
 
 def _options(schema: Path | None, *, key: bool) -> dict[str, Any]:
-    """A schema that is given is registered; else the latest one is used."""
+    """Return options that register a given schema, or else use the latest one."""
     given = schema is not None
     return {"key": key, "auto_register_schemas": given, "use_latest_version": not given}
 
@@ -103,7 +103,7 @@ def _avro_to_json(registry: SchemaRegistry, *, key: bool) -> ToJson:
     from raylog.client.schemas.avro import AvroDeserializer, Parsed
 
     class AsJson(AvroDeserializer[object]):
-        """Makes JSON of what was read, by the schema that it was read with."""
+        """Converts values to JSON by the schema they were read with."""
 
         def _maker(self, tree: Parsed) -> Callable[[object], object]:
             def made(value: object) -> object:
@@ -135,7 +135,7 @@ def _json_from_text(registry: SchemaRegistry, schema: Path | None, *, key: bool)
 
 
 class _ProtobufFromText:
-    """Messages of JSON; their class is made when the topic is known."""
+    """Writes messages from JSON; their class is created once the topic is known."""
 
     def __init__(
         self, registry: SchemaRegistry, schema: Path | None, message: str | None, *, key: bool
@@ -148,7 +148,7 @@ class _ProtobufFromText:
         self._kinds: dict[str, type[Message]] = {}
 
     def __call__(self, topic: str, text: bytes) -> bytes:
-        """The bytes of one message."""
+        """Return the bytes of one message."""
         from google.protobuf.json_format import Parse, ParseError
 
         from raylog.client.schemas.protobuf import ProtobufSerializer
@@ -196,7 +196,7 @@ def _protobuf_to_json(registry: SchemaRegistry, *, key: bool) -> ToJson:
 
 
 def _subject(topic: str, *, key: bool) -> str:
-    """Where the command line looks for a topic's latest schema."""
+    """Return the subject in which the command line looks for a topic's latest schema."""
     subject = topic_name(topic, key, None)
     assert subject is not None
     return subject

@@ -42,7 +42,8 @@ def tls_failure(address: str, host: str, failure: Exception) -> ClientError:
             f"{address}: expected a certificate that is valid, trusted and for {host!r}, found: "
             f"{failure.verify_message}"
         )
-    if isinstance(failure, ssl.SSLError) and not isinstance(failure, ssl.SSLEOFError):
+    has_ended = isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    if isinstance(failure, ssl.SSLError) and not has_ended:
         if failure.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
             return TlsFailed(
                 f"{address}: expected a listener with TLS, found one that answers without: is "

@@ -30,11 +30,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Writes and reads a topic until its input ends, and prints what it did as lines of a history.
+ * Writes and reads a topic until its input ends, and prints the lines of a history.
  *
  * <p>Arguments: bootstrap topic partitions producers consumers members records/s record-bytes seed.
- * A client that fails with what it does not mend by itself says so on the error output; the exit
- * code is 1 then.
+ * Errors from which a client does not recover are printed to the error output. The exit code is
+ * then 1.
  */
 public final class CheckedClients {
     private static final int IN_FLIGHT_MAX = 500;
@@ -72,7 +72,7 @@ public final class CheckedClients {
         clients.start(threads, "java-consume", Integer.parseInt(args[4]), clients::consume);
         clients.start(threads, "java-member", Integer.parseInt(args[5]), clients::consumeAsMember);
         while (System.in.read() >= 0) {
-            // nothing is said on it: it ends
+            // there is no input, only its end
         }
         clients.ending = true;
         for (Thread thread : threads) {
@@ -163,7 +163,7 @@ public final class CheckedClients {
         return (isNeverWritten(failure) ? "\"failed\"" : "\"unknown\"") + ",null";
     }
 
-    /** Whether every attempt would have met this refusal. */
+    /** Whether every attempt would get this error. */
     private static boolean isNeverWritten(Exception failure) {
         return failure instanceof RecordTooLargeException
                 || failure instanceof InvalidTimestampException
@@ -188,7 +188,7 @@ public final class CheckedClients {
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    /** Reads all partitions, sometimes again from their beginning. */
+    /** Reads all partitions, sometimes from the beginning again. */
     private void consume(String name, Random random) {
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(name, name, "none")) {
             begin(consumer, name);
@@ -209,7 +209,7 @@ public final class CheckedClients {
         partitions.forEach(one -> consumer.seek(one, 0));
     }
 
-    /** Reads as a member of a group; leaves and comes back now and then. */
+    /** Reads as a member of a group. Leaves and rejoins now and then. */
     private void consumeAsMember(String name, Random random) {
         for (int life = 0; !ending; life++) {
             String member = name + "." + life;
@@ -227,7 +227,7 @@ public final class CheckedClients {
         }
     }
 
-    /** What a rebalance or a moving coordinator forbids is left to the next. */
+    /** Commits. What a rebalance or a coordinator move forbids is left to the next owner. */
     private static void commit(KafkaConsumer<byte[], byte[]> consumer) {
         try {
             consumer.commitSync(END);
@@ -297,7 +297,7 @@ public final class CheckedClients {
 
     // -- the history -----------------------------------------------------------------------------
 
-    /** The time in ns, on the clock of Python's time.monotonic_ns; later than all given before. */
+    /** The time in ns on the clock of Python's time.monotonic_ns, later than all previous ones. */
     private synchronized long now() {
         last = Math.max(last + 1, System.nanoTime());
         return last;

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AiokafkaClient:
-    """Adapter of aiokafka; each call runs an event loop of its own."""
+    """Adapter of aiokafka; each call runs its own event loop."""
 
     name = "aiokafka"
     describing_creates = True

@@ -1,4 +1,4 @@
-"""What the conformance tests ask of a client library, one adapter each."""
+"""What the conformance tests need from a client library, with one adapter per library."""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic

@@ -1,6 +1,5 @@
 """kafka-python 3."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -11,14 +10,7 @@ import cramjam
 
 from tests.conformance.clients.base import DEADLINE_S
 from tests.conformance.scenarios import Message, RefusedError, Stored, TopicShape, WriteOptions
-
-with warnings.catch_warnings():
-    # Its import reads resources through a function that newer Pythons deprecate.
-    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
-    import kafka.codec
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType
-    from kafka.errors import BrokerResponseError
+from tests.support.kafka_python import kafka
 
 
 def _provide_snappy() -> None:
@@ -48,7 +40,7 @@ class KafkaPythonClient:
         self, bootstrap: str, topic: str, messages: Sequence[Message], how: WriteOptions
     ) -> list[Stored]:
         """Produce; the futures give the offsets."""
-        producer = KafkaProducer(
+        producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap,
             compression_type=None if how.codec == "none" else how.codec,
             enable_idempotence=how.idempotent,
@@ -80,14 +72,14 @@ class KafkaPythonClient:
     ) -> list[Stored]:
         """Poll until each partition's end is reached."""
         with _consumer(bootstrap) as consumer, _refusals():
-            consumer.assign([TopicPartition(topic, p) for p in starts])
+            consumer.assign([kafka.TopicPartition(topic, p) for p in starts])
             for partition, offset in starts.items():
-                consumer.seek(TopicPartition(topic, partition), offset)
+                consumer.seek(kafka.TopicPartition(topic, partition), offset)
             return _collect(consumer, dict(starts), ends)
 
     def read_after_seek(self, bootstrap: str, topic: str, offset: int, end: int) -> list[Stored]:
         """Seek after the first poll."""
-        partition = TopicPartition(topic, 0)
+        partition = kafka.TopicPartition(topic, 0)
         with _consumer(bootstrap) as consumer, _refusals():
             consumer.assign([partition])
             consumer.seek_to_beginning(partition)
@@ -99,14 +91,14 @@ class KafkaPythonClient:
         self, bootstrap: str, topic: str, partitions: Sequence[int]
     ) -> dict[int, tuple[int, int]]:
         """ListOffsets earliest and latest."""
-        asked = [TopicPartition(topic, p) for p in partitions]
+        asked = [kafka.TopicPartition(topic, p) for p in partitions]
         with _consumer(bootstrap) as consumer, _refusals():
             low, high = consumer.beginning_offsets(asked), consumer.end_offsets(asked)
         return {p.partition: (low[p], high[p]) for p in asked}
 
     def offset_for_time(self, bootstrap: str, topic: str, timestamp_ms: int) -> int | None:
         """ListOffsets by timestamp."""
-        partition = TopicPartition(topic, 0)
+        partition = kafka.TopicPartition(topic, 0)
         with _consumer(bootstrap) as consumer, _refusals():
             found = consumer.offsets_for_times({partition: timestamp_ms})[partition]
         return None if found is None else int(found.offset)
@@ -154,28 +146,31 @@ class KafkaPythonClient:
         """Values by key."""
         with _admin(bootstrap) as admin:
             found = admin.describe_configs(
-                [ConfigResource(ConfigResourceType.TOPIC, topic)], config_filter="all"
+                [kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic)],
+                config_filter="all",
             )
         (entries,) = (by_name[topic] for by_name in found.values())
         return {key: entry["value"] for key, entry in entries.items()}
 
     def alter_config(self, bootstrap: str, topic: str, key: str, value: str) -> None:
         """IncrementalAlterConfigs (KIP-339)."""
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic, {key: value})
+        resource = kafka.admin.ConfigResource(
+            kafka.admin.ConfigResourceType.TOPIC, topic, {key: value}
+        )
         with _admin(bootstrap) as admin:
             admin.alter_configs([resource])
 
     def delete_records(self, bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
         """DeleteRecords."""
         with _admin(bootstrap) as admin:
-            admin.delete_records({TopicPartition(topic, p): o for p, o in before.items()})
+            admin.delete_records({kafka.TopicPartition(topic, p): o for p, o in before.items()})
 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except BrokerResponseError as failure:
+    except kafka.errors.BrokerResponseError as failure:
         raise RefusedError(failure.errno, str(failure)) from failure
 
 
@@ -188,14 +183,14 @@ def _closing(client: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
-    with _closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, _refusals():
+def _admin(bootstrap: str) -> Iterator[kafka.KafkaAdminClient]:
+    with _closing(kafka.KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, _refusals():
         yield admin
 
 
 @contextmanager
-def _consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
-    consumer = KafkaConsumer(
+def _consumer(bootstrap: str) -> Iterator[kafka.KafkaConsumer]:
+    consumer = kafka.KafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="none",
@@ -206,7 +201,7 @@ def _consumer(bootstrap: str) -> Iterator[KafkaConsumer]:
 
 
 def _collect(
-    consumer: KafkaConsumer, positions: dict[int, int], ends: Mapping[int, int]
+    consumer: kafka.KafkaConsumer, positions: dict[int, int], ends: Mapping[int, int]
 ) -> list[Stored]:
     found: list[Stored] = []
     deadline = monotonic() + DEADLINE_S

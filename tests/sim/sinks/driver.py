@@ -1,4 +1,7 @@
-"""One driver of a streaming query and its sink: everything of the sink is real but Spark itself."""
+"""A driver of a streaming query and its sink.
+
+Everything of the sink is real except Spark itself.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from raylog.actors.replica.api import READ_COMMITTED
+from raylog.actors.replica.messages import READ_COMMITTED
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
-from raylog.actors.simulation.clients import Client, Ledger
-from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
-from raylog.actors.simulation.network import CLIENT
-from raylog.actors.simulation.port import Fetched
-from raylog.actors.simulation.properties import Checks, Property
-from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.transactions.outcome import committed_records
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.offsets import LATEST, list_offsets
 from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
-from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, SourceMismatch, StateLost
-from raylog.raydp_jobs.commit import (
+from raylog.client.transactions import TransactionRequests
+from raylog.simulation.applications.io import SimIo
+from raylog.simulation.clients import Client, Ledger
+from raylog.simulation.cluster import FIRST_PORT, Cluster
+from raylog.simulation.network import CLIENT
+from raylog.simulation.properties import Checks, Property
+from raylog.simulation.runtime import SimRuntime
+from raylog.simulation.simulated_gateway import Fetched
+from raylog.simulation.transactions.outcome import committed_records
+from raylog.sink.batches import Batch, BatchFailed, KafkaRange, SourceMismatch, StateLost
+from raylog.sink.commit import (
     BatchMachine,
     CheckRegistration,
     Event,
@@ -40,13 +45,11 @@ from raylog.raydp_jobs.commit import (
     WriteLost,
     Written,
 )
-from raylog.raydp_jobs.coordinator import Transactions, add_partition
-from raylog.raydp_jobs.driver import ends_of
-from raylog.raydp_jobs.protocol import choose_protocol
-from raylog.raydp_jobs.sink_state import SinkState
-from raylog.raydp_jobs.state_topic import StateTopic
-from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused
-from raylog.simulation.io import SimIo
+from raylog.sink.coordinator import SinkRequests, choose_protocol
+from raylog.sink.driver import ends_of
+from raylog.sink.state import SinkState
+from raylog.sink.state_topic import StateTopic
+from raylog.sink.writer import PartitionWriter, WriteRefused
 from raylog.wire.errors import KafkaError
 from raylog.wire.records import Record, encode_batch
 from tests.support.spark_query import Checkpoint
@@ -55,41 +58,41 @@ SINK_ID = "sink-of-rows"
 OUT = [TopicPartition("rows", 0), TopicPartition("rows", 1)]
 STATE = "__raylog_sinks"
 BATCH_MAX = 12
-"""Offsets of the source in one batch."""
+"""The most offsets of the source in one batch."""
 LEFT_BEHIND = 0.1
-"""How often a task is lost and goes on by itself."""
+"""Probability that a task is lost and continues on its own."""
 COPIED = 0.2
-"""How often somebody copies the checkpoint after a batch."""
+"""Probability that the checkpoint is copied after a batch."""
 UNANSWERED = (PeerLost, PeerTimeout, ActorGone)
 FAILED = (BatchFailed, KafkaError, ClientError)
-"""What ends a query's run: a restart finds out and goes on."""
+"""What ends a query's run. A restart checks the state and continues."""
 
 
 def row_of(offset: int) -> bytes:
-    """The sink's row of a source record."""
+    """The sink's row for a source record."""
     return b"row %d" % offset
 
 
 @dataclass(slots=True)
 class Query:
-    """What outlives drivers."""
+    """The state that outlives drivers."""
 
     checkpoint: Checkpoint
     copies: list[Checkpoint] = field(default_factory=list)
-    """Of the checkpoint, to be restored."""
+    """Copies of the checkpoint, which may be restored."""
     count: int = 1
-    """Queries that there were."""
+    """The number of queries so far."""
     mismatches: int = 0
-    """How often a batch did not continue where the sink had ended."""
+    """How often a batch did not start where the sink had ended."""
 
     def begin_anew(self, begin: dict[TopicPartition, int]) -> Checkpoint:
-        """Another query, at these offsets."""
+        """Start another query at these offsets."""
         self.count += 1
         return Checkpoint(f"q{self.count}", begin)
 
 
 class Driver:
-    """One process that runs the query, from its checkpoint as it finds it."""
+    """One process that runs the query from the current checkpoint."""
 
     def __init__(
         self, cluster: Cluster, checks: Checks, query: Query, source: Ledger, number: int
@@ -109,7 +112,7 @@ class Driver:
         self._checks = checks
         self._query = query
         self._random = Random(f"{cluster.world.random.random()} {number}")
-        self._known: Transactions | None = None
+        self._known: SinkRequests | None = None
         self._is_registered = False
         self._identity: ProducerIdentity | None = None
         self._state: SinkState | None = None
@@ -130,14 +133,12 @@ class Driver:
 
     async def write_next(self) -> bool:
         """Write the next batch; whether there was one. Raises what ends a query's run."""
-        transactions = await self._transactions()
-        batch = self.checkpoint.planned(
-            await self._available(), OUT, await transactions.cluster_id()
-        )
+        sink = await self._sink()
+        batch = self.checkpoint.planned(await self._available(), OUT, await sink.cluster_id())
         if batch is None:
             return False
         try:
-            await self._write(transactions, batch)
+            await self._write(sink, batch)
         except SourceMismatch:
             self._query.mismatches += 1
             self.checkpoint = self._query.begin_anew(await self.committed())
@@ -151,15 +152,15 @@ class Driver:
             self._query.copies.append(deepcopy(self.checkpoint))
         return True
 
-    async def _transactions(self) -> Transactions:
+    async def _sink(self) -> SinkRequests:
         if self._known is None:
             protocol = await choose_protocol(self._core)
             states = StateTopic(self._core, STATE, SINK_ID, clock_ms=self._io.runtime.now_ms)
-            self._known = Transactions(self._core, protocol, SINK_ID, SINK_ID, states, ["rows"])
+            self._known = SinkRequests(self._core, protocol, SINK_ID, SINK_ID, states, ["rows"])
         return self._known
 
     async def _available(self) -> dict[TopicPartition, int]:
-        """Up to where the next batch may read."""
+        """The ends up to which the next batch may read."""
         [found] = (
             await list_offsets(self._core, {self._source: LATEST}, read_committed=True)
         ).values()
@@ -170,24 +171,24 @@ class Driver:
 
     async def committed(self) -> dict[TopicPartition, int]:
         """Where the sink's source is written up to; 0 before the first batch."""
-        transactions = await self._transactions()
-        match await transactions.settle(CheckRegistration()):
+        sink = await self._sink()
+        match await sink.settle(CheckRegistration()):
             case RegistrationChecked(is_new=True):
-                await transactions.settle(Register())
+                await sink.settle(Register())
         self._is_registered, self._identity, self._state = True, None, None
-        await transactions.settle(TakeIdentity(self._timeout_ms))
-        match await transactions.settle(ReadState()):
+        await sink.settle(TakeIdentity(self._timeout_ms))
+        match await sink.settle(ReadState()):
             case StateRead(state):
                 return {self._source: 0, **ends_of(state)}
             case event:
                 raise AssertionError(f"{event} answers another request")
 
-    async def _write(self, transactions: Transactions, batch: Batch) -> None:
+    async def _write(self, sink: SinkRequests, batch: Batch) -> None:
         """Write a batch unless it is written. Raises BatchFailed."""
-        offsets = batch.offsets(await transactions.cluster_id())
+        offsets = batch.offsets(await sink.cluster_id())
         machine = BatchMachine(
             batch,
-            transactions.protocol,
+            sink.protocol,
             self._identity,
             self._state,
             self._is_registered,
@@ -199,9 +200,9 @@ class Driver:
             await self._io.pause(step.pause_ms)
             event: Event
             if isinstance(step.effect, Write):
-                event = await self._tasks(transactions, step.effect.identity, batch)
+                event = await self._tasks(sink, step.effect.identity, batch)
             else:
-                event = await transactions.carry_out(step.effect, offsets)
+                event = await sink.carry_out(step.effect, offsets)
             step = machine.handle(event, int(self._io.now_ms()))
         self._is_registered = True
         self._identity, self._state = step.effect.identity, step.effect.state
@@ -209,12 +210,12 @@ class Driver:
     # ---- tasks ---------------------------------------------------------------------------
 
     async def _tasks(
-        self, transactions: Transactions, identity: ProducerIdentity, batch: Batch
+        self, sink: SinkRequests, identity: ProducerIdentity, batch: Batch
     ) -> Written | WriteLost:
         """Let a task for each partition write."""
         rows = await self._rows(batch)
         tasks = [
-            partial(self._task, transactions, identity, key, some)
+            partial(self._task, sink, identity, key, some)
             for key, some in zip(OUT, (rows[::2], rows[1::2]), strict=True)
         ]
         lost = None
@@ -225,23 +226,24 @@ class Driver:
         return Written(reports) if lost is None else WriteLost("a task is lost")
 
     async def _late(self, task: Callable[[], Awaitable[TaskReport]]) -> None:
-        """A task that the driver has given up begins late."""
+        """Start a task late that the driver has given up."""
         await self._io.pause(self._random.choice((0, 50, 1_000, 4_000)) * self._random.random())
         await task()
 
     async def _task(
         self,
-        transactions: Transactions,
+        sink: SinkRequests,
         identity: ProducerIdentity,
         key: TopicPartition,
         rows: list[bytes],
     ) -> TaskReport:
         if not rows:
             return TaskReport(key, 0, -1)
-        name, protocol = transactions.transactional_id, transactions.protocol
+        name, protocol = sink.transactional_id, sink.protocol
         try:
             if protocol.registers:
-                await add_partition(self._core, protocol, name, identity, key)
+                requests = TransactionRequests(self._core, protocol, name)
+                await requests.add_partitions(identity, [key])
             writer = PartitionWriter(self._core, protocol, name, identity, key)
             for block in self._blocks(rows):
                 await writer.write(block)
@@ -262,7 +264,7 @@ class Driver:
             yield encode_batch(records, is_transactional=True)
 
     async def _rows(self, batch: Batch) -> list[bytes]:
-        """What the batch has read."""
+        """The rows of the batch."""
         (read,) = batch.sources
         assert isinstance(read, KafkaRange)
         at, end = read.starts[self._source], read.ends[self._source]

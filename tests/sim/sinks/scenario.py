@@ -1,7 +1,7 @@
-"""A cluster whose client is a streaming query with an exactly-once sink, under faults.
+"""A cluster under faults whose client is a streaming query with an exactly-once sink.
 
-Drivers die, or are taken for dead and go on; their tasks are left behind; the checkpoint is
-restored from older copies; and weeks pass, after which no committed offset and no transactional id
+Drivers die, or are taken for dead and continue. Their tasks are left behind, the checkpoint is
+restored from older copies, and weeks pass, after which no committed offset and no transactional id
 is known any more.
 """
 
@@ -10,26 +10,26 @@ from __future__ import annotations
 from collections import Counter
 from copy import deepcopy
 
-from raylog.actors.controller.api import NewTopic
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import NewTopic
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from raylog.actors.ports import TopicId
-from raylog.actors.simulation.clients import ACKS_ALL, Producer
-from raylog.actors.simulation.loop import SimLoop
-from raylog.actors.simulation.properties import Property
-from raylog.actors.simulation.scenario import Plan
-from raylog.actors.simulation.transactions.history import StableLedger
-from raylog.actors.simulation.transactions.outcome import Outcome
-from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.state_topic import CONFIGS
+from raylog.simulation.clients import ACKS_ALL, Producer
+from raylog.simulation.loop import SimLoop
+from raylog.simulation.properties import Property
+from raylog.simulation.scenario import Plan
+from raylog.simulation.transactions.history import StableLedger
+from raylog.simulation.transactions.outcome import Outcome
+from raylog.simulation.transactions.scenario import TransactionalSimulation
+from raylog.sink.state_topic import CONFIGS
 from tests.sim.sinks.driver import FAILED, OUT, STATE, Driver, Query, row_of
 from tests.support.spark_query import Checkpoint
 
 WEEK_MS = 7 * 24 * 3_600_000
 EXPIRY_S = 3.0
-"""Until everybody has looked whether something has expired."""
+"""The time until every coordinator has looked for expired state."""
 CAUGHT_UP_S = 60.0
-"""How long the last driver may take: requests that are lost are waited for."""
+"""The time for the last driver, which waits for lost requests."""
 TIMEOUT_MS = 4_000
 FIRST_DRIVER = 100
 
@@ -78,7 +78,7 @@ class SinkSimulation(TransactionalSimulation):
         return Driver(self.cluster, self.checks, self.query, self.stable[0], number)
 
     async def a_week_passes(self) -> None:
-        """The clocks are put forward; offsets and transactional ids that nobody uses expire."""
+        """Put the clocks forward, so that unused offsets and transactional ids expire."""
         self.weeks += 1
         self.world.tell("a week passes")
         self._compacted_may_differ()
@@ -87,9 +87,10 @@ class SinkSimulation(TransactionalSimulation):
         await self.cluster.runtime.sleep(EXPIRY_S)
 
     def _compacted_may_differ(self) -> None:
-        """Segments that are a week old are closed, and each replica cleans them for itself.
+        """Accept that the logs of internal topics differ and are not read as a whole at the end.
 
-        So the logs of internal topics have gaps: they are not read as a whole in the end.
+        Segments that are a week old are closed, and each replica compacts them on its own, so their
+        logs have gaps.
         """
         self._offsets.clear()
         compacted = {TRANSACTIONS_TOPIC, OFFSETS_TOPIC, STATE}
@@ -121,7 +122,7 @@ class SinkSimulation(TransactionalSimulation):
         )
 
     async def _catch_up(self) -> int:
-        """The last driver writes all there is; up to which offset of the source that is."""
+        """Let the last driver write everything. Returns the final offset of the source."""
         deadline = self.world.loop.time() + CAUGHT_UP_S
         while True:
             driver = self.new_driver()
@@ -149,7 +150,7 @@ class Spark:
         self.stopped = False
 
     async def run(self) -> None:
-        """One driver after the other; some live on beside the next."""
+        """Run one driver after another. Some keep running next to their successor."""
         runtime = self._simulation.cluster.runtime
         alive = []
         while not self.stopping:

@@ -32,11 +32,11 @@ import org.apache.kafka.coordinator.group.modern.GroupSpecImpl;
 import org.apache.kafka.coordinator.group.modern.MemberSubscriptionAndAssignmentImpl;
 
 /**
- * Asks Apache Kafka's own assignors. Lines in, tab-separated, "-" for none:
+ * Runs Apache Kafka's own assignors. Input lines, tab-separated, "-" for none:
  *   topic NAME COUNT RACKS       racks of each partition: "a,b|b,c"
  *   member ID INSTANCE RACK GENERATION TOPICS OWNED USERDATA     "t0,t1"  "t0:0,1;t1:2"  hex
  *   assign NAME                  range, roundrobin, sticky, cooperative-sticky, server-range, uniform
- * Lines out: one per member, "ID OWNED", then "end".
+ * Output lines: one per member, "ID OWNED", then "end".
  */
 public final class AssignorOracle {
     private record Topic(String name, int count, List<Set<String>> racks, Uuid id) {}

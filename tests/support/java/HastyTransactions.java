@@ -9,12 +9,12 @@ import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.errors.TimeoutException;
 
 /**
- * Apache Kafka's producer, which commits a transaction and aborts the next one at once, whose record it has not sent
- * yet: BOOTSTRAP TOPIC ID TRANSACTIONS.
+ * Apache Kafka's producer, which commits a transaction and immediately aborts the next one before its record is sent:
+ * BOOTSTRAP TOPIC ID TRANSACTIONS.
  *
- * Seldom the producer itself fails after such an abort: it drops the record of the next transaction and commits it
- * nevertheless, so that the coordinator finds no transaction, or it has sent the record and never commits. Apache
- * Kafka's broker sees the same. Such transactions are named on a line of their own.
+ * Rarely, the producer itself fails after such an abort. It drops the record of the next transaction and commits it
+ * nevertheless, so the coordinator finds no transaction; or it sends the record and never commits. This also happens
+ * with an Apache Kafka broker. Each such transaction is named on a line of its own.
  */
 public class HastyTransactions {
     public static void main(String[] given) {

@@ -9,8 +9,8 @@ import org.apache.kafka.common.Endpoint;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Asks Apache Kafka how it reads a broker's listeners. A line in: settings KEY=VALUE, tab-separated.
- * A line out: "ok", `listeners`, `advertised.listeners` and the inter-broker listener, tab-separated,
+ * Parses a broker's listeners with Apache Kafka. An input line: settings KEY=VALUE, tab-separated.
+ * An output line: "ok", `listeners`, `advertised.listeners` and the inter-broker listener, tab-separated,
  * or "refused" and why.
  */
 public final class ListenersOracle {
@@ -35,7 +35,7 @@ public final class ListenersOracle {
             int equals = setting.indexOf('=');
             settings.put(setting.substring(0, equals), setting.substring(equals + 1));
         }
-        // A broker of Apache Kafka has a listener of controllers as well.
+        // An Apache Kafka broker also has a controller listener.
         String protocols = settings.getProperty(PROTOCOLS, "");
         if (!protocols.isEmpty()) {
             settings.put(PROTOCOLS, "CONTROLLER:PLAINTEXT," + protocols);

@@ -11,7 +11,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.ProducerFencedException;
 
-/** Apache Kafka's producer in transactions, and its reader of what is committed: BOOTSTRAP TOPIC ID ROUNDS. */
+/** Apache Kafka's transactional producer, and its read_committed consumer: BOOTSTRAP TOPIC ID ROUNDS. */
 public class Transactions {
     static final int RECORDS = 5;
 

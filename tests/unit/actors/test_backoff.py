@@ -1,4 +1,4 @@
-"""What keeps ending is started ever more slowly, and at once again after it has run for a while."""
+"""What keeps ending is restarted after longer pauses; after a good run, at once again."""
 
 from raylog.actors.backoff import FIRST_MS, LONGEST_MS, LOSSES_AT_ONCE, Backoff
 
@@ -12,7 +12,7 @@ def test_a_few_losses_are_mended_at_once_then_the_wait_doubles_up_to_a_bound() -
     assert delays == [0] * LOSSES_AT_ONCE + doubled + [LONGEST_MS] * 3
 
 
-def test_what_has_run_for_a_while_begins_a_new_row() -> None:
+def test_long_run_resets_the_backoff() -> None:
     backoff = Backoff()
     for _ in range(LOSSES_AT_ONCE + 3):
         backoff.lost(0)

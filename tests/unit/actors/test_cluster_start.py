@@ -1,4 +1,4 @@
-"""What is told while the brokers of a cluster start."""
+"""Progress messages while the brokers of a cluster start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = ClusterPlan("c", tuple(BrokerPlan(n, Path(f"b{n}"), {}) for n in range(3)
 
 
 class Brokers:
-    """A runtime whose brokers answer `ready` as `answers` have it, one after the other."""
+    """A runtime whose brokers answer `ready` with `answers` in turn."""
 
     def __init__(self, **answers: Sequence[KafkaError]) -> None:
         self.asked: list[tuple[str, int]] = []
@@ -54,12 +54,12 @@ def start(brokers: Brokers, tell: Callable[[str], None] | None = None) -> list[s
     return cast("list[str]", asyncio.run(start_cluster(runtime, PLAN, 12_000, tell=tell)))
 
 
-def test_each_step_and_what_is_waited_for_is_told() -> None:
-    told: list[str] = []
+def test_each_step_and_what_is_waited_for_is_reported() -> None:
+    messages: list[str] = []
     waits = BrokerNotAvailable("broker 1 is still starting: no controller answers")
     brokers = Brokers(b1=[waits])
-    assert start(brokers, told.append) == [broker_name("c", n) for n in range(3)]
-    assert told == [
+    assert start(brokers, messages.append) == [broker_name("c", n) for n in range(3)]
+    assert messages == [
         "1 of 3 broker processes started",
         "2 of 3 broker processes started",
         "3 of 3 broker processes started",
@@ -73,9 +73,9 @@ def test_each_step_and_what_is_waited_for_is_told() -> None:
 
 def test_the_whole_time_is_waited_for_in_parts() -> None:
     waits = [BrokerNotAvailable(f"broker 2 is still starting, {n}") for n in range(3)]
-    brokers, told = Brokers(b2=waits), list[str]()
+    brokers, messages = Brokers(b2=waits), list[str]()
     with pytest.raises(BrokerNotAvailable, match="still starting, 2"):
-        start(brokers, told.append)
+        start(brokers, messages.append)
     name = broker_name("c", 2)
     assert [asked for asked in brokers.asked if asked[0] == name] == [
         (name, 5_000),
@@ -85,13 +85,13 @@ def test_the_whole_time_is_waited_for_in_parts() -> None:
 
 
 def test_a_refusal_ends_the_wait_at_once() -> None:
-    brokers, told = Brokers(b0=[InconsistentClusterId("another cluster")]), list[str]()
+    brokers, messages = Brokers(b0=[InconsistentClusterId("another cluster")]), list[str]()
     with pytest.raises(InconsistentClusterId):
-        start(brokers, told.append)
-    assert "another cluster" not in told
+        start(brokers, messages.append)
+    assert "another cluster" not in messages
 
 
-def test_who_is_told_nothing_asks_once() -> None:
+def test_every_broker_is_asked_once_when_nothing_changes() -> None:
     brokers = Brokers()
     start(brokers)
     assert brokers.asked == [(broker_name("c", n), 12_000) for n in range(3)]

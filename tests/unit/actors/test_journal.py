@@ -1,4 +1,4 @@
-"""Decisions as lines: nothing raw from outside, nothing torn or hostile does harm."""
+"""Decisions as log lines: no raw input, and torn or hostile lines do no harm."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import logging
 import pytest
 
 from raylog.actors import journal
+from raylog.actors.decisions import ELECTION, MEMBER, Decided
 from raylog.actors.journal import (
-    ELECTION,
     LINE_BYTES_MAX,
-    MEMBER,
-    Decided,
     Few,
     Noted,
     decided,
@@ -55,7 +53,7 @@ def test_text_from_outside_is_one_printable_line(text: str) -> None:
         b" " * (LINE_BYTES_MAX + 1),
     ],
 )
-def test_what_is_no_line_is_passed_over(bad: bytes) -> None:
+def test_malformed_journal_line_is_skipped(bad: bytes) -> None:
     assert read_lines(b"\n".join([line_of(ONE), bad, line_of(ONE)])) == ([ONE, ONE], 1)
 
 

@@ -1,6 +1,5 @@
-"""Placeholders for the addresses of a node."""
+"""Placeholders for a node's addresses."""
 
-import asyncio
 import re
 
 import pytest
@@ -10,11 +9,12 @@ from raylog.actors.broker.listeners import on_this_node, read_listeners
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.node_hosts import EXTERNAL_HOST, NODE_HOST, fill
+from raylog.actors.places import NodeEntry
 from raylog.actors.roles import role_class
-from raylog.actors.runtime.base import NodeEntry
 from raylog.actors.runtime.inproc import InprocWorld
 from raylog.actors.runtime.link_settings import ANY_PORT, LinkPlace, LinkSettings
 from raylog.wire.errors import InvalidConfig
+from tests.worlds.decorators import in_loop
 
 NODE = NodeEntry("n", "10.0.0.5", {"raylog-external-host": "label.example"})
 BARE = NodeEntry("n", "10.0.0.5", {})
@@ -46,7 +46,7 @@ def test_the_address_of_the_node_and_other_hosts() -> None:
         ("echo '<html>'", "must be a host name or an IP address, not '<html>'"),
     ],
 )
-def test_what_is_not_known_or_no_host_is_refused(command: str | None, said: str) -> None:
+def test_unknown_variable_or_invalid_host_is_refused(command: str | None, said: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(said)):
         external(command=command)
 
@@ -69,19 +69,17 @@ def read(**hosts: str) -> BrokerSettings:
     )
 
 
-def test_listeners_are_filled_where_the_broker_runs() -> None:
-    async def story() -> None:
-        runtime = InprocWorld(role_class).runtime()
-        settings = read(external_host_command="echo out.example")
-        listeners = await on_this_node(runtime, read_listeners(settings), settings)
-        assert listeners.listening == (Endpoint("IN", "127.0.0.1", 9092), Endpoint("OUT", "", 9093))
-        assert listeners.advertised[1] == Endpoint("OUT", "out.example", 19093)
-        wildcard = read(external_host_command="echo 0.0.0.0")
-        with pytest.raises(InvalidConfig, match="nonroutable meta-address"):
-            await on_this_node(runtime, read_listeners(wildcard), wildcard)
-        runtime.end(wait=False)
-
-    asyncio.run(story())
+@in_loop
+async def test_listeners_are_filled_where_the_broker_runs() -> None:
+    runtime = InprocWorld(role_class).runtime()
+    settings = read(external_host_command="echo out.example")
+    listeners = await on_this_node(runtime, read_listeners(settings), settings)
+    assert listeners.listening == (Endpoint("IN", "127.0.0.1", 9092), Endpoint("OUT", "", 9093))
+    assert listeners.advertised[1] == Endpoint("OUT", "out.example", 19093)
+    wildcard = read(external_host_command="echo 0.0.0.0")
+    with pytest.raises(InvalidConfig, match="nonroutable meta-address"):
+        await on_this_node(runtime, read_listeners(wildcard), wildcard)
+    runtime.end(wait=False)
 
 
 @pytest.mark.parametrize("host", ["{}", "{host}", "{EXTERNAL.HOST}", "{external.host", "${x}"])

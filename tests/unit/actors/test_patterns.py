@@ -1,4 +1,4 @@
-"""Regular expressions from outside: what they match, and how long they may take."""
+"""Regular expressions from outside: what they match, and how much time they may take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_pattern_matches_a_part_or_the_whole() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "\ud800", "((a{100}){100}){100}"])
-def test_what_is_none_is_refused(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compiled(pattern)
 
@@ -54,7 +54,7 @@ def test_a_program_has_so_many_instructions() -> None:
 
 @pytest.mark.parametrize("part", ["(.*a.{9})?", ".*a.{9}", "(a?){3}", ".*a", "[^a]?"])
 @pytest.mark.parametrize("length", [1, 249])
-def test_what_one_turn_looks_at_takes_less_than_50_ms(part: str, length: int) -> None:
+def test_matching_in_one_turn_takes_less_than_50_ms(part: str, length: int) -> None:
     """RE2 that has no room for states looks at each instruction for each character."""
     pattern = "x"
     while True:

@@ -1,15 +1,16 @@
-"""A produce request over several partitions is answered once, late or not."""
+"""A produce request for several partitions is answered once, late or not."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from raylog.actors.replica.api import ProduceAnswer, produced
-from raylog.actors.replica.produce import Write, Writes
+from raylog.actors.replica.messages import ProduceAnswer, produced
+from raylog.actors.replica.writes import Write, Writes
 from raylog.actors.runtime.deadlines import TICK_MS, Deadlines
 from raylog.wire.errors import ErrorCode, InvalidRecord, KafkaError, RequestTimedOut
 from raylog.wire.records import NO_SEQUENCE
-from tests.support.gateway_world import World, run
+from tests.worlds.decorators import in_world
+from tests.worlds.gateway.actor import World, run
 
 WHERE = ProduceAnswer(7, -1, 0)
 
@@ -48,33 +49,29 @@ def test_the_last_outcome_answers_for_all() -> None:
     assert asked.answers == [[WHERE, ErrorCode.INVALID_RECORD]]
 
 
-def test_what_is_not_replicated_in_time_is_said_to_be_late() -> None:
-    async def scenario(world: World) -> None:
-        asked, all_of_it, (first, second) = writes(2)
-        first.reply(WHERE)
-        all_of_it.limit(Deadlines(world.runtime), 500)  # type: ignore[arg-type]  # a fake
-        await world.runtime.advance(499)
-        assert asked.answers == []
-        await world.runtime.advance(2 * TICK_MS)
-        assert asked.answers == [[WHERE, RequestTimedOut.code]]
-        second.reply(WHERE)
-        assert len(asked.answers) == 1, "who came later interests nobody"
-        assert world.runtime.pending_timers() == 0
-
-    run(scenario)
+@in_world(run)
+async def test_write_not_replicated_in_time_is_timed_out(world: World) -> None:
+    asked, all_of_it, (first, second) = writes(2)
+    first.reply(WHERE)
+    all_of_it.limit(Deadlines(world.runtime), 500)  # type: ignore[arg-type]  # a fake
+    await world.runtime.advance(499)
+    assert asked.answers == []
+    await world.runtime.advance(2 * TICK_MS)
+    assert asked.answers == [[WHERE, RequestTimedOut.code]]
+    second.reply(WHERE)
+    assert len(asked.answers) == 1, "who came later interests nobody"
+    assert world.runtime.pending_timers() == 0
 
 
-def test_an_answered_request_has_no_deadline() -> None:
-    async def scenario(world: World) -> None:
-        deadlines = Deadlines(world.runtime)  # type: ignore[arg-type]  # a fake
-        _, settled, (only,) = writes(1)
-        only.reply(WHERE)
-        settled.limit(deadlines, 500)
-        assert world.runtime.pending_timers() == 0
-        asked, waiting, (late,) = writes(1)
-        waiting.limit(deadlines, 500)
-        late.reply(WHERE)
-        await world.runtime.advance(5_000)
-        assert asked.answers == [[WHERE]]
-
-    run(scenario)
+@in_world(run)
+async def test_an_answered_request_has_no_deadline(world: World) -> None:
+    deadlines = Deadlines(world.runtime)  # type: ignore[arg-type]  # a fake
+    _, settled, (only,) = writes(1)
+    only.reply(WHERE)
+    settled.limit(deadlines, 500)
+    assert world.runtime.pending_timers() == 0
+    asked, waiting, (late,) = writes(1)
+    waiting.limit(deadlines, 500)
+    late.reply(WHERE)
+    await world.runtime.advance(5_000)
+    assert asked.answers == [[WHERE]]

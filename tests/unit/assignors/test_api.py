@@ -1,4 +1,4 @@
-"""Assignors are found by name among installed packages, and what fails is named."""
+"""Assignors are found by name among installed packages; errors name the one that fails."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_a_strangers_assignor_is_found_and_described(register: Registers) -> Non
         ("flags", "Flags", "shares_partitions must be True or False"),
     ],
 )
-def test_what_fails_is_named(register: Registers, name: str, target: str, text: str) -> None:
+def test_failing_plug_in_is_named_in_the_error(
+    register: Registers, name: str, target: str, text: str
+) -> None:
     register("stranger-b", **{name: target})
     with pytest.raises(PluginError, match=text) as failure:
         load(name)
@@ -100,7 +102,7 @@ def test_an_unknown_name_is_answered_with_those_there_are() -> None:
         load("best")
 
 
-def test_nobody_replaces_raylogs_own(register: Registers) -> None:
+def test_plug_in_cannot_replace_a_built_in_assignor(register: Registers) -> None:
     register("stranger-c", range="MyRange")
     assert isinstance(load("range"), RangeAssignor)
     [theirs] = [each for each in available() if each.distribution == "stranger-c"]

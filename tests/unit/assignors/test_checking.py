@@ -1,4 +1,4 @@
-"""Nonsense that an assignor may return is refused, and the text says what it is."""
+"""Invalid assignments are refused, and the error describes the mistake."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.support.assigning import topics
     ("given", "text"),
     [
         ({"m9": {"t0": [0]}}, "unknown member 'm9'"),
-        ({"m0": {"t9": [0]}}, "'t9', which is no topic of this group"),
+        ({"m0": {"t9": [0]}}, "'t9', which is not a topic of this group"),
         ({"m0": {"t0": [3]}}, "t0-3, but the topic has 3 partitions"),
         ({"m0": {"t0": [-1]}}, "t0--1, but the topic has 3 partitions"),
-        ({"m0": {"t0": [1, 1]}}, "a partition of 't0' twice to one"),
+        ({"m0": {"t0": [1, 1]}}, "a partition of 't0' twice"),
         ({"m0": {"t0": [1]}, "m1": {"t0": [1]}}, "t0-1 to both 'm0' and 'm1'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The range assignor where racks are known (KIP-881) and members are static (KIP-345)."""
+"""The range assignor with racks (KIP-881) and static members (KIP-345)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the sticky assignors learn who had what, and the first of two cooperative rounds."""
+"""How the sticky assignors learn previous owners, and the first of two cooperative rounds."""
 
 from __future__ import annotations
 

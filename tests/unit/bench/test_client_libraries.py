@@ -1,4 +1,4 @@
-"""What the rounds of client libraries give, and which targets are missed."""
+"""The results of client library runs, and which targets are missed."""
 
 import pytest
 
@@ -40,11 +40,11 @@ def test_aiokafka_is_compared_with_both_clients() -> None:
         (SEND, RAYLOG_ASYNCIO): figures(400.0),
         (SEND, AIOKAFKA): figures(100.0),
     }
-    told = {line[4]: line[-1] for line in lines_of(results)}
-    assert told == {RAYLOG: "", RAYLOG_ASYNCIO: "1.25", AIOKAFKA: "5.00, 4.00"}
+    ratios = {line[4]: line[-1] for line in lines_of(results)}
+    assert ratios == {RAYLOG: "", RAYLOG_ASYNCIO: "1.25", AIOKAFKA: "5.00, 4.00"}
 
 
-def test_a_missed_target_is_told_with_both_figures() -> None:
+def test_a_missed_target_is_reported_with_both_figures() -> None:
     results: Results = {
         (POLL, RAYLOG): figures(50.0),
         (POLL, CONFLUENT): figures(100.0),

@@ -1,4 +1,4 @@
-"""What the clients print, understood or refused."""
+"""Output of the client programs, parsed or refused."""
 
 import subprocess
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
 
 class Answer:
-    """What the next program says, and its exit code."""
+    """The next program's output and exit code."""
 
     code: int = 0
     text: str = ""

@@ -1,4 +1,4 @@
-"""docs/BENCHMARKS.md names commands that there are, in every section."""
+"""docs/BENCHMARKS.md names existing commands in every section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool that is missing skips a test; one that is there and fails, fails it."""
+"""A missing tool skips a test; a tool that is installed but fails makes the test fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _tool(folder: Path, name: str, code: int) -> None:
     path.chmod(0o755)
 
 
-def test_what_is_missing_is_said(tools: Path) -> None:
+def test_missing_tool_is_named(tools: Path) -> None:
     with pytest.raises(jars.MissingToolError, match="JDK"):
         jars.fetch()
     _tool(tools, "java", 0)

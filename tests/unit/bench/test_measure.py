@@ -1,4 +1,4 @@
-"""Processes are found by their mark; what they use is read from the kernel."""
+"""Processes are found by a mark; the kernel reports what they use."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What pairs of runs say about the cost of metrics, and which code the bench takes out."""
+"""What pairs of runs say about the cost of metrics, and which code the benchmark removes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_loads_have_names_of_their_own_and_usual_batches_fill_batch_size() -> No
     assert batch in frame_of(produce_of("t", batch), 9)
 
 
-def test_what_counts_is_taken_out_and_nothing_else_fails() -> None:
+def test_uncounted_variant_only_lacks_the_counting() -> None:
     for one in all_variants():
         counted = {instruction.argval for instruction in dis.get_instructions(one.counted)}
         left = {instruction.argval for instruction in dis.get_instructions(one.uncounted)}

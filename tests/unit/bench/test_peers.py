@@ -1,4 +1,4 @@
-"""A bench that is asked to terminate ends the brokers that it started."""
+"""A benchmark that is told to terminate ends the brokers it started."""
 
 import os
 import signal

@@ -1,10 +1,10 @@
-"""A quantile is told only where samples enough lie beyond it."""
+"""A quantile is reported only if enough samples lie beyond it."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.quantiles import quantile, told
+from bench.quantiles import quantile, quantile_text
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,6 @@ def test_a_quantile_needs_samples_beyond_it(count: int, part: float, found: floa
     assert quantile([float(one) for one in range(count, 0, -1)], part) == found
 
 
-def test_what_is_not_known_is_a_dash() -> None:
-    assert told(None, 2) == "-"
-    assert told(1.23456, 1, scale=1000) == "1,234.6"
+def test_unknown_quantile_is_a_dash() -> None:
+    assert quantile_text(None, 2) == "-"
+    assert quantile_text(1.23456, 1, scale=1000) == "1,234.6"

@@ -1,4 +1,4 @@
-"""Three brokers beside three: what is promised, and whose time it took."""
+"""Three brokers against three: the targets, and which process used the time."""
 
 from bench.replicated import Watched, broken, programme, roles_in, spent_lines
 from bench.table import Row

@@ -1,11 +1,13 @@
-"""A leader and two followers as processes of their own, joined by links."""
+"""A leader and two followers as separate processes, joined by links."""
 
+import pytest
 import uvloop
 
 from bench.replication import measure
 
 
-def test_what_is_written_is_measured_at_each_replica() -> None:
+@pytest.mark.long
+def test_replication_cost_is_measured_at_each_replica() -> None:
     found = uvloop.run(measure(partitions=2, batch_kib=4, megabytes=1))
     assert found["leader_us"] > 0
     assert found["follower_us"] > 0

@@ -15,15 +15,15 @@ def test_growth_is_that_of_medians_after_the_fifth_minute() -> None:
 
 
 def test_a_row_names_scenario_system_verdict_and_latencies() -> None:
-    name, system, verdict, told, audited, _ = cells(Run("Raylog, 1 broker", result()))
+    name, system, verdict, quantiles, audited, _ = cells(Run("Raylog, 1 broker", result()))
     assert (name, system, verdict) == (result().scenario.name, "Raylog, 1 broker", "passed")
-    assert told.startswith("produce ")
+    assert quantiles.startswith("produce ")
     assert audited == f"{result().audit.acknowledged:,}"
 
 
-def test_what_failed_is_said_with_its_reason() -> None:
+def test_failed_runs_are_listed_with_the_reason() -> None:
     runs = [Run("Raylog", result()), Run("Kafka", failed())]
     assert markdown(runs).count("\n") == 4
-    told = failures(runs)
-    assert told
-    assert all(line.startswith(f"{failed().scenario.name} on Kafka: ") for line in told)
+    lines = failures(runs)
+    assert lines
+    assert all(line.startswith(f"{failed().scenario.name} on Kafka: ") for line in lines)

@@ -1,4 +1,4 @@
-"""The programme of the benchmark, and how runs are sized."""
+"""The benchmark's programme, and the sizes of runs."""
 
 from bench.__main__ import chosen, parse_source
 from bench.clients import ProducerSettings

@@ -1,4 +1,4 @@
-"""Large histories: the work grows with the operations, and what was hidden is found."""
+"""Large histories: the work is proportional to the operations, and hidden anomalies are found."""
 
 from cProfile import Profile
 
@@ -29,6 +29,7 @@ def profiled(operations: int) -> tuple[Verdict, float, list[str]]:
 
 
 @pytest.mark.timeout(600)  # it counts calls: 83 s of the clock where ten others want the processor
+@pytest.mark.long
 def test_work_grows_with_the_operations_and_lost_writes_are_found_among_many() -> None:
     _, few, _ = profiled(SMALL)
     verdict, many, lost = profiled(LARGE)

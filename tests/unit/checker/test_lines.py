@@ -1,4 +1,4 @@
-"""Histories on disk: written, read back, merged, and refused where a line is not an operation."""
+"""Histories on disk: written, read back, merged; lines that are not operations are refused."""
 
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         load([path])
 
 
-def test_what_was_found_is_shown_in_short(tmp_path: Path) -> None:
+def test_refused_content_is_abbreviated_in_the_error(tmp_path: Path) -> None:
     path = write(tmp_path / "one", SEND.replace('"p"', str(list(range(1000)))))
     with pytest.raises(HistoryError) as refused:
         load([path])

@@ -1,4 +1,4 @@
-"""What is wrong with a group's promise is found, each planted in a history that is right."""
+"""Violations of a group's guarantees are found; each is planted in a correct history."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_session_with_a_gap() -> None:
     assert found.shown == ["gap: partition 0: c is at 1, b before it is nowhere"]
 
 
-def test_what_a_producer_gave_up_is_no_gap() -> None:
+def test_abandoned_send_is_no_gap() -> None:
     assert kinds(judge_sessions(sends("a", "b", "c"), {"a": 0, "c": 1}, {"b"})) == {}
 
 
@@ -220,7 +220,7 @@ def test_a_session_out_of_order() -> None:
 # -- findings, and journals --------------------------------------------------------------------
 
 
-def test_of_many_anomalies_some_are_shown_and_all_are_counted() -> None:
+def test_all_anomalies_are_counted_and_some_are_shown() -> None:
     found = judge_processing(LEAST, {0: 20}, [])
     assert kinds(found) == {"missing": 20}
     assert len(found.shown) == SHOWN_MAX
@@ -237,12 +237,12 @@ def test_a_journal_tells_what_its_process_did(tmp_path: Path) -> None:
     journal.write("seek", 0, 5)
     journal.write("polled", 1, 1, [7], ["x"])
     journal.write("done", 1, [7], ["k"])
-    told = read_journals([tmp_path / f"m-0.1{SUFFIX}"], "t")
-    assert told.failed == {"y"}
-    (work,) = told.done
+    journals = read_journals([tmp_path / f"m-0.1{SUFFIX}"], "t")
+    assert journals.failed == {"y"}
+    (work,) = journals.done
     assert (work.process, work.partition, work.offset, work.key) == ("m-0.1", 1, 7, "k")
     assert 0 < work.began_ns < work.at_ns
-    rebalance, seek, poll, *sent = told.operations
+    rebalance, seek, poll, *sent = journals.operations
     assert isinstance(rebalance, Rebalance)
     assert (rebalance.change, rebalance.partitions) == (Change.ASSIGNED, [("t", 0), ("t", 1)])
     assert isinstance(seek, Seek)
@@ -250,7 +250,7 @@ def test_a_journal_tells_what_its_process_did(tmp_path: Path) -> None:
     assert poll.batches == [(("t", 1), [7], ["x"])]
     outcomes = [(one.outcome, one.offset) for one in sent if isinstance(one, Send)]
     assert outcomes == [(Outcome.OK, 7), (Outcome.UNKNOWN, None), (Outcome.UNKNOWN, None)]
-    assert check(History.of(told.operations)).valid
+    assert check(History.of(journals.operations)).valid
 
 
 def test_a_line_that_its_process_did_not_finish_is_left_out(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_records_that_our_own_client_could_not_deliver_are_recorded(
     assert verdict.valid
 
 
-def test_what_a_closed_producer_did_not_hear_of_is_unknown(
+def test_unanswered_sends_of_a_closed_producer_are_unknown(
     recorder: Recorder, broker: EmbeddedBroker
 ) -> None:
     producer = confluent.RecordingProducer(

@@ -1,4 +1,4 @@
-"""What is an anomaly and what is not, in histories of a few operations."""
+"""What is an anomaly and what is not, in short histories."""
 
 import pytest
 
@@ -76,10 +76,10 @@ def test_a_reset_of_another_partition_or_process_excuses_nothing() -> None:
 
 
 def test_reading_begins_where_it_was_told_to() -> None:
-    told = Assign("r", 90, [Start(P, 1)])
-    assert kinds(*three(told, polled(100, (1, "b"), (2, "c")))) == []
-    assert kinds(*three(told, polled(100, (2, "c")))) == [Kind.SKIPPED_POLL]
-    assert kinds(*three(told, polled(100, (0, "a"), (1, "b")))) == [Kind.NONMONOTONIC_POLL]
+    assigned = Assign("r", 90, [Start(P, 1)])
+    assert kinds(*three(assigned, polled(100, (1, "b"), (2, "c")))) == []
+    assert kinds(*three(assigned, polled(100, (2, "c")))) == [Kind.SKIPPED_POLL]
+    assert kinds(*three(assigned, polled(100, (0, "a"), (1, "b")))) == [Kind.NONMONOTONIC_POLL]
     back = Seek("r", 150, P, 0)
     assert kinds(*three(polled(100, (2, "c")), back, polled(200, (1, "b")))) == [Kind.SKIPPED_POLL]
 
@@ -89,7 +89,7 @@ def test_gaps_that_nobody_saw_as_records_are_none() -> None:
     assert kinds(*sends, polled(100, (0, "a"), (5, "b"))) == []
 
 
-def test_what_only_readers_of_uncommitted_records_saw_may_be_left_out_by_others() -> None:
+def test_read_committed_readers_may_skip_aborted_records() -> None:
     begin, end = Begin("w", 0, "x"), End("w", 30, 31, "x", Action.ABORT, OK)
     sends = [sent("a", 0), sent("b", 1, at=10, transaction="x"), sent("c", 2, at=20)]
     dirty = polled(50, (0, "a"), (1, "b"), (2, "c"), process="dirty", committed=False)

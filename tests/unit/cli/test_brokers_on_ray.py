@@ -1,4 +1,4 @@
-"""`raylog brokers add`: what a new broker has of the others."""
+"""`raylog brokers add`: what a new broker copies from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as people run them, against an embedded broker."""
+"""The commands as users run them, on an embedded broker."""
 
 import importlib.metadata
 import json
@@ -17,7 +17,7 @@ from raylog.wire.errors import BrokerIdNotRegistered, EncodeError
 
 
 class Shell:
-    """Runs commands against one broker."""
+    """Runs commands on one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self._environment = {"RAYLOG_BOOTSTRAP": bootstrap, "COLUMNS": "200", "NO_COLOR": "1"}
@@ -123,7 +123,7 @@ def test_reading_from_an_offset_or_a_time(shell: Shell, topic: str, tmp_path: Pa
     assert "found 7" in failing(shell, "consume", topic, "-p", "7", code=2)
 
 
-def test_who_does_not_say_where_to_begin_is_told_how_to_read_what_is_there(
+def test_consume_without_from_explains_how_to_read_existing_records(
     shell: Shell, topic: str
 ) -> None:
     def errors(*arguments: str) -> str:
@@ -181,7 +181,7 @@ def test_usage_errors_name_what_was_expected(shell: Shell, topic: str) -> None:
     assert "--set" in failing(shell, "configs", "alter", "topic", topic, code=2)
 
 
-def test_an_id_that_is_too_long_for_the_protocol_is_told(shell: Shell) -> None:
+def test_an_id_that_is_too_long_for_the_protocol_is_reported(shell: Shell) -> None:
     with pytest.raises(EncodeError) as refused:
         shell.run("groups", "describe", "g" * 40_000)
     failure = explain(refused.value)
@@ -190,12 +190,14 @@ def test_an_id_that_is_too_long_for_the_protocol_is_told(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", ["7", "x", "\N{SUPERSCRIPT TWO}", "9" * 5_000])
-def test_a_broker_that_there_is_not_is_told_with_those_there_are(shell: Shell, name: str) -> None:
+def test_a_broker_that_there_is_not_is_reported_with_those_there_are(
+    shell: Shell, name: str
+) -> None:
     with pytest.raises(BrokerIdNotRegistered, match="expected one of the live brokers 0, found '"):
         shell.run("configs", "alter", "broker", name, "--set", "max.connections=5")
 
 
-def test_a_failure_is_told_without_raw_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_reported_without_raw_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     print_failure(Failure("group 'a\x1b[2Jb'\n  of two lines" + "x" * 9_000, "do this"))
     said = capsys.readouterr().err
     assert "group 'a\\x1b[2Jb'\n  of two lines" in said

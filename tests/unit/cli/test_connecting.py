@@ -15,7 +15,7 @@ from raylog.cli.connecting import read_properties
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import SaslAuthenticationFailed
 from tests.support.certificates import Authority, authority, server_context
-from tests.support.secure_broker import PASSWORD, USER, SecureBroker
+from tests.worlds.servers.secure_broker import PASSWORD, USER, SecureBroker
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def test_settings_one_by_one(signer: Authority) -> None:
 def test_settings_that_make_no_sense(arguments: tuple[str, ...], message: str) -> None:
     refused = run("topics", "list", *arguments)
     assert refused.exit_code != 0, refused.output
-    told = f"{refused.output} {refused.exception}"
-    assert message in " ".join(told.replace("│", " ").split())
+    output = f"{refused.output} {refused.exception}"
+    assert message in " ".join(output.replace("│", " ").split())
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""How much counters of several processes grew."""
+"""How much the counters of several processes increased."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.cli.counters import Buckets, Process, bucket_growth, growth
+from raylog.cli.counters import Buckets, Process, bucket_growth, growth, p99_s
 
 A, B = ("gateway", "gateway-0"), ("gateway", "gateway-1")
 
@@ -41,3 +41,18 @@ def test_growth_of_histograms(
     before: dict[Process, Buckets], now: dict[Process, Buckets], expected: Buckets
 ) -> None:
     assert bucket_growth(before, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("counts", "found"),
+    [
+        ({}, None),
+        ({0.1: 0, float("inf"): 0}, None),
+        ({0.1: 100, float("inf"): 100}, 0.099),
+        ({float("inf"): 100, 0.1: 50}, 0.1),
+        ({0.1: 90, 1.0: 100, float("inf"): 100}, 0.91),
+        ({0.1: 0, float("inf"): 5}, 0.1),
+    ],
+)
+def test_percentiles(counts: dict[float, float], found: float | None) -> None:
+    assert p99_s(counts) == (None if found is None else pytest.approx(found))

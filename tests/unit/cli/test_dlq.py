@@ -1,4 +1,4 @@
-"""`raylog dlq` where a dead-letter topic holds what no parallel consumer wrote, or is unclear."""
+"""`raylog dlq` with dead letters that no parallel consumer wrote, or that are ambiguous."""
 
 from __future__ import annotations
 
@@ -27,12 +27,6 @@ FAILURE = Failure(FailureKind.RAISED, "ValueError", "no")
 def bootstrap() -> Iterator[str]:
     with EmbeddedBroker(settings={"auto.create.topics.enable": "false"}) as broker:
         yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as made:
-        yield made
 
 
 @pytest.fixture
@@ -98,7 +92,7 @@ def test_letters_that_others_wrote_are_shown_and_stay_unless_a_topic_is_named(
     (row,) = json.loads(dlq(bootstrap, "list", f"{source}.dlq", "--json").stdout)
     assert row["reasons"] == {"unknown": 2, "raised": 1}
     text = dlq(bootstrap, "show", f"{source}.dlq").stdout
-    assert text.count("it is no letter of a parallel consumer") == 2
+    assert text.count("it is not a dead letter of a ParallelConsumer") == 2
     lines = dlq(bootstrap, "show", f"{source}.dlq", "--value-format", "json", "--json").stdout
     first, second, third = map(json.loads, lines.splitlines())
     assert (first["value_base64"], first["original"]) == ("/wA=", None)
@@ -120,15 +114,15 @@ def test_a_letter_without_its_value_is_not_replayed_as_a_tombstone(
     assert "was too large for the letter" in dlq(bootstrap, "show", f"{source}.dlq").stdout
 
 
-def test_what_was_replayed_must_be_clear(
+def test_replay_refuses_unreadable_progress(
     client: BlockingClient, bootstrap: str, source: str
 ) -> None:
     write(client, source, 3)
     group, key = f"raylog-dlq-replay-{source}.dlq", TopicPartition(f"{source}.dlq", 0)
     client.commit_group_offsets(group, {key: CommittedOffset(1, metadata="another tool's")})
-    assert "cannot be read" in refused(bootstrap, "replay", f"{source}.dlq", "--yes")
+    assert "cannot read" in refused(bootstrap, "replay", f"{source}.dlq", "--yes")
     client.commit_group_offsets(group, {key: 99})
-    assert "was made anew" in refused(bootstrap, "replay", f"{source}.dlq", "--yes")
+    assert "was created again" in refused(bootstrap, "replay", f"{source}.dlq", "--yes")
     client.commit_group_offsets(group, {key: 1})
     assert replayed(bootstrap, source, "--yes")["letters"] == 2
 
@@ -140,7 +134,7 @@ def test_a_partition_that_is_named_twice_is_replayed_once(
     assert replayed(bootstrap, source, "--yes", "-p", "0", "-p", "0")["letters"] == 2
 
 
-def test_what_a_letter_holds_cannot_pass_for_another_line(
+def test_dead_letter_content_is_escaped(
     client: BlockingClient, bootstrap: str, source: str
 ) -> None:
     with client.producer() as producer:
@@ -161,11 +155,11 @@ def test_topics_and_partitions_that_are_not_there_are_named(
     write(client, source, 1)
     assert "found 4" in refused(bootstrap, "show", f"{source}.dlq", "--partition", "4")
     to_itself = ("replay", f"{source}.dlq", "--to", f"{source}.dlq", "--yes")
-    assert "topic they are read from" in refused(bootstrap, *to_itself)
+    assert "topic that they are read from" in refused(bootstrap, *to_itself)
     assert "nowhere" in refused(bootstrap, "replay", f"{source}.dlq", "--to", "nowhere", "--yes")
     client.delete_topics([source])
     missing = refused(bootstrap, "replay", f"{source}.dlq", "--yes")
-    assert f"letters are of topic {source}, which does not exist" in missing
+    assert f"the original topic of the letters, {source}, does not exist" in missing
 
 
 def test_a_pattern_that_no_topic_has_says_so(bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""Every `raylog` command that a document or a file in deploy/ shows exists, with its options."""
+"""All `raylog` commands in documents and in deploy/ exist, with their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values in formats, as `raylog produce` writes and `raylog consume` prints them."""
+"""Formats of keys and values in `raylog produce` and `raylog consume`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from raylog.cli.app import app
 from raylog.client import BlockingClient
-from raylog.testing import EmbeddedBroker
-from tests.support import fake_registry
-from tests.support.fake_registry import FakeRegistry
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import FakeRegistry
 
 USER = """
 {"type": "record", "name": "User", "fields": [
@@ -31,7 +30,7 @@ message Basket { message Line { string item = 1; } repeated Line lines = 1; }
 
 
 class Shell:
-    """Runs commands against one broker and one registry."""
+    """Runs commands on one broker and one registry."""
 
     def __init__(self, bootstrap: str, registry: str) -> None:
         self.environment = {
@@ -57,12 +56,6 @@ class Shell:
     def read(self, topic: str, *arguments: str) -> list[str]:
         """Lines of a topic of one partition."""
         return self.run("consume", topic, "--from", "earliest", "--exit", *arguments).splitlines()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture
@@ -191,10 +184,10 @@ def test_a_registry_must_be_named(shell: Shell, command: str) -> None:
 
 def test_a_schema_needs_a_format(shell: Shell, tmp_path: Path) -> None:
     said = shell.fail("produce", "t", "--schema", file(tmp_path, "user.avsc", USER))
-    assert "--schema needs a format of avro, json-schema, protobuf" in said
+    assert "--schema needs one of the formats avro, json-schema, protobuf" in said
 
 
-def test_a_topic_without_a_schema_is_told(shell: Shell, topic: str, tmp_path: Path) -> None:
+def test_a_topic_without_a_schema_is_reported(shell: Shell, topic: str, tmp_path: Path) -> None:
     lines = file(tmp_path, "lines", "{}")
     said = shell.fail("produce", topic, lines, "--value-format", "avro")
     assert f'subject "{topic}-value" not found' in said

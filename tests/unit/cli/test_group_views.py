@@ -1,4 +1,4 @@
-"""Groups as people and programs read them."""
+"""How groups are displayed to people and programs."""
 
 from io import StringIO
 
@@ -99,7 +99,7 @@ def test_a_group_as_tables() -> None:
     assert "epoch" not in text
 
 
-def test_what_moves_and_what_failed_is_shown() -> None:
+def test_group_view_shows_moves_and_the_failed_assignment() -> None:
     text = text_of(view(member("a", [0], [0, 2]), epoch=4, note="mine raised ValueError"))
     assert "group epoch 4, assignment epoch 4" in text
     assert "last assignment failed: mine raised ValueError" in text

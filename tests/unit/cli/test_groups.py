@@ -1,4 +1,4 @@
-"""`raylog groups` and `raylog plugins` as people run them, against an embedded broker."""
+"""`raylog groups` and `raylog plugins` as users run them, on an embedded broker."""
 
 import json
 import time
@@ -31,7 +31,7 @@ class Failing(Assignor):
 
 
 class Shell:
-    """Runs commands against one broker."""
+    """Runs commands on one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -146,7 +146,7 @@ def test_offsets_go_to_a_file_and_back(shell: Shell, group: str, tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--all-topics",), "expected one of --to-earliest"),
         (("--to-earliest", "--to-latest", "--all-topics"), "--to-earliest and --to-latest"),
@@ -158,19 +158,19 @@ def test_offsets_go_to_a_file_and_back(shell: Shell, group: str, tmp_path: Path,
     ],
 )
 def test_a_reset_that_makes_no_sense_says_what_would(
-    shell: Shell, arguments: tuple[str, ...], told: str
+    shell: Shell, arguments: tuple[str, ...], expected: str
 ) -> None:
     output = shell.run("groups", "reset-offsets", "g", *arguments, code=2)
-    assert told in " ".join(output.replace("│", " ").split())
+    assert expected in " ".join(output.replace("│", " ").split())
 
 
-def test_a_file_that_makes_no_sense_is_told(shell: Shell) -> None:
+def test_a_file_that_makes_no_sense_is_reported(shell: Shell) -> None:
     with pytest.raises(CommandFailed, match="expected topic, partition and offset") as caught:
         shell.run("groups", "reset-offsets", "g", "--from-file", __file__)
     assert caught.value.failure.exit_code == 2
 
 
-def test_partitions_that_are_not_there_are_told(shell: Shell, group: str) -> None:
+def test_partitions_that_are_not_there_are_reported(shell: Shell, group: str) -> None:
     reset = ("groups", "reset-offsets", group, "--to-earliest", "--topic")
     with pytest.raises(CommandFailed, match="t has the partitions 0 to 1, found 2"):
         shell.run(*reset, "t:0,2")

@@ -1,4 +1,4 @@
-"""`raylog health` against brokers of this process, and against what is none."""
+"""`raylog health` with brokers in this process, and with servers that are none."""
 
 import json
 import socket
@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from raylog.cli.app import app
 from raylog.testing import EmbeddedBroker
+from tests.support.ports import free_port
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -19,18 +20,12 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
-
-
 def test_a_broker_that_serves_and_one_that_is_gone() -> None:
     serving, gone = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     with EmbeddedBroker(settings={"health.listener": serving}, first_broker_id=7):
-        code, told = run("--address", serving, "--json")
+        code, output = run("--address", serving, "--json")
         assert code == 0
-        report = json.loads(told)
+        report = json.loads(output)
         assert (report["healthy"], report["partitions"]) == (True, None)
         assert report["brokers"] == [
             {
@@ -43,9 +38,9 @@ def test_a_broker_that_serves_and_one_that_is_gone() -> None:
                 "listener": serving,
             }
         ]
-        code, told = run("--address", serving, "--address", gone)
+        code, output = run("--address", serving, "--address", gone)
         assert code == 1
-        assert f"{gone}: does not answer" in told
+        assert f"{gone}: does not answer" in output
 
 
 @pytest.mark.parametrize(
@@ -59,7 +54,7 @@ def test_a_broker_that_serves_and_one_that_is_gone() -> None:
         b"",
     ],
 )
-def test_what_is_no_broker_is_not_well(answer: bytes) -> None:
+def test_answer_of_another_server_is_unhealthy(answer: bytes) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -70,11 +65,11 @@ def test_what_is_no_broker_is_not_well(answer: bytes) -> None:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    code, told = run("--address", f"127.0.0.1:{listener.getsockname()[1]}")
+    code, output = run("--address", f"127.0.0.1:{listener.getsockname()[1]}")
     thread.join()
     listener.close()
     assert code == 1
-    assert "no broker's health" in told or "does not answer" in told
+    assert "not that of a broker's health" in output or "does not answer" in output
 
 
 def test_where_no_cluster_runs_there_is_no_health(tmp_path: Path) -> None:

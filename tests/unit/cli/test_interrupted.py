@@ -31,11 +31,11 @@ def test_ctrl_c_ends_consume_with_130_and_commits_what_was_printed(group: str | 
         try:
             assert process.stdout.readline() == b"one\n"
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=30)
         finally:
             process.kill()
-        assert process.returncode == 130, told
-        assert b"Traceback" not in told
+        assert process.returncode == 130, errors
+        assert b"Traceback" not in errors
         if group is not None:
             with BlockingClient(broker.bootstrap) as client:
                 key = TopicPartition("pages", 0)

@@ -1,4 +1,4 @@
-"""Every command has --json, and what it then prints on standard output is JSON."""
+"""Every command has --json, and its standard output is then JSON."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.testing import CliRunner
 
 from raylog.cli.app import app
-from raylog.testing import EmbeddedBroker
 
 
 def commands(command: object, *name: str) -> Iterator[tuple[str, TyperCommand]]:
@@ -32,12 +31,6 @@ def test_every_command_has_json(name: str) -> None:
     assert options.count("--json") == 1
     helped = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "200"})
     assert "--json" in helped.stdout
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 RUNS: list[tuple[str, list[str], object]] = [
@@ -75,16 +68,16 @@ RUNS: list[tuple[str, list[str], object]] = [
 ]
 
 
-def test_what_is_printed_parses(bootstrap: str) -> None:
+def test_json_output_of_every_command_parses(bootstrap: str) -> None:
     environment = {"RAYLOG_BOOTSTRAP": bootstrap}
     for name, arguments, facts in RUNS:
         done = CliRunner().invoke(app, [*name.split(), *arguments, "--json"], env=environment)
         assert done.exit_code == 0, f"{name}: {done.output} {done.exception!r}"
         found = json.loads(done.stdout)
         if facts is not None:
-            told = found.pop("done")
-            assert told
-            assert all(line in done.stderr for line in told)
+            messages = found.pop("done")
+            assert messages
+            assert all(line in done.stderr for line in messages)
             assert found == facts
 
 
@@ -114,12 +107,12 @@ def test_waiting_at_the_end_is_said_once(
     bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two records are there; the third is written when the command says that it waits."""
-    told: list[str] = []
+    messages: list[str] = []
     source = tmp_path / "line"
     source.write_text("again\n")
 
     def write(text: str) -> None:
-        told.append(text)
+        messages.append(text)
         written = CliRunner().invoke(app, ["produce", "ended", str(source), "-b", bootstrap])
         assert written.exit_code == 0
 
@@ -129,7 +122,7 @@ def test_waiting_at_the_end_is_said_once(
     options = ["--from", "earliest", "--count", "3", "-b", bootstrap]
     read = CliRunner().invoke(app, ["consume", "ended", *options])
     assert read.stdout == "again\n" * 3
-    assert told[2:] == ["At the end of ended: waiting for new records (Ctrl-C stops)"]
+    assert messages[2:] == ["At the end of ended: waiting for new records (Ctrl-C stops)"]
 
 
 def test_a_group_reads_on_where_it_has_committed(bootstrap: str, tmp_path: Path) -> None:

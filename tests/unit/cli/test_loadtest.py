@@ -1,4 +1,4 @@
-"""`raylog loadtest`: what it refuses before anything is loaded, and what it lists."""
+"""`raylog loadtest`: what it refuses before any load, and what it lists."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from raylog.cli.app import app
-from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import explain
 from raylog.cli.loadtest import _shower
 from raylog.cli.progress import Progress
 from raylog.client import NotConnected
-from raylog.loadtest import commanding
-from raylog.loadtest.commanding import Asked, free_port
-from raylog.loadtest.conducting import RunFailed
+from raylog.cluster_record import ClusterRecord
+from raylog.loadtest import command
+from raylog.loadtest.command import Arguments, free_port
 from raylog.loadtest.jobs import Job, Said
-from raylog.loadtest.jobs import Progress as Told
+from raylog.loadtest.jobs import Progress as RunProgress
 from raylog.loadtest.local import Local
+from raylog.loadtest.process_supervisor import RunFailed
 from raylog.loadtest.results import Result as LoadResult
 from raylog.loadtest.results import Target
 from raylog.loadtest.shipped import names
@@ -51,29 +51,29 @@ def test_the_shipped_scenarios_are_listed() -> None:
     listed = invoke("--list").stdout
     assert len(names()) >= 12
     assert all(name in listed for name in names())
-    told = json.loads(invoke("--list", "--json").stdout)
-    assert [one["name"] for one in told] == names()
-    assert all(one["question"].endswith("?") for one in told)
+    scenarios = json.loads(invoke("--list", "--json").stdout)
+    assert [one["name"] for one in scenarios] == names()
+    assert all(one["question"].endswith("?") for one in scenarios)
 
 
 def test_run_is_what_is_meant_without_a_command() -> None:
     assert "SCENARIO" in invoke("run", "--help").stdout
-    told = " ".join(invoke("--help").stdout.replace("│", " ").split())
-    assert "diff" in told
-    assert "raylog loadtest run --help" in told
-    assert "raylog loadtest --list" in told
+    help_text = " ".join(invoke("--help").stdout.replace("│", " ").split())
+    assert "diff" in help_text
+    assert "raylog loadtest run --help" in help_text
+    assert "raylog loadtest --list" in help_text
     assert refused(2, "run", "nonsense") == refused(2, "nonsense")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["nonsense"], "expected a TOML file, or one of the scenarios broker-loss, "),
         (["run", ""], "expected a TOML file, or one of the scenarios broker-loss, "),
         (["nothing.toml"], "there is no file nothing.toml"),
         (["--json"], "expected a scenario"),
         (["steady", "--processes", "2", "--on-ray", "2"], "expected --processes or --on-ray"),
-        (["steady", "--rounds", "2"], "--rounds goes with --compare"),
+        (["steady", "--rounds", "2"], "--rounds needs --compare"),
         (["steady", "--set", "users.9.rate=1"], "an entry, 0 to 1, found '9'"),
         (["steady", "--set", "users.0.rate=fast"], "users[0].rate: expected a number"),
         (["steady", "--set", "users.0.count=100000"], "need at least 400,108 open files"),
@@ -87,16 +87,16 @@ def test_run_is_what_is_meant_without_a_command() -> None:
         (["steady", "-b", "foo:bar:9"], "expected host:port, found 'foo:bar:9'"),
         (["steady", "-b", "a:1", "--compare", "b:2,a:1"], "found a:1 in both lists of brokers"),
         (["steady", "--processes", "1000"], "of this machine; found 1000"),
-        (["steady", "--web-port", "8000"], "--web-port goes with --web"),
+        (["steady", "--web-port", "8000"], "--web-port needs --web"),
         (["steady", "--out", "/proc/x"], "--out: /proc/x: No such file"),
         (["diff", "a.json", __file__], "a.json"),
         (["diff", __file__, "."], "'.' is a directory"),
     ],
 )
-def test_what_makes_no_sense(arguments: list[str], told: str) -> None:
+def test_invalid_loadtest_arguments_are_refused(arguments: list[str], expected: str) -> None:
     named = ["-b", "127.0.0.1:1"] if arguments[0] == "steady" and "-b" not in arguments else []
     found = refused(2, *arguments, *named)
-    assert told in " ".join(found.replace("│", " ").split())
+    assert expected in " ".join(found.replace("│", " ").split())
 
 
 def test_files_that_are_no_results(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_port_for_the_page_that_is_taken(tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         found = refused(2, "steady", "--web", "--web-port", port, "--data", tmp_path)
-    assert f"Locust's page cannot be shown on 127.0.0.1:{port}: Address already in use" in found
+    assert f"cannot serve Locust's page on 127.0.0.1:{port}: Address already in use" in found
     assert "--web-port PORT, or 0" in found
     assert free_port(port) == port
     assert free_port(0)
@@ -134,7 +134,7 @@ def test_without_a_terminal_a_line_tells_now_and_then_how_a_run_goes(
         show = _shower(progress)
         for at_s in (*range(1, 62), *range(1, 32)):  # two runs
             show(
-                Told(
+                RunProgress(
                     at_s=at_s,
                     of_s=90,
                     operation="produce",
@@ -149,8 +149,8 @@ def test_without_a_terminal_a_line_tells_now_and_then_how_a_run_goes(
     assert lines[0] == "30 of 90 s: produce 2,000/s, p99 7.5 ms, 3 errors"
 
 
-def asked(tmp_path: Path) -> Asked:
-    return Asked(
+def arguments(tmp_path: Path) -> Arguments:
+    return Arguments(
         scenario=load_results.scenario(faults=[], duration_s=20.0),
         bootstrap="raylog:1",
         data=tmp_path / "data",
@@ -173,21 +173,23 @@ def test_a_run_is_kept_if_the_next_one_fails(
             raise RunFailed("gone")
         return load_results.result(20)
 
-    monkeypatch.setattr(commanding, "checked_target", checked)
-    monkeypatch.setattr(commanding, "conduct", conduct)
+    monkeypatch.setattr(command, "checked_target", checked)
+    monkeypatch.setattr(command, "conduct", conduct)
     said: list[str] = []
 
-    def show(what: Told | Said) -> None:
+    def show(what: RunProgress | Said) -> None:
         assert isinstance(what, Said)
         said.append(what.text)
 
     results: list[LoadResult] = []
     with pytest.raises(RunFailed, match="gone"):
-        commanding.run(asked(tmp_path), results, show)
+        command.run(arguments(tmp_path), results, show)
     assert len(results) == 1
     assert {one.name for one in (tmp_path / "out").iterdir()} == {"report.html", "result-1.json"}
     assert said[:2] == ["A: Raylog at raylog:1", "B: Apache Kafka 4.3 at kafka:2"]
-    assert said[2].startswith("Each run has 15 s after its warm-up. With at least 25 s")
+    assert said[2].startswith(
+        "Each run has 15 s after its warm-up. A comparison needs at least 25 s"
+    )
 
 
 def test_both_clusters_are_asked_before_the_first_run(
@@ -201,15 +203,15 @@ def test_both_clusters_are_asked_before_the_first_run(
     def conduct(job: Job, *_: object) -> LoadResult:
         pytest.fail("the other cluster cannot be reached")
 
-    monkeypatch.setattr(commanding, "checked_target", checked)
-    monkeypatch.setattr(commanding, "conduct", conduct)
+    monkeypatch.setattr(command, "checked_target", checked)
+    monkeypatch.setattr(command, "conduct", conduct)
     with pytest.raises(NotConnected):
-        commanding.run(asked(tmp_path), [], lambda _: None)
+        command.run(arguments(tmp_path), [], lambda _: None)
 
 
 def test_faults_are_done_to_our_own_clusters_only(tmp_path: Path) -> None:
     found = refused(2, "broker-loss", "--bootstrap", "127.0.0.1:1", "--data", tmp_path)
-    assert "faults (kill-leader) are done only to a cluster that `raylog up` started" in found
+    assert "faults (kill-leader) need a cluster that `raylog up` started" in found
     assert "no cluster is running on" in refused(3, "broker-loss", "--data", tmp_path)
     assert "no cluster is running on" in refused(3, "steady", "--on-ray", 2, "--data", tmp_path)
 
@@ -220,6 +222,6 @@ def test_faults_are_not_done_to_another_cluster_of_this_machine(tmp_path: Path) 
     record = ClusterRecord("id", [0], ["127.0.0.1:9092"], "127.0.0.1:1", None, "secret")
     record.write(run)
     found = refused(2, "broker-loss", "--bootstrap", "127.0.0.1:9999", "--data", tmp_path)
-    assert "faults (kill-leader) are done only" in found
+    assert "faults (kill-leader) need a cluster" in found
     both = ["--compare", "127.0.0.1:9999"]
     assert "faults (kill-leader)" in refused(2, "broker-loss", "--data", tmp_path, *both)

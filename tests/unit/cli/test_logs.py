@@ -1,4 +1,4 @@
-"""`raylog logs` on directories, whether or not a cluster runs on them."""
+"""`raylog logs` on directories, with or without a running cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raylog.actors.journal import ELECTION, ISR, Noted, line_of
+from raylog.actors.decisions import ELECTION, ISR
+from raylog.actors.journal import Noted, line_of
 from raylog.cli.app import app
 
 NOW_MS = int(time.time() * 1000)
@@ -35,13 +36,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_journals_are_one_in_time_order(data: Path) -> None:
-    code, told, _ = run("--data", str(data))
+    code, output, _ = run("--data", str(data))
     assert code == 0
-    assert told.splitlines()[:2] == [
+    assert output.splitlines()[:2] == [
         "1970-01-01T00:00:00.500Z broker/1 isr: at 500",
         "1970-01-01T00:00:01.000Z broker/0 election: at 1000",
     ]
-    assert len(told.splitlines()) == 3
+    assert len(output.splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,8 @@ def test_journals_are_one_in_time_order(data: Path) -> None:
     ],
 )
 def test_some_are_selected(data: Path, arguments: list[str], expected: list[int]) -> None:
-    code, told, _ = run("--data", str(data), "--json", *arguments)
-    assert (code, [one["at_ms"] for one in json.loads(told)]) == (0, expected)
+    code, output, _ = run("--data", str(data), "--json", *arguments)
+    assert (code, [one["at_ms"] for one in json.loads(output)]) == (0, expected)
 
 
 @pytest.mark.parametrize(
@@ -66,20 +67,20 @@ def test_some_are_selected(data: Path, arguments: list[str], expected: list[int]
         (["--since", "soon"], "expected 10m, 2h, 3d or"),
     ],
 )
-def test_what_is_asked_wrongly_is_refused(data: Path, arguments: list[str], why: str) -> None:
-    code, _, told = run("--data", str(data), *arguments)
+def test_invalid_logs_arguments_are_refused(data: Path, arguments: list[str], why: str) -> None:
+    code, _, errors = run("--data", str(data), *arguments)
     assert code == 2
-    assert why in told
+    assert why in errors
 
 
-def test_crashes_are_told_with_the_last_decisions(data: Path) -> None:
+def test_crashes_are_reported_with_the_last_decisions(data: Path) -> None:
     running = data / "broker-1" / "journal" / "running"
     running.mkdir()
     head = {"process": "id/broker/1", "pid": 7, "started": "long ago", "build": "0.1"}
     (running / "x").write_text(json.dumps(head) + "\nTraceback\nAssertionError: no\n")
-    code, told, _ = run("--data", str(data), "--crashes")
+    code, output, _ = run("--data", str(data), "--crashes")
     assert code == 0
-    lines = told.splitlines()
+    lines = output.splitlines()
     assert lines[0].endswith(" id/broker/1 (process 7, build 0.1) of broker 1")
     assert lines[1:3] == ["  Traceback", "  AssertionError: no"]
     assert lines[3] == "  1970-01-01T00:00:00.500Z isr: at 500"
@@ -88,5 +89,5 @@ def test_crashes_are_told_with_the_last_decisions(data: Path) -> None:
 def test_a_directory_of_no_cluster_is_named(tmp_path: Path) -> None:
     from raylog.cli.failures import CommandFailed
 
-    with pytest.raises(CommandFailed, match="no data of a broker is in"):
+    with pytest.raises(CommandFailed, match="has no broker's data"):
         run("--data", str(tmp_path))

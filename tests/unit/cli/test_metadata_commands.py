@@ -5,41 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from raylog.actors.broker.identity import read_identity
-from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.broker.metadata_log import MetadataLog
 from raylog.actors.metadata.records import BrokerWanted, decode_record
-from raylog.actors.supervisor.desired import DesiredCluster
-from raylog.cli.app import app
+from raylog.actors.supervisor.rules.desired import DesiredCluster
 from raylog.cli.failures import CommandFailed
 from raylog.cli.metadata import brokers_directories
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.storage.disk import OsDisk
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InconsistentClusterId
+from tests.worlds.embedded.lost_directories import call, lose_metadata
 
 ARCHIVES = Path(__file__).parents[2] / "compat" / "data"
 CUT = "long-" + "n" * 244
 
 
-def call(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["metadata", "rebuild", *map(str, arguments)])
-    failure = "" if result.exception is None else str(result.exception)
-    return result.exit_code, result.output + failure
-
-
 def files(data: Path) -> dict[str, bytes]:
     return {str(one): one.read_bytes() for one in sorted(data.rglob("*")) if one.is_file()}
-
-
-def lose_metadata(data: Path) -> None:
-    for directory in data.glob("broker-*/metadata"):
-        shutil.rmtree(directory)
 
 
 @pytest.fixture
@@ -68,14 +55,14 @@ def values(client: BlockingClient) -> list[bytes | None]:
 def test_all_is_served_again_after_all_voters_were_lost(data: Path) -> None:
     lose_metadata(data)
     before = files(data)
-    code, told = call("--data", data)
-    assert code == 0, told
-    assert "Nothing was changed" in told
-    assert f"reading 52 partitions in {data / 'broker-0'}" in told
+    code, output = call("--data", data)
+    assert code == 0, output
+    assert "Nothing was changed" in output
+    assert f"reading 52 partitions in {data / 'broker-0'}" in output
     assert files(data) == before
-    assert call(data) == (code, told), "the folder may be given without an option"
-    code, told = call("--data", data, "--execute")
-    assert code == 0, told
+    assert call(data) == (code, output), "the folder may be given without an option"
+    code, output = call("--data", data, "--execute")
+    assert code == 0, output
     with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
         assert values(client) == sorted([b"v%d" % number for number in range(100)], key=str)
         offsets = client.group_offsets("readers")
@@ -87,9 +74,9 @@ def test_all_is_served_again_after_all_voters_were_lost(data: Path) -> None:
 
 def test_settings_and_what_is_found_stand_in_the_plan(data: Path) -> None:
     lose_metadata(data)
-    code, told = call("--data", data, "--json")
-    assert code == 0, told
-    plan = json.loads(told[: told.rindex("}") + 1][told.index("{") :])
+    code, output = call("--data", data, "--json")
+    assert code == 0, output
+    plan = json.loads(output[: output.rindex("}") + 1][output.index("{") :])
     (orders,) = [one for one in plan["topics"] if one["topic"] == "orders"]
     assert orders["settings"] == {"retention.ms": "-1", "cleanup.policy": "compact"}
     assert orders["settings_known"]
@@ -99,9 +86,9 @@ def test_settings_and_what_is_found_stand_in_the_plan(data: Path) -> None:
 
 def test_a_majority_that_is_left_is_not_replaced(data: Path) -> None:
     shutil.rmtree(data / "broker-1" / "metadata")
-    code, told = call("--data", data, "--execute")
+    code, output = call("--data", data, "--execute")
     assert code != 0
-    assert "a majority is left" in told
+    assert "a majority of the voters is left" in output
 
 
 def note_wanted(directory: Path, offset: int, *broker_ids: int) -> None:
@@ -119,11 +106,11 @@ def test_where_brokers_shall_run_is_known_again(data: Path) -> None:
     note_wanted(data / "broker-0", 10, 0, 1, 2)
     note_wanted(data / "broker-1", 20, 0, 1, 2, 7)
     (data / "broker-2" / "wanted.json").write_text("{")
-    code, told = call("--data", data, "--execute")
-    assert code == 0, told
-    assert f"{data / 'broker-2' / 'wanted.json'} is not used" in told
+    code, output = call("--data", data, "--execute")
+    assert code == 0, output
+    assert f"ignoring {data / 'broker-2' / 'wanted.json'}" in output
     with contextlib.closing(MetadataLog(data / "broker-0" / "metadata", OsDisk())) as log:
-        records = [decode_record(one) for one in log.snapshot.records]
+        records = [decode_record(one) for one in log.copy.snapshot.records]
     found = {one.broker_id: one for one in records if isinstance(one, BrokerWanted)}
     assert sorted(found) == [0, 1, 2, 7]
     identity = read_identity(data / "broker-2")
@@ -137,9 +124,9 @@ def test_where_brokers_shall_run_is_known_again(data: Path) -> None:
 def test_names_come_from_a_copy_that_is_left(data: Path) -> None:
     for broker in (0, 1):
         shutil.rmtree(data / f"broker-{broker}" / "metadata")
-    code, told = call("--data", data, "--execute")
-    assert code == 0, told
-    assert "older copy of the metadata is kept" in told
+    code, output = call("--data", data, "--execute")
+    assert code == 0, output
+    assert "older copy of the metadata is kept" in output
     with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
         assert len(values(client)) == 100
 
@@ -149,11 +136,11 @@ def test_a_copy_that_comes_back_later_is_refused(data: Path) -> None:
     shutil.copytree(data / "broker-2", older)
     lose_metadata(data)
     shutil.rmtree(data / "broker-2")
-    code, told = call("--data", data, "--execute")
+    code, output = call("--data", data, "--execute")
     assert code != 0
-    assert "broker 2 was in the cluster, and its directory was not given" in told
-    code, told = call("--data", data, "--execute", "--without", "2")
-    assert code == 0, told
+    assert "broker 2 was in the cluster, and its directory was not given" in output
+    code, output = call("--data", data, "--execute", "--without", "2")
+    assert code == 0, output
     older.rename(data / "broker-2")
     with pytest.raises(InconsistentClusterId, match="broker 2 cannot follow the metadata"):
         EmbeddedBroker(3, data=data).start()
@@ -163,15 +150,15 @@ def test_a_copy_that_comes_back_later_is_refused(data: Path) -> None:
 
 def test_directories_in_use_are_refused(tmp_path: Path) -> None:
     with EmbeddedBroker(data=tmp_path):
-        code, told = call("--data", tmp_path, "--execute")
+        code, output = call("--data", tmp_path, "--execute")
     assert code != 0
-    assert "is in use by another broker process" in told
+    assert "is in use by another broker process" in output
 
 
-def test_a_folder_without_brokers_is_told(tmp_path: Path) -> None:
-    code, told = call("--data", tmp_path)
+def test_a_folder_without_brokers_is_reported(tmp_path: Path) -> None:
+    code, output = call("--data", tmp_path)
     assert code != 0
-    assert "is no broker's directory, and holds none" in told
+    assert "neither is a broker's directory nor contains one" in output
 
 
 def test_the_folder_of_the_brokers_may_be_given_instead_of_their_directories(
@@ -183,7 +170,7 @@ def test_the_folder_of_the_brokers_may_be_given_instead_of_their_directories(
     assert brokers_directories([tmp_path]) == inside
     assert brokers_directories([tmp_path, inside[1]]) == inside, "each once"
     assert brokers_directories(inside[1:]) == inside[1:]
-    with pytest.raises(CommandFailed, match="is no broker's directory"):
+    with pytest.raises(CommandFailed, match="neither is a broker's directory"):
         brokers_directories([tmp_path / "other"])
 
 
@@ -191,16 +178,15 @@ def test_the_folder_of_the_brokers_may_be_given_instead_of_their_directories(
     "archive", sorted(ARCHIVES.glob("*/crashed.tar.xz")), ids=lambda one: str(one.parent.name)
 )
 def test_directories_of_an_earlier_commit_with_a_broker_lost(archive: Path, tmp_path: Path) -> None:
-    with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(archive, tmp_path)
     lose_metadata(tmp_path)
     shutil.rmtree(tmp_path / "broker-1")
-    code, told = call("--data", tmp_path)
+    code, output = call("--data", tmp_path)
     assert code != 0
     (cut,) = {one.name.rpartition(".")[2] for one in tmp_path.glob("broker-0/topics/long-*")}
-    assert f"--name {cut}=NAME" in told
-    code, told = call("--data", tmp_path, "--name", f"{cut}={CUT}", "--without", "1", "--execute")
-    assert code == 0, told
+    assert f"--name {cut}=NAME" in output
+    code, output = call("--data", tmp_path, "--name", f"{cut}={CUT}", "--without", "1", "--execute")
+    assert code == 0, output
     expected = json.loads((archive.parent / "contents.json").read_text())
     kept = {"offsets.retention.minutes": "2147483647"}
     with (

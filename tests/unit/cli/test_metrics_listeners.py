@@ -60,6 +60,6 @@ def test_where_a_listener_is_reached(listener: str, expected: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["foo:bar:9", "::1", "[foo]:9", "a/b:9"])
-def test_what_can_be_no_host_is_refused(text: str) -> None:
+def test_invalid_bootstrap_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidSetting, match=re.escape(f"expected host:port, found {text!r}")):
         parse_bootstrap(text)

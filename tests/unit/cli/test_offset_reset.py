@@ -1,4 +1,4 @@
-"""Where a group shall go on: what is asked for, and what comes of it."""
+"""Resetting a group's offsets: what is asked for, and the result."""
 
 from pathlib import Path
 
@@ -122,7 +122,7 @@ def test_offsets_come_from_a_file(tmp_path: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("o.csv", "t,0", "line 1: expected topic, partition and offset, found 't,0'"),
         ("o.csv", "t,0,1\nt,x,1", "line 2: .* found 't,x,1'"),
@@ -135,17 +135,17 @@ def test_offsets_come_from_a_file(tmp_path: Path, name: str, text: str) -> None:
         ("o.json", "[3]", "item 1: "),
     ],
 )
-def test_a_file_that_makes_no_sense_is_told(
-    tmp_path: Path, name: str, text: str, told: str
+def test_a_file_that_makes_no_sense_is_reported(
+    tmp_path: Path, name: str, text: str, expected: str
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(CommandFailed, match=told):
+    with pytest.raises(CommandFailed, match=expected):
         read_offsets(path, "g")
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.json"])
-def test_what_is_exported_can_be_read_back(tmp_path: Path, name: str) -> None:
+def test_exported_offsets_can_be_read_back(tmp_path: Path, name: str) -> None:
     moves = [Move(T0, None, 7, LogRange(0, 5)), Move(T1, 1, 2, LogRange(0, 5))]
     path = tmp_path / name
     path.write_text(offsets_text(moves, as_json=name.endswith("json")))

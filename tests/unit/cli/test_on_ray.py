@@ -1,4 +1,4 @@
-"""Commands on a Ray that runs already: what they act on, and what fails."""
+"""Commands on an existing Ray: what they act on, and what fails."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 import ray
 from ray.exceptions import AuthenticationError, TaskUnschedulableError
 
+from raylog.actors.places import NodeEntry
 from raylog.actors.runtime import ray_node
-from raylog.actors.runtime.base import NodeEntry
-from raylog.actors.supervisor.desired import DesiredCluster
+from raylog.actors.supervisor.rules.desired import DesiredCluster
 from raylog.actors.supervisor.survey import NodeFacts
 from raylog.cli import ray_cluster
 from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed
 from raylog.cli.holding import meant
 from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, the_cluster
-from tests.support.supervised import labelled
+from tests.worlds.broker.supervised import labelled
 
 
 def test_commands_that_change_a_cluster_name_it_and_its_ray(
@@ -37,7 +37,7 @@ def test_commands_that_change_a_cluster_name_it_and_its_ray(
     assert captured.out == ""
 
 
-def test_of_several_clusters_each_is_named_with_its_directory(
+def test_several_clusters_are_listed_with_their_directories(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = DesiredCluster("a", (labelled(0),), ())
@@ -52,12 +52,10 @@ def test_of_several_clusters_each_is_named_with_its_directory(
     assert failed.value.failure.exit_code == EXIT_USAGE
     with pytest.raises(CommandFailed, match="b on /data/two, none on /data/three") as failed:
         the_cluster("auto", Path("/data/three"))
-    assert failed.value.failure.hint == "Say which by its directory: --data DIR"
+    assert failed.value.failure.hint == "Select one by its directory: --data DIR"
 
 
-def test_of_several_clusters_on_a_machine_the_one_that_runs_is_meant_or_that_of_a_directory() -> (
-    None
-):
+def test_cluster_is_chosen_by_directory_or_as_the_running_one() -> None:
     first = DesiredCluster("a", (labelled(0),), ())
     other = labelled(0)._replace(directory="/data/two/broker-0")
     second = DesiredCluster("b", (other,), ())
@@ -68,12 +66,12 @@ def test_of_several_clusters_on_a_machine_the_one_that_runs_is_meant_or_that_of_
     assert meant([replace(first, stopped=True)], folder) == [replace(first, stopped=True)]
 
 
-def test_a_machine_without_ray_is_told_in_our_words(
+def test_a_machine_without_ray_is_reported_in_our_words(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ray_node, "found_address", lambda: None)
     with (
-        pytest.raises(CommandFailed, match="no Ray runs here") as failed,
+        pytest.raises(CommandFailed, match="Ray does not run here") as failed,
         on_ray("auto"),
     ):
         pass
@@ -82,7 +80,7 @@ def test_a_machine_without_ray_is_told_in_our_words(
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_ray_logs_of_an_address_that_does_not_answer_is_not_shown(
+def test_ray_logs_about_an_unreachable_address_are_hidden(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def connect(address: str) -> None:
@@ -100,7 +98,7 @@ def test_what_ray_logs_of_an_address_that_does_not_answer_is_not_shown(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_token_that_is_not_there_is_told_with_what_to_set(
+def test_a_token_that_is_not_there_is_reported_with_what_to_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def connect(_: str) -> None:
@@ -114,7 +112,7 @@ def test_a_token_that_is_not_there_is_told_with_what_to_set(
 
 
 class Nodes:
-    """Nodes of a Ray, of which one has ended: Ray learns of that when it was asked twice."""
+    """Nodes of a Ray, one of which has ended; Ray notices at the second request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, learns: bool) -> None:
         self.asked = 0
@@ -156,5 +154,5 @@ def test_a_node_that_ray_has_yet_to_miss_is_waited_for(
 
 def test_a_node_that_stays_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     Nodes(monkeypatch, learns=False)
-    with pytest.raises(CommandFailed, match=r"node gone at 10\.0\.0\.2 cannot be looked at"):
+    with pytest.raises(CommandFailed, match=r"cannot check node gone at 10\.0\.0\.2"):
         surveyed("/data", "")

@@ -1,4 +1,4 @@
-"""What the commands are made of."""
+"""Helpers of the commands."""
 
 import io
 import os
@@ -8,18 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.messages import BrokerStatus
+from raylog.actors.common_messages import PartitionStatus, TopicId
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import GATEWAY, child_name, controller_name, rival_name
-from raylog.actors.ports import PartitionStatus, TopicId
 from raylog.cli.broker_settings import read_settings
-from raylog.cli.cluster_record import (
-    ClusterRecord,
-    forget_record,
-    read_record,
-    run_directory,
-    secret_path,
-)
 from raylog.cli.consume import parse_time
 from raylog.cli.failures import CommandFailed, explain
 from raylog.cli.local_cluster import _logs_hint, count_brokers
@@ -42,6 +35,13 @@ from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.cli.status_listeners import listener_rows
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
+from raylog.cluster_record import (
+    ClusterRecord,
+    forget_record,
+    read_record,
+    run_directory,
+    secret_path,
+)
 from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
 
 
@@ -71,7 +71,7 @@ def test_bad_settings_are_named(tmp_path: Path) -> None:
         read_settings(broken, None)
     with pytest.raises(InvalidConfig, match=r"did you mean num\.partitions"):
         read_settings(None, ["num.partition=3"])
-    with pytest.raises(CommandFailed, match="differs from broker to broker"):
+    with pytest.raises(CommandFailed, match="is different for each broker"):
         read_settings(None, ["broker.id=3"])
 
 
@@ -104,7 +104,7 @@ def test_a_broker_that_lost_its_name_is_not_left_out(tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "topics").mkdir(parents=True)
     assert count_brokers(tmp_path, None) == 1
     (tmp_path / "broker-1" / "topics" / "t-0").mkdir()
-    with pytest.raises(CommandFailed, match=r"broker-1 holds a broker's data, and its meta.json"):
+    with pytest.raises(CommandFailed, match=r"broker-1 holds a broker's data, but its meta.json"):
         count_brokers(tmp_path, None)
     assert count_brokers(tmp_path, 2) == 2
 
@@ -163,8 +163,8 @@ def test_an_empty_input_has_no_lines(tmp_path: Path) -> None:
 
 
 def test_actors_and_partitions_are_put_together() -> None:
-    from raylog.actors.broker.api import BrokerStatus, ChildStatus
-    from raylog.actors.ports import PartitionStatus, TopicId
+    from raylog.actors.broker.messages import BrokerStatus, ChildStatus
+    from raylog.actors.common_messages import PartitionStatus, TopicId
     from raylog.actors.runtime.ray_node import ActorEntry
     from raylog.cli.local_cluster import Standing
 
@@ -251,11 +251,11 @@ def test_the_health_of_partitions_names_what_shows_them() -> None:
         "unavailable": 2,
     }
     assert health_lines(health, here) == [
-        "Partitions without a leader, not available: 2 of 3. "
-        "See them with: raylog topics describe --unavailable",
+        "Partitions without a leader, unavailable: 2 of 3. "
+        "List them with: raylog topics describe --unavailable",
         "Partitions with a replica out of sync: 1 of 3. "
-        "See them with: raylog topics describe --under-replicated",
-        "Partitions with a single replica, not available while its broker is down: 2 of 3. "
+        "List them with: raylog topics describe --under-replicated",
+        "Partitions with a single replica, unavailable while its broker is down: 2 of 3. "
         "Add replicas with: raylog topics reassign -t TOPIC -r 2",
     ]
     assert "raylog topics describe -b 127.0.0.1:1 " in health_lines(health, elsewhere)[0]
@@ -266,8 +266,8 @@ def test_the_health_of_partitions_names_what_shows_them() -> None:
     assert "no broker answers" in unknown
 
 
-def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[str]) -> None:
-    from raylog.actors.broker.api import BrokerStatus, StrayStatus
+def test_strays_are_reported_with_where_and_how_large(capsys: pytest.CaptureFixture[str]) -> None:
+    from raylog.actors.broker.messages import BrokerStatus, StrayStatus
 
     def broker(broker_id: int, *strays: StrayStatus) -> BrokerStatus:
         return BrokerStatus(
@@ -283,7 +283,7 @@ def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert one.directory in shown.replace("\n", "")
     assert "3.0 MiB" in shown
-    assert "1 directories are of no partition that their broker knows" in shown
+    assert "1 directories belong to partitions that their broker does not have" in shown
 
 
 def test_whose_an_actor_is() -> None:
@@ -311,7 +311,7 @@ def test_the_metadata_quorum_as_rows() -> None:
     assert str(ago(int(time.time() * 1000))).endswith(" s ago")
 
 
-def test_who_cannot_start_is_told_of_a_full_disk_or_where_the_logs_are(
+def test_failed_start_hints_at_a_full_disk_or_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _logs_hint(tmp_path).endswith("/ray/session_latest/logs")
@@ -359,29 +359,29 @@ def test_a_disk_that_takes_writes_is_not_mentioned() -> None:
     assert _lines(_broker()) == []
 
 
-def test_a_full_disk_is_told_of_with_what_to_do() -> None:
+def test_a_full_disk_is_reported_with_what_to_do() -> None:
     assert _lines(_broker("", "t-1: write: No space left on device", usable_bytes=0)) == [
         "Broker 1: its disk refused the newest write to 1 of 2 partitions (t-1: write: No space "
         "left on device). 0 B of 10.0 GiB are free on the volume of /d. Free space on it, or "
-        "shorten the retention of topics; writing then goes on by itself"
+        "shorten the retention of topics; writes then continue automatically"
     ]
     (nearly,) = _lines(_broker("", usable_bytes=100 << 20))
     assert nearly.startswith("Broker 1: its disk is nearly full. 100.0 MiB of 10.0 GiB are free")
 
 
-def test_a_disk_that_has_failed_is_told_of_with_what_to_do() -> None:
+def test_a_disk_that_has_failed_is_reported_with_what_to_do() -> None:
     (failed,) = _lines(_broker("t-0 is offline: flush: Input/output error", offline=True))
     assert failed == (
-        "Broker 1: its disk has failed 1 of 1 partitions, which are offline (t-0 is offline: "
-        "flush: Input/output error). When the disk is sound again: raylog brokers restart 1"
+        "Broker 1: its disk failed, and 1 of 1 partitions are offline (t-0 is offline: "
+        "flush: Input/output error). When the disk works again: raylog brokers restart 1"
     )
     (votes,) = _lines(_broker("", vote_trouble="the metadata log cannot be written: full"))
     assert votes == (
-        "Broker 1 does not vote on the metadata any more: the metadata log cannot be written: "
-        "full. When its disk takes writes again: raylog brokers restart 1"
+        "Broker 1 no longer votes on the metadata: the metadata log cannot be written: "
+        "full. When its disk accepts writes again: raylog brokers restart 1"
     )
     (silent,) = _lines(_broker("full", total_bytes=-1, usable_bytes=-1))
-    assert "The volume of /d does not tell its space" in silent
+    assert "The free space on the volume of /d is not known" in silent
 
 
 def test_brokers_of_older_builds_tell_less_of_their_disks() -> None:
@@ -427,7 +427,7 @@ def test_partitions_of_internal_topics_are_one_line() -> None:
 # ---- listeners -----------------------------------------------------------------------------------
 
 
-def test_each_listener_is_told_with_where_it_listens_and_what_clients_are_told() -> None:
+def test_each_listener_is_reported_with_where_it_listens_and_what_clients_are_told() -> None:
     listening = (
         Endpoint("IN", "10.0.0.1", 9092),
         Endpoint("OUT", "", 9093),

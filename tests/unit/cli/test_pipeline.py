@@ -1,4 +1,4 @@
-"""`raylog pipeline` where no Spark is needed: what is refused, what is told."""
+"""`raylog pipeline` without Spark: refusals and messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from raylog.actors.runtime.processes import is_running, record_of
 from raylog.cli import pipeline, ray_cluster
 from raylog.cli.app import app
-from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import CommandFailed
 from raylog.client import BlockingClient, ClientError, NewTopic
+from raylog.cluster_record import ClusterRecord
 from raylog.raydp_jobs.pipelines import register, running
 from raylog.raydp_jobs.pipelines.register import RunTopic, here
 from raylog.raydp_jobs.pipelines.running import Control, noted
@@ -85,10 +85,10 @@ def topic(bootstrap: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.fixture
 def run(topic: RunTopic) -> RunState:
     """A run of this process."""
-    return told(topic)
+    return write_state(topic)
 
 
-def told(topic: RunTopic, **fields: object) -> RunState:
+def write_state(topic: RunTopic, **fields: object) -> RunState:
     """What a run tells of itself."""
     state = RunState(topic.watch.name, here(), "running", 1_000, run="r", generation=1, at_ms=9_000)
     state = replace(state, **fields)  # type: ignore[arg-type]  # of the test's own
@@ -97,10 +97,10 @@ def told(topic: RunTopic, **fields: object) -> RunState:
 
 
 class Elsewhere:
-    """A run on another machine, which beats and does what it is asked for."""
+    """A run on another machine, with heartbeats, which obeys requests."""
 
     def __init__(self, bootstrap: str, name: str, *, is_deaf: bool = False) -> None:
-        self.heard: list[StopRequest] = []
+        self.requests: list[StopRequest] = []
         self._is_deaf = is_deaf
         self._topic = RunTopic(bootstrap, name)
         self._topic.prepare()
@@ -121,13 +121,13 @@ class Elsewhere:
     def _tell(self, state: str) -> None:
         self._beat += 1
         place = Place("far", 7, "noon", "another")
-        told(self._topic, place=place, state=state, beat=self._beat)
+        write_state(self._topic, place=place, state=state, beat=self._beat)
 
     def _live(self) -> None:
         while not self._ended.wait(0.02):
             asked = self._topic.read().asked_to_stop("r")
-            if asked is not None and asked not in self.heard:
-                self.heard.append(asked)
+            if asked is not None and asked not in self.requests:
+                self.requests.append(asked)
             if asked is not None and (asked.is_now or not self._is_deaf):
                 self._tell("stopped")
                 return
@@ -156,22 +156,24 @@ def test_a_file_that_makes_no_sense_is_a_mistake_of_usage(file: Path) -> None:
     assert failure.message.startswith(f"{file}: sources.rows.format: Input should be 'json'")
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_starts(file: Path, bootstrap: str) -> None:
+def test_a_topic_that_is_not_there_is_reported_before_spark_starts(
+    file: Path, bootstrap: str
+) -> None:
     failure = refused("pipeline", "run", file, "--local").failure
     assert failure.message == (
         f"sink.topic: there is no topic out on {bootstrap}: create it with "
         f"`raylog topics create out --bootstrap {bootstrap}`"
     )
-    told = call("pipeline", "status", file)
+    output = call("pipeline", "status", file)
     place = f"process {os.getpid()} on {socket.gethostname()}"
-    assert f"{file.stem} failed, {place}, before its first batch" in told
-    assert "last error: sink.topic: there is no topic out" in told
+    assert f"{file.stem} failed, {place}, before its first batch" in output
+    assert "last error: sink.topic: there is no topic out" in output
 
 
 def test_without_brokers_it_says_how_to_name_them(file: Path, tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("bootstrap", "#"))
     failure = refused("pipeline", "run", file, "--data", tmp_path / "none").failure
-    assert "names no bootstrap, and no cluster is running on" in failure.message
+    assert "has no bootstrap, and no cluster is running on" in failure.message
     assert "raylog up" in str(failure.hint)
 
 
@@ -193,7 +195,7 @@ def test_by_address_a_pipeline_needs_no_folder_of_a_cluster(
     asked: list[object] = []
 
     class NoSession:
-        """A session that does not begin."""
+        """A session that fails to start."""
 
         def __init__(self, data: Path | None, _: SparkSettings, *, address: str | None) -> None:
             asked.append((data, address))
@@ -222,7 +224,7 @@ def test_without_ray_and_by_the_address_of_one_is_a_mistake_of_usage(file: Path)
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_missing_java_is_told(
+def test_missing_java_is_reported(
     file: Path, bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with BlockingClient(bootstrap) as client:
@@ -234,9 +236,9 @@ def test_missing_java_is_told(
     assert "has not run yet" in call("pipeline", "status", file), "nothing is registered"
 
 
-def test_how_large_batches_may_become_is_told_at_the_start(file: Path) -> None:
+def test_how_large_batches_may_become_is_reported_at_the_start(file: Path) -> None:
     result = CliRunner().invoke(app, ["pipeline", "run", str(file), "--local"])
-    assert "records in a batch, at most: 1,000,000 of rows" in result.stderr
+    assert "most records in a batch: 1,000,000 of rows" in result.stderr
 
 
 def test_two_runs_at_once_are_refused(file: Path, run: RunState) -> None:
@@ -263,7 +265,9 @@ def test_status_before_the_first_run(file: Path) -> None:
 
 
 def test_status_of_a_run(file: Path, topic: RunTopic) -> None:
-    told(topic, batch_id=4, batch_rows=2_000, rows=9_000, rows_per_s=500.0, batch_at_ms=6_500)
+    write_state(
+        topic, batch_id=4, batch_rows=2_000, rows=9_000, rows_per_s=500.0, batch_at_ms=6_500
+    )
     shown = call("pipeline", "status", file)
     assert f"{file.stem} running, {here()}: batch 4 2.5 s ago, 2,000 rows, 500 rows/s" in shown
     assert "9,000 rows in this run" in shown
@@ -286,7 +290,7 @@ def test_a_run_that_nobody_stopped_has_finished(file: Path, bootstrap: str) -> N
 
 
 def test_status_of_a_run_that_was_killed_here(file: Path, topic: RunTopic) -> None:
-    told(topic, place=replace(here(), started="before"), batch_id=4, batch_at_ms=86_400_000)
+    write_state(topic, place=replace(here(), started="before"), batch_id=4, batch_at_ms=86_400_000)
     shown = call("pipeline", "status", file)
     assert f"{file.stem} died, {here()}: batch 4 at 1970-01-02 00:00:00 UTC" in shown
 
@@ -299,10 +303,10 @@ def test_status_of_a_run_elsewhere(file: Path, bootstrap: str) -> None:
 def test_status_of_a_run_elsewhere_that_is_silent(
     file: Path, topic: RunTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(topic, place=Place("far", 7, "noon", "another"))
+    write_state(topic, place=Place("far", 7, "noon", "another"))
     monkeypatch.setattr(register, "SILENCE_S", 0.1)
     shown = call("pipeline", "status", file)
-    assert f"{file.stem} silent, process 7 on far, last heard of at 1970-01-01 00:00:09" in shown
+    assert f"{file.stem} silent, process 7 on far, last reported at 1970-01-01 00:00:09" in shown
     assert json.loads(call("pipeline", "status", file, "--json"))["state"] == "silent"
 
 
@@ -312,30 +316,30 @@ def test_status_without_brokers_says_so(file: Path) -> None:
         call("pipeline", "status", file, "--json", "-b", "127.0.0.1:1")
 
 
-def test_what_does_not_run_cannot_be_stopped(file: Path, topic: RunTopic) -> None:
+def test_stopping_a_pipeline_that_does_not_run_is_refused(file: Path, topic: RunTopic) -> None:
     assert f"{file.stem} is not running" in refused("pipeline", "stop", file).failure.message
-    told(topic, place=replace(here(), started="before"))
+    write_state(topic, place=replace(here(), started="before"))
     assert f"{file.stem} is not running" in refused("pipeline", "stop", file).failure.message
 
 
 def test_stop_is_heard_on_another_machine(file: Path, bootstrap: str) -> None:
     with Elsewhere(bootstrap, file.stem) as run:
         call("pipeline", "stop", file)
-        assert run.heard == [StopRequest("r")]
+        assert run.requests == [StopRequest("r")]
 
 
 def test_stop_gives_a_batch_up(file: Path, bootstrap: str) -> None:
     with Elsewhere(bootstrap, file.stem, is_deaf=True) as run:
         failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
         assert failure.message == "the batch did not end within 0.1 s and was given up"
-        assert run.heard[-1] == StopRequest("r", is_now=True)
+        assert run.requests[-1] == StopRequest("r", is_now=True)
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"state": "failed", "error": "no disk"}, "failed before it had stopped: no disk"),
-        ({"place": replace(here(), started="before")}, "died before it had stopped: process"),
+        ({"state": "failed", "error": "no disk"}, "failed before it stopped: no disk"),
+        ({"place": replace(here(), started="before")}, "died before it stopped: process"),
     ],
 )
 def test_a_run_that_ends_otherwise_was_not_stopped(
@@ -347,7 +351,7 @@ def test_a_run_that_ends_otherwise_was_not_stopped(
     says: str,
 ) -> None:
     def ends(topic: RunTopic, *_: object, **__: object) -> None:
-        told(topic, **fields)
+        write_state(topic, **fields)
 
     monkeypatch.setattr(register, "ask_to_stop", ends)
     assert says in refused("pipeline", "stop", file).failure.message
@@ -364,7 +368,7 @@ def test_stop_does_not_wait_for_a_machine_that_is_gone(
 
         monkeypatch.setattr(register, "ask_to_stop", dies)
         failure = refused("pipeline", "stop", file).failure
-        assert f"nothing is heard of {file.stem} any more" in failure.message
+        assert f"{file.stem} no longer reports" in failure.message
 
 
 DEAF = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
@@ -382,9 +386,9 @@ def test_a_process_here_that_does_not_answer_is_ended(
         record = record_of("", process.pid)
         assert record is not None
         place = replace(here(), pid=record.pid, started=record.started)
-        told(topic, place=place)
+        write_state(topic, place=place)
         failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
-        assert failure.message == f"{file.stem} did not answer within 0.2 s and was ended: {place}"
+        assert failure.message == f"{file.stem} did not answer within 0.2 s and was killed: {place}"
         assert not is_running(record)
 
 
@@ -394,14 +398,14 @@ for name in ("pyspark", "pyarrow", "numpy", "ray", "fastavro"):
     sys.modules[name] = None
 from raylog.cli import pipeline, ray_cluster
 from raylog.cli.app import app
-from raylog.cli.cluster_record import ClusterRecord
+from raylog.cluster_record import ClusterRecord
 app(sys.argv[1:], standalone_mode=False)
 """
 
 
 def test_status_and_stop_need_nothing_that_only_runs_need(file: Path, topic: RunTopic) -> None:
     """So they work on machines where Spark is not installed."""
-    told(topic, state="stopped")
+    write_state(topic, state="stopped")
 
     def light(command: str, *options: str) -> subprocess.CompletedProcess[str]:
         arguments = ["pipeline", command, str(file), *options]

@@ -1,4 +1,4 @@
-"""Lines that `raylog produce` reads: what is no record is refused with its number."""
+"""Lines that `raylog produce` reads: an invalid record is refused with its line number."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from raylog.cli.produce import Line, LineRefused, parse_json, parse_line, read_l
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "expected a JSON object a line, found b'{'"),
-        (b"[]", "expected a JSON object a line"),
-        (b"[" * 100_000, "expected a JSON object a line"),
-        (b"\xff", "expected a JSON object a line"),
+        (b"{", "expected one JSON object per line, found b'{'"),
+        (b"[]", "expected one JSON object per line"),
+        (b"[" * 100_000, "expected one JSON object per line"),
+        (b"\xff", "expected one JSON object per line"),
         (b'{"value":"a","headers":[1,2]}', r'"headers": expected an object, .* found \[1, 2\]'),
         (b'{"value":"a","headers":[["a"]]}', '"headers": expected an object'),
         (b'{"value":"a","headers":7}', '"headers": expected an object'),
@@ -33,7 +33,7 @@ from raylog.cli.produce import Line, LineRefused, parse_json, parse_line, read_l
         (b'{"value":"a","partition":true}', '"partition": expected a 64-bit integer, found true'),
         (b'{"value_base64":"%%%%"}', '"value_base64": .*, found "%%%%"'),
         (b'{"key_base64":"a"}', '"key_base64": '),
-        (b'{"value":"\\ud800"}', '"value": expected text, .*give bytes .* as "value_base64"'),
+        (b'{"value":"\\ud800"}', '"value": expected text, .*give other bytes as "value_base64"'),
     ],
 )
 def test_json_that_is_no_record_is_refused(line: bytes, said: str) -> None:

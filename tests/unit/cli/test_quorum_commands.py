@@ -1,4 +1,4 @@
-"""`raylog quorum` as people run it, against three embedded brokers."""
+"""`raylog quorum` as users run it, on three embedded brokers."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from raylog.wire.errors import RequestTimedOut, VoterNotFound
 
 
 class Shell:
-    """Runs commands against one cluster."""
+    """Runs commands on one cluster."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -45,22 +45,22 @@ def shell() -> Iterator[Shell]:
 
 def test_voters_are_shown_removed_and_added(shell: Shell) -> None:
     shown = shell.run("status")
-    assert "3 brokers vote, 1 of them may be lost" in shown
+    assert "3 brokers vote; 1 of them may be lost" in shown
     assert sorted(shell.voters()) == [0, 1, 2]
-    assert "broker 1 is a voter already" in shell.run("add", "1")
+    assert "broker 1 is already a voter" in shell.run("add", "1")
     said = shell.run("remove", "0", "--yes")
-    assert "broker 0 is no longer a voter; 2 brokers vote, none of them may be lost" in said
+    assert "broker 0 is no longer a voter; 2 brokers vote; none of them may be lost" in said
     rows = shell.rows()
     assert rows[0]["role"] == "observer"
     assert rows[0]["directory"]
-    with pytest.raises(CommandFailed, match="broker 0 is no voter"):
+    with pytest.raises(CommandFailed, match="broker 0 is not a voter"):
         shell.run("remove", "0")
     shell.run("remove", "1", "--directory", str(rows[1]["directory"]))
     with pytest.raises(CommandFailed, match="broker 2 is the last voter") as last:
         shell.run("remove", "2")
-    told = explain(last.value)
-    assert told is not None
-    assert told.hint == "Add another one first: raylog quorum add BROKER"
+    problem = explain(last.value)
+    assert problem is not None
+    assert problem.hint == "Add another voter first: raylog quorum add BROKER"
     with BlockingClient(shell.bootstrap) as client:
         with pytest.raises(VoterNotFound, match="Cannot remove voter ReplicaKey"):
             client.remove_voter(2, str(rows[2]["directory"]))
@@ -68,13 +68,13 @@ def test_voters_are_shown_removed_and_added(shell: Shell) -> None:
             client.add_voter(0, str(rows[1]["directory"]))
         client.create_topics([NewTopic("meanwhile")])
     assert "2 brokers vote" in shell.run("add", "0")
-    assert "3 brokers vote, 1 of them may be lost" in shell.run("add", "1")
+    assert "3 brokers vote; 1 of them may be lost" in shell.run("add", "1")
     assert sorted(shell.voters()) == [0, 1, 2]
 
 
-def test_who_is_away_counts_as_lost() -> None:
-    assert _tolerance(3) == "3 brokers vote, 1 of them may be lost"
-    away = "3 brokers vote, but 1 was not heard for 10 s: no other one may be lost"
+def test_silent_voters_count_as_lost() -> None:
+    assert _tolerance(3) == "3 brokers vote; 1 of them may be lost"
+    away = "3 brokers vote; 1 has been silent for 10 s: no other one may be lost"
     assert _tolerance(3, [1]) == away
     assert _tolerance(5, [1]).endswith("1 more may be lost")
 
@@ -82,8 +82,8 @@ def test_who_is_away_counts_as_lost() -> None:
 def test_nobody_who_is_not_there_is_added_or_removed(shell: Shell) -> None:
     with pytest.raises(CommandFailed, match="broker 7 is not known"):
         shell.run("add", "7")
-    with pytest.raises(CommandFailed, match="broker 1 is no voter with nothing"):
+    with pytest.raises(CommandFailed, match="broker 1 is not a voter with nothing"):
         shell.run("remove", "1", "--directory", "nothing")
-    assert "is not NAME=HOST:PORT" in shell.run("remove", "1", "--yes", code=0) + shell.run(
+    assert "expected NAME=HOST:PORT" in shell.run("remove", "1", "--yes", code=0) + shell.run(
         "add", "1", "--listener", "wrong", code=2
     )

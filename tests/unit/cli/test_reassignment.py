@@ -1,4 +1,4 @@
-"""Plans of moves: even, with few moves, across racks; and as files."""
+"""Plans of moves: balanced, with few moves, across racks; and as files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def placed(plan: Plan) -> list[tuple[int, ...]]:
     return [plan[key] for key in sorted(plan)]
 
 
-def test_what_moves_counts_as_where_it_goes() -> None:
+def test_moving_replicas_count_at_their_target() -> None:
     current = held((2, 0, 1), (1, 2))
     first, second = sorted(current)
     moving = {first: Reassignment([2, 0, 1], adding=[2], removing=[0, 1])}
@@ -47,7 +47,7 @@ def test_what_moves_counts_as_where_it_goes() -> None:
     assert plan_moves({first: settled[first]}, {2: None}) == {first: (2,)}
 
 
-def test_what_is_even_stays_as_it_is() -> None:
+def test_even_layout_is_unchanged() -> None:
     current = held((0, 1), (1, 2), (2, 0))
     plan = plan_moves(current, NO_RACKS)
     assert placed(plan) == [(0, 1), (1, 2), (2, 0)]
@@ -61,7 +61,7 @@ def test_a_new_broker_gets_its_share_and_no_more_moves() -> None:
     assert len(moves_of(plan, current)) == 2
 
 
-def test_what_stays_leaves_room_for_what_comes() -> None:
+def test_kept_replicas_leave_room_for_moved_ones() -> None:
     """Brokers 0 and 1 have their share by pairs, and each partition can use broker 2 only once."""
     plan = plan_moves(held(*[(0, 1)] * 20, *[(7, 8)] * 10), NO_RACKS, 2)
     assert Counter(broker for replicas in plan.values() for broker in replicas) == {
@@ -92,7 +92,7 @@ def test_copies_go_to_different_racks() -> None:
 
 
 def test_too_few_brokers() -> None:
-    with pytest.raises(CommandFailed, match="4 replicas need 4 brokers, 3 are named"):
+    with pytest.raises(CommandFailed, match="4 replicas need 4 brokers, found 3"):
         plan_moves(held((0,)), NO_RACKS, 4)
 
 
@@ -130,9 +130,9 @@ def test_a_plan_and_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("nonsense", "is no plan"),
-        ("[]", "is no plan"),
-        ('{"partitions": [{"topic": "t"}]}', "is no plan"),
+        ("nonsense", "is not a plan"),
+        ("[]", "is not a plan"),
+        ('{"partitions": [{"topic": "t"}]}', "is not a plan"),
         ('{"partitions": []}', "names no partition"),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]},'

@@ -1,4 +1,4 @@
-"""Which brokers `raylog rebalance` evens out, and which of its moves may begin."""
+"""Which brokers `raylog rebalance` balances, and which of its moves may begin."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def surveyed(
 
 def test_a_silent_broker_that_holds_something_is_named() -> None:
     found = surveyed((0, 1), (2, 1), fenced=(2,))
-    with pytest.raises(CommandFailed, match="broker 2 does not answer, and holds replicas") as told:
+    with pytest.raises(
+        CommandFailed, match="broker 2 holds replicas but does not answer"
+    ) as refused:
         _chosen(found, None)
-    assert "--brokers 0,1,3" in str(told.value.failure.hint)
+    assert "--brokers 0,1,3" in str(refused.value.failure.hint)
     assert _chosen(found, "0,1,3") == [0, 1, 3]
     with pytest.raises(CommandFailed, match="expected live brokers"):
         _chosen(found, "0,2")
@@ -82,7 +84,7 @@ def test_another_order_of_replicas_copies_nothing_and_begins_at_once() -> None:
     plan: Plan = dict.fromkeys(found.partitions, (1, 0))
     moves = Moves(NOBODY, plan, found.partitions, found.sizes)
     assert len(moves._next({})) == 40
-    assert moves.describe() == "0 of 40 partitions are there, 0 B of 0 B are copied"
+    assert moves.describe() == "0 of 40 partitions moved, 0 B of 0 B copied"
 
 
 @pytest.mark.parametrize("still_move", [False, True])

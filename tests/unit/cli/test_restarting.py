@@ -1,4 +1,4 @@
-"""`raylog brokers restart`: what is refused, whom it takes, what it waits for."""
+"""`raylog brokers restart`: what is refused, which brokers restart, what it waits for."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from raylog.actors.cluster import BrokerPlan
 from raylog.actors.endpoints import Endpoint
-from raylog.cli.cluster_record import BrokerRecord, ClusterRecord, read_record
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from raylog.cli.local_cluster import _recorded
 from raylog.cli.restarting import _chosen, _is_live, _until_in_sync, restart
@@ -19,10 +18,11 @@ from raylog.client import (
     TopicPartition,
 )
 from raylog.client.admin.topics import BrokerView
+from raylog.cluster_record import BrokerRecord, ClusterRecord, read_record
 
 
 class FakeClient(BlockingClient):
-    """Tells of partitions, one answer after the other; the last again and again."""
+    """Reports partitions: one answer after another, the last one repeatedly."""
 
     def __init__(self, *answers: Sequence[PartitionReplicas]) -> None:
         self.answers = list(answers)
@@ -81,12 +81,12 @@ def test_brokers_are_taken_in_the_order_given() -> None:
 
 
 @pytest.mark.parametrize(("asked", "every"), [([], False), ([1], True), ([7], False)])
-def test_who_is_meant_must_be_clear(asked: list[int], every: bool) -> None:
+def test_restart_requires_valid_broker_ids_or_all(asked: list[int], every: bool) -> None:
     with pytest.raises(typer.BadParameter):
         _chosen(asked, [0, 1, 2], every=every)
 
 
-def test_it_waits_for_the_replicas_on_the_broker_and_no_others() -> None:
+def test_restart_waits_only_for_replicas_on_the_broker() -> None:
     elsewhere = partition(0, [1, 2], [1])
     client = FakeClient(
         [elsewhere, partition(1, [0, 1], [1])], [elsewhere, partition(1, [0, 1], [1, 0])]
@@ -100,7 +100,7 @@ def test_a_broker_that_is_fenced_or_gone_is_not_live() -> None:
     assert [_is_live(client, broker) for broker in (1, 2, 3)] == [True, False, False]
 
 
-def test_what_does_not_get_in_sync_is_named() -> None:
+def test_partitions_that_stay_out_of_sync_are_named() -> None:
     client = FakeClient([partition(index, [0, 1], [1]) for index in range(5)])
     with pytest.raises(CommandFailed, match="t:0, t:1, t:2 and 2 more are in sync"):
         _until_in_sync(client, 0, 0.0)

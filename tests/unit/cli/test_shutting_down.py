@@ -1,4 +1,4 @@
-"""Shutting brokers down by a helper that may end in any way."""
+"""Shutting brokers down with a helper process that may end in any way."""
 
 import sys
 from pathlib import Path
@@ -13,4 +13,4 @@ def test_a_helper_that_ends_without_a_word_has_shut_nobody_down(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
     failures = shut_down(tmp_path, [0, 1], 30.0, lambda _: None)
-    assert failures == dict.fromkeys((0, 1), "Ray does not answer: exit code 0")
+    assert failures == dict.fromkeys((0, 1), "Ray did not answer: exit code 0")

@@ -1,4 +1,4 @@
-"""Sizing: from a load and measured figures to brokers, and what the page says about them."""
+"""Sizing: from a load and measured figures to brokers, and what the page says about it."""
 
 import json
 import re
@@ -44,7 +44,9 @@ def test_the_model_gives_back_what_was_measured() -> None:
         (replace(LOAD, replication=5), Machine(), 5, "replication"),
     ],
 )
-def test_what_decides(load: Load, machine: Machine, brokers: int, decided_by: str) -> None:
+def test_sizing_names_the_deciding_resource(
+    load: Load, machine: Machine, brokers: int, decided_by: str
+) -> None:
     found = plan(load, machine)
     assert (found.brokers, found.decided_by) == (brokers, decided_by)
 
@@ -57,7 +59,7 @@ def test_more_never_needs_less(field: str) -> None:
     assert large.cores >= small.cores
 
 
-def test_what_was_not_measured_is_told() -> None:
+def test_loads_beyond_the_measured_range_are_reported() -> None:
     far = replace(LOAD, partitions=200_000, connections=1_000_000)
     assert [note.split(" were")[0] for note in plan(far, Machine()).notes] == [
         "more than 3 brokers",
@@ -65,8 +67,11 @@ def test_what_was_not_measured_is_told() -> None:
         "more than 10,500 connections a broker",
     ]
     few = plan(replace(LOAD, partitions=2, replication=1), Machine()).notes
-    assert few[0].startswith("expected at least 3 partitions, found 2: one takes 47 MB/s at most")
-    assert few[1] == "with one copy, the data of a lost broker is gone, and no broker is spare"
+    assert few[0].startswith("expected at least 3 partitions, found 2: one takes at most 47 MB/s")
+    assert (
+        few[1]
+        == "with one copy, the data of a lost broker is gone, and the plan has no spare broker"
+    )
 
 
 def test_the_command_and_its_json() -> None:

@@ -1,4 +1,4 @@
-"""Batches from the first record to their end."""
+"""Batches from their first record to their end."""
 
 import pytest
 
@@ -81,10 +81,10 @@ def test_a_partition_must_be_opened() -> None:
         new().append(("u", 0), record())
 
 
-def test_a_full_buffer_is_told() -> None:
+def test_a_full_buffer_is_reported() -> None:
     accumulator = new()
-    told = [accumulator.append(key, record(b"x" * 400)) for key in (KEY, OTHER, KEY, OTHER)]
-    assert told == [Appended.BEGUN, Appended.BEGUN, Appended.FULL, Appended.FULL]
+    results = [accumulator.append(key, record(b"x" * 400)) for key in (KEY, OTHER, KEY, OTHER)]
+    assert results == [Appended.BEGUN, Appended.BEGUN, Appended.FULL, Appended.FULL]
     full = [accumulator.is_full]
     assert accumulator.append(KEY, record(b"x" * 400))
     full.append(accumulator.is_full)
@@ -205,10 +205,11 @@ def test_other_partitions_than_that_with_the_gap_keep_their_identity() -> None:
     assert (last.identity.producer_epoch, last.sequence) == (3, 0)
 
 
-def test_no_more_is_sent_behind_an_unanswered_batch_than_brokers_remember() -> None:
+def test_batches_behind_an_unanswered_one_are_limited() -> None:
     """The old leader may be silent while the new one acknowledges; then it gets the repeat."""
     accumulator = new()
-    (silent,) = in_flight(accumulator, 1)
+    first, silent = in_flight(accumulator, 2)
+    accumulator.acknowledged(first)
     for _ in range(4):
         assert accumulator.ready(0, 0) == []
         accumulator.append(KEY, record())
@@ -221,6 +222,26 @@ def test_no_more_is_sent_behind_an_unanswered_batch_than_brokers_remember() -> N
     assert accumulator.drain(accumulator.ready(0, 0), ALL) == [silent]
     accumulator.acknowledged(silent)
     assert accumulator.ready(0, 0) == [KEY]
+
+
+def test_one_batch_is_in_flight_until_brokers_know_the_producer() -> None:
+    """They accept any first sequence: if they refuse the first batch, they may take the second."""
+    accumulator = new()
+
+    def second_may_leave() -> bool:
+        (first,) = in_flight(accumulator, 1)
+        accumulator.append(KEY, record())
+        may_leave = accumulator.ready(0, 0) == [KEY]
+        accumulator.acknowledged(first)
+        for batch in accumulator.drain(accumulator.ready(0, 0), ALL):
+            accumulator.acknowledged(batch)
+        return may_leave
+
+    results = [second_may_leave(), second_may_leave()]
+    accumulator.renew(ProducerIdentity(7, 1))
+    results.append(second_may_leave())
+    accumulator.renew(ProducerIdentity(8, 0))
+    assert [*results, second_may_leave()] == [False, True, True, False]
 
 
 def test_a_failure_of_the_old_identity_does_not_end_the_new_one() -> None:
@@ -267,7 +288,7 @@ def test_the_time_of_a_batch_that_nobody_looked_at_begins_with_the_first_try() -
     assert len(accumulator.expire(120, timeout_ms=20)) == 1
 
 
-def test_what_is_not_in_flight_can_be_given_up() -> None:
+def test_give_up_returns_batches_that_are_not_in_flight() -> None:
     accumulator = new()
     first, second = in_flight(accumulator, 2)
     accumulator.append(KEY, record())

@@ -1,4 +1,4 @@
-"""Answers that leave out what was asked for, tell it twice, or tell what nobody asked for."""
+"""Responses that omit what was asked for, repeat it, or contain what was not asked for."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from raylog.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from raylog.wire.messages.metadata import MetadataRequest
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC = Resource(ResourceType.TOPIC, "t")
@@ -90,7 +90,7 @@ COUNT = {
 
 @dataclass(frozen=True)
 class Case:
-    """One operation, asked about one thing."""
+    """One operation on one item."""
 
     key: ApiKey
     call: Callable[[Core], Coroutine[object, object, object]]
@@ -534,8 +534,8 @@ CASES = {
 
 def with_topics(names: list[str]) -> object:
     """Metadata of topics with two partitions each."""
-    told = FakeCluster(topics={one: {0: 1, 1: 1} for one in names})
-    return told.metadata(MetadataRequest(topics=None))
+    cluster = FakeCluster(topics={one: {0: 1, 1: 1} for one in names})
+    return cluster.metadata(MetadataRequest(topics=None))
 
 
 def coordinators(_: int, request: object) -> FindCoordinatorResponse:
@@ -576,13 +576,13 @@ def test_an_answer_about_what_was_asked_is_taken(case: Case) -> None:
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused(case: Case, fault: str) -> None:
-    told = {
+    answers = {
         "missing": [],
         "doubled": [case.asked, case.asked],
         "unasked": [case.asked, case.other],
     }[fault]
     with pytest.raises(NotKafka) as refused:
-        run_blocking(case.call(core_for(case, *told)))
+        run_blocking(case.call(core_for(case, *answers)))
     names = {"asked": case.name(case.asked), "other": case.name(case.other)}
     assert str(refused.value) == case.says[fault].format(**names)
 

@@ -1,4 +1,4 @@
-"""One broker that is asked by its id, against brokers in memory."""
+"""Requests to one broker by its id, with brokers in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raylog.wire.messages import describe_configs as described_configs
 from raylog.wire.messages import describe_log_dirs as log_dirs
 from raylog.wire.messages import describe_producers as producers
 from raylog.wire.messages import describe_transactions as described_transactions
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from tests.worlds.client.cluster import LOST, FakeCluster, core_of
 
 P0 = TopicPartition("t", 0)
 ASKED = {

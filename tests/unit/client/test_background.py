@@ -1,4 +1,4 @@
-"""What goes on between a blocking client's calls: its thread, and connections that idle."""
+"""What happens between a blocking client's calls: its thread, and idle connections."""
 
 import asyncio
 import errno
@@ -28,7 +28,7 @@ from raylog.client.producer.accumulator import Batch
 from raylog.client.producer.sender import Sender
 from raylog.client.streams import AsyncIo
 from raylog.testing import EmbeddedBroker
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 PATIENCE_S = 20.0
 
@@ -39,12 +39,6 @@ def bootstrap() -> Iterator[str]:
         with BlockingClient(broker.bootstrap) as client:
             client.create_topics([NewTopic("t", 4)])
         yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as client:
-        yield client
 
 
 def threads() -> list[threading.Thread]:
@@ -172,7 +166,7 @@ def test_a_child_process_is_told_that_the_producer_is_not_its_own(client: Blocki
     producer.flush()
     child = os.fork()
     if child == 0:
-        told = 0
+        refusals = 0
         calls: list[Callable[[], None]] = [
             lambda: producer.send("t", b"y"),
             producer.flush,
@@ -182,9 +176,9 @@ def test_a_child_process_is_told_that_the_producer_is_not_its_own(client: Blocki
             try:
                 call()
             except ClientError as error:
-                told += "after the fork" in str(error)
+                refusals += "after the fork" in str(error)
         producer.close()
-        os._exit(told)
+        os._exit(refusals)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 3
     producer.send("t", b"x", partition=0)
@@ -193,18 +187,18 @@ def test_a_child_process_is_told_that_the_producer_is_not_its_own(client: Blocki
 
 
 def test_a_callback_cannot_wait_for_its_own_thread(client: BlockingClient) -> None:
-    told: list[Exception] = []
+    failures: list[Exception] = []
 
     def called(_: object) -> None:
         try:
             producer.flush()
         except ClientError as error:
-            told.append(error)
+            failures.append(error)
 
     producer = client.producer(on_delivery=called)
     producer.send("t", b"x")
     producer.flush()
-    assert "on_delivery" in str(told[0])
+    assert "on_delivery" in str(failures[0])
 
 
 def test_a_call_that_is_under_way_ends_with_the_thread() -> None:

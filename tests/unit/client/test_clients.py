@@ -1,4 +1,4 @@
-"""Both clients over real sockets against an embedded broker: every operation once."""
+"""Both clients over real sockets on an embedded broker: every operation once."""
 
 import asyncio
 import itertools
@@ -37,6 +37,7 @@ from raylog.wire.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from tests.worlds.decorators import in_loop
 
 names = (f"topic-{number}" for number in itertools.count())
 
@@ -45,12 +46,6 @@ names = (f"topic-{number}" for number in itertools.count())
 def bootstrap() -> Iterator[str]:
     with EmbeddedBroker(brokers=2, first_broker_id=1) as broker:
         yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as client:
-        yield client
 
 
 @pytest.fixture
@@ -210,7 +205,7 @@ def test_topics_are_made_on_first_use(client: BlockingClient) -> None:
     assert read(client, TopicPartition(name, 0), count=1)[0].value == b"first"
 
 
-def test_nobody_there_and_somebody_else_there() -> None:
+def test_unused_address_and_another_server_are_reported() -> None:
     with (
         BlockingClient("127.0.0.1:1") as client,
         pytest.raises(NotConnected, match=r"127\.0\.0\.1:1"),
@@ -255,58 +250,52 @@ class serve:  # noqa: N801 - used as a function
         self.listener.close()
 
 
-def test_the_asyncio_client_does_the_same(bootstrap: str) -> None:
-    async def main() -> None:
-        name = next(names)
-        async with AsyncClient(bootstrap) as client:
-            await client.create_topics([NewTopic(name, partitions=2)])
-            async with client.producer(ProducerSettings(batch_bytes=500)) as producer:
-                for number in range(300):
-                    await producer.send(name, b"%d" % number)
-                await producer.flush()
-                assert producer.delivered_count == 300
-            consumer = client.consumer()
-            consumer.assign({TopicPartition(name, index): EARLIEST for index in range(2)})
-            numbers: list[int] = []
-            while len(numbers) < 300:
-                for group in await consumer.poll():
-                    numbers += (int(record.value or b"") for record in group.records)
-            assert sorted(numbers) == list(range(300))
-            await consumer.seek_to_timestamp([TopicPartition(name, 0)], 1)
-            assert await consumer.position(TopicPartition(name, 0)) == 0
-            await consumer.close()
-
-    asyncio.run(main())
+@in_loop
+async def test_the_asyncio_client_does_the_same(bootstrap: str) -> None:
+    name = next(names)
+    async with AsyncClient(bootstrap) as client:
+        await client.create_topics([NewTopic(name, partitions=2)])
+        async with client.producer(ProducerSettings(batch_bytes=500)) as producer:
+            for number in range(300):
+                await producer.send(name, b"%d" % number)
+            await producer.flush()
+            assert producer.delivered_count == 300
+        consumer = client.consumer()
+        consumer.assign({TopicPartition(name, index): EARLIEST for index in range(2)})
+        numbers: list[int] = []
+        while len(numbers) < 300:
+            for group in await consumer.poll():
+                numbers += (int(record.value or b"") for record in group.records)
+        assert sorted(numbers) == list(range(300))
+        await consumer.seek_to_timestamp([TopicPartition(name, 0)], 1)
+        assert await consumer.position(TopicPartition(name, 0)) == 0
+        await consumer.close()
 
 
-def test_an_asyncio_producer_sends_what_lingered_without_a_flush(bootstrap: str) -> None:
-    async def main() -> None:
-        name = next(names)
-        async with AsyncClient(bootstrap) as client:
-            producer = client.producer(ProducerSettings(linger_ms=20))
+@in_loop
+async def test_an_asyncio_producer_sends_what_lingered_without_a_flush(bootstrap: str) -> None:
+    name = next(names)
+    async with AsyncClient(bootstrap) as client:
+        producer = client.producer(ProducerSettings(linger_ms=20))
 
-            async def send(task: int) -> None:
-                for number in range(20):
-                    await producer.send(name, b"%d-%d" % (task, number))
+        async def send(task: int) -> None:
+            for number in range(20):
+                await producer.send(name, b"%d-%d" % (task, number))
 
-            await asyncio.gather(*(send(task) for task in range(10)))
-            for _ in range(200):
-                if producer.delivered_count == 200:
-                    break
-                await asyncio.sleep(0.01)
-            assert producer.delivered_count == 200
-            await producer.send(name, b"x" * 2_000_000)
-            with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE"):
-                await producer.flush()
-            await producer.close()
-
-    asyncio.run(main())
+        await asyncio.gather(*(send(task) for task in range(10)))
+        for _ in range(200):
+            if producer.delivered_count == 200:
+                break
+            await asyncio.sleep(0.01)
+        assert producer.delivered_count == 200
+        await producer.send(name, b"x" * 2_000_000)
+        with pytest.raises(DeliveryFailed, match="MESSAGE_TOO_LARGE"):
+            await producer.flush()
+        await producer.close()
 
 
-def test_an_asyncio_client_without_a_broker_says_so() -> None:
-    async def main() -> None:
-        async with AsyncClient("127.0.0.1:1") as client:
-            with pytest.raises(NotConnected, match=r"127\.0\.0\.1:1"):
-                await client.describe_cluster()
-
-    asyncio.run(main())
+@in_loop
+async def test_an_asyncio_client_without_a_broker_says_so() -> None:
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(NotConnected, match=r"127\.0\.0\.1:1"):
+            await client.describe_cluster()

@@ -6,7 +6,7 @@ from raylog.client.cluster import ClusterView, TopicPartition
 from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.wire.uuids import ZERO_UUID
-from tests.support.fake_cluster import FakeCluster, topic_id
+from tests.worlds.client.cluster import FakeCluster, topic_id
 
 KEY = TopicPartition("t", 0)
 

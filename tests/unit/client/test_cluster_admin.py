@@ -1,4 +1,4 @@
-"""Features, log directories, config resources and members of groups, against brokers in memory."""
+"""Features, log directories, config resources and group members, with brokers in memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from raylog.wire.messages import alter_replica_log_dirs as log_dirs
 from raylog.wire.messages import describe_log_dirs as dirs
 from raylog.wire.messages import list_config_resources as resources
 from raylog.wire.messages import update_features as features
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 OPERATIONS = (
     TopicAdmin,

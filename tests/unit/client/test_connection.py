@@ -13,7 +13,7 @@ from raylog.wire.messages.fetch import (
     PartitionData,
 )
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.fake_cluster import feed
+from tests.worlds.client.cluster import feed
 
 
 def fetch_response(correlation_id: int, records: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Positions, fetches and what follows a refusal."""
+"""Positions, fetches, and what follows a refusal."""
 
 from collections.abc import Callable
 
@@ -26,8 +26,8 @@ from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from raylog.wire.records import decode_batch
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
-from tests.support.fake_partitions import offsets, rig
+from tests.worlds.client.cluster import LOST, FakeCluster, core_of
+from tests.worlds.client.fetcher_partitions import offsets, rig
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -167,7 +167,7 @@ def test_committed_offsets_are_not_taken_for_a_later_assignment() -> None:
     "refusal",
     [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.KAFKA_STORAGE_ERROR],
 )
-def test_what_a_repeat_cures_is_repeated(refusal: ErrorCode) -> None:
+def test_retriable_fetch_error_is_retried(refusal: ErrorCode) -> None:
     logs, consumer = rig()
     logs.refuse[0] = [int(refusal)] * 3
     consumer.assign({ZERO: 0, ONE: 0})
@@ -181,7 +181,7 @@ def test_a_lost_connection_loses_no_record() -> None:
     assert offsets(consumer, 100) == {0: list(range(100))}
 
 
-def test_what_no_repeat_cures_is_raised() -> None:
+def test_fatal_fetch_error_is_raised() -> None:
     logs, consumer = rig()
     logs.refuse[0] = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
     consumer.assign({ZERO: 0})
@@ -226,7 +226,7 @@ def test_a_failure_is_kept_once_while_nobody_polls_and_forgotten_by_a_seek() -> 
     assert offsets(consumer, 160) == {0: list(range(40, 100)), 1: list(range(100))}
 
 
-def test_no_more_is_fetched_than_the_application_takes() -> None:
+def test_fetching_stops_while_the_application_lags_behind() -> None:
     logs, consumer = rig(end=1000)
     consumer.assign({ZERO: 0})
     for _ in range(5):

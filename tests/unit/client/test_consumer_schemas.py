@@ -1,4 +1,4 @@
-"""Schemas and traces from a producer to a consumer, each with its own client of the registry."""
+"""Schemas and traces from a producer to a consumer, each with its own registry client."""
 
 from __future__ import annotations
 
@@ -22,18 +22,11 @@ from raylog.client.schemas import (
     ProtobufSerializer,
     SchemaRegistry,
 )
-from raylog.testing import EmbeddedBroker
-from tests.support import fake_registry
-from tests.support.fake_registry import FakeRegistry
 from tests.support.protos import message
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import FakeRegistry
 
 USER = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture

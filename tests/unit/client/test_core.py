@@ -1,4 +1,4 @@
-"""Connections, versions, repeats."""
+"""Connections, versions, retries."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ from raylog.wire.messages.list_offsets import (
 )
 from raylog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
+from tests.worlds.client.cluster import LOST, NOTHING, FakeCluster, core_of
 
 
 def offsets(request: object, errors: dict[int, int] | None = None) -> ListOffsetsResponse:
@@ -61,7 +61,7 @@ def test_the_newest_version_both_know_is_used() -> None:
     assert cluster.versions == [(ApiKey.METADATA, 9)]
 
 
-def test_no_version_in_common_is_said() -> None:
+def test_missing_common_version_is_reported() -> None:
     core = core_of(FakeCluster(newest={ApiKey.LIST_OFFSETS: 0}))
     request = core.ask(-2, ListOffsetsRequest(), ListOffsetsResponse)
     with pytest.raises(NotSupported, match="LIST_OFFSETS: the client speaks versions 1 to 11"):
@@ -133,7 +133,7 @@ def test_a_moved_leader_is_found_and_only_what_failed_is_asked_again() -> None:
     assert requests == [(1, [0, 1]), (2, [1])]
 
 
-def test_what_no_repeat_cures_is_raised_at_once() -> None:
+def test_fatal_list_offsets_error_is_raised_at_once() -> None:
     cluster = FakeCluster(1, {"t": {0: 1, 1: 1}})
     refusals = {0: int(ErrorCode.NOT_LEADER_OR_FOLLOWER), 1: int(ErrorCode.UNKNOWN_SERVER_ERROR)}
     cluster.handlers[ApiKey.LIST_OFFSETS] = lambda _, request: offsets(request, refusals)
@@ -301,7 +301,7 @@ def test_a_description_of_the_cluster_is_asked_for_again_elsewhere() -> None:
     assert run_blocking(TopicAdmin(core).describe_cluster()).cluster_id == "fake"
 
 
-def test_what_a_broker_answers_to_a_look_stands() -> None:
+def test_broker_error_of_a_single_attempt_is_not_retried() -> None:
     core = core_of(FakeCluster())
     attempts: list[int] = []
 

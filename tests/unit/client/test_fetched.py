@@ -1,4 +1,4 @@
-"""Decoding what a fetch brought."""
+"""Decoding fetched data."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_a_cut_batch_is_left_for_the_next_fetch() -> None:
         assert (values(block), block.end_offset) == ([b"a"], 1)
 
 
-def test_what_lies_before_the_position_is_left_out() -> None:
+def test_records_before_the_position_are_skipped() -> None:
     block = fetched(batch(0, b"old") + batch(1, b"a", b"b", b"c"), start=2)
     assert values(block) == [b"b", b"c"]
 
@@ -107,7 +107,7 @@ def test_a_batch_that_seems_to_end_far_away_is_refused_before_any_other() -> Non
         assert block.next_offset == 0
 
 
-def test_batches_that_go_back_do_not_take_the_position_along() -> None:
+def test_batches_with_lower_offsets_do_not_move_the_position_back() -> None:
     first = batch(0, *(b"%d" % offset for offset in range(10)))
     block = fetched(first + batch(3, b"again") + batch(8, b"8", b"9", b"10") + first)
     assert block.end_offset == 11

@@ -17,6 +17,7 @@ USERS = 1_000
 SECONDS = 6
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_load_test_of_a_thousand_greenlets() -> None:
     """They wait for acknowledgements at the same time, and no greenlet holds up the others."""

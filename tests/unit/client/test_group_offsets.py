@@ -1,4 +1,4 @@
-"""Committed offsets of several groups at once, of brokers that know that and of older ones."""
+"""Committed offsets of several groups at once, from brokers that support this and older ones."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.errors import GroupAuthorizationFailed
 from raylog.wire.messages import find_coordinator as finding
 from raylog.wire.messages import offset_fetch as fetching
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 OFFSETS = {"a": 1, "b": 2, "c": 3}
 T0 = TopicPartition("t", 0)
@@ -76,19 +76,19 @@ def cluster(answer: object, newest: int = 9) -> FakeCluster:
 
 def ask(fake: FakeCluster, *groups: str) -> dict[str, object]:
     core = core_of(fake)
-    told = run_blocking(offsets_of_groups(core, Coordinators(core), groups))
+    offsets = run_blocking(offsets_of_groups(core, Coordinators(core), groups))
     return {
         group: {key: at.offset for key, at in of_group.items()}
         if isinstance(of_group, dict)
         else type(of_group)
-        for group, of_group in told.items()
+        for group, of_group in offsets.items()
     }
 
 
 def test_each_coordinator_gets_one_request() -> None:
     fake = cluster(several)
-    told = ask(fake, "a", "b", "c", "secret")
-    assert told == {
+    offsets = ask(fake, "a", "b", "c", "secret")
+    assert offsets == {
         "a": {T0: 1},
         "b": {T0: 2},
         "c": {T0: 3},
@@ -107,7 +107,7 @@ def test_an_older_coordinator_gets_one_for_each_group() -> None:
     assert len(fake.requests(fetching.OffsetFetchRequest)) == 2
 
 
-def test_of_no_groups_nobody_is_asked() -> None:
+def test_empty_group_list_sends_no_request() -> None:
     fake = cluster(several)
     assert ask(fake) == {}
     assert fake.seen == []

@@ -1,4 +1,4 @@
-"""Groups from outside: coordinators found and lost, both protocols, offsets."""
+"""Groups seen from outside: coordinators found and lost, both protocols, offsets."""
 
 from collections.abc import Callable, Iterator
 
@@ -64,7 +64,7 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from tests.worlds.client.cluster import LOST, FakeCluster, core_of
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -200,7 +200,7 @@ def test_a_coordinator_that_is_gone_is_looked_for_again() -> None:
     assert len(cluster.requests(FindCoordinatorRequest)) == 2
 
 
-def test_a_coordinator_that_never_comes_is_told_when_time_is_up() -> None:
+def test_a_coordinator_that_never_comes_is_reported_when_time_is_up() -> None:
     cluster, groups = cluster_of()
     refusal = Coordinator(
         key="g", node_id=-1, error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE), error_message="no"
@@ -213,7 +213,7 @@ def test_a_coordinator_that_never_comes_is_told_when_time_is_up() -> None:
     assert len(cluster.requests(FindCoordinatorRequest)) > 10
 
 
-def test_what_no_repeat_cures_is_raised_at_once() -> None:
+def test_fatal_offset_fetch_error_is_raised_at_once() -> None:
     cluster, groups = cluster_of()
     refusal = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     cluster.handlers[ApiKey.OFFSET_FETCH] = lambda *_: fetched({}, refusal)
@@ -253,7 +253,7 @@ def test_a_group_in_use_refuses_offsets() -> None:
     cluster, groups = cluster_of()
     refusal = commit_answer(int(ErrorCode.UNKNOWN_MEMBER_ID), 0)
     cluster.handlers[ApiKey.OFFSET_COMMIT] = lambda *_: refusal
-    with pytest.raises(UnknownMemberId, match="t-0 of 'g'"):
+    with pytest.raises(UnknownMemberId, match="t-0 of group 'g'"):
         run_blocking(groups.commit_group_offsets("g", {T0: 5}))
 
 

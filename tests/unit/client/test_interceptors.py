@@ -1,4 +1,4 @@
-"""Client interceptors: found by name, run in order, and never in the way of a record."""
+"""Client interceptors: found by name, run in order, and never harmful to a record."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ STRANGERS = """
 """
 
 
-class Noting(ClientInterceptor):
-    """Adds its mark to what it sees."""
+class Recording(ClientInterceptor):
+    """Adds its mark to the records it sees."""
 
     def __init__(self, mark: bytes) -> None:
         self.mark = mark
@@ -79,7 +79,7 @@ class Noting(ClientInterceptor):
 
 
 class Broken(ClientInterceptor):
-    """Raises wherever it is called, but for configure."""
+    """Raises in every method except configure."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         raise RuntimeError(record.topic)
@@ -98,7 +98,7 @@ class Broken(ClientInterceptor):
 
 
 def test_each_gets_what_the_one_before_it_returned() -> None:
-    chain = Chain([Noting(b"1"), Noting(b"2")])
+    chain = Chain([Recording(b"1"), Recording(b"2")])
     assert chain
     assert chain.on_send(RECORD).value == b"v12"
     assert [record.value for record in chain.on_consume([READ])] == [b"v12"]
@@ -107,7 +107,7 @@ def test_each_gets_what_the_one_before_it_returned() -> None:
 def test_an_interceptor_that_raises_is_logged_and_passed_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    last = Noting(b"!")
+    last = Recording(b"!")
     chain = Chain([Broken(), last])
     with caplog.at_level(logging.ERROR):
         assert chain.on_send(RECORD).value == b"v!"
@@ -128,17 +128,17 @@ def test_a_chain_without_interceptors_is_false_and_changes_nothing() -> None:
 
 
 def test_settings_reach_all_and_may_be_refused() -> None:
-    one = Noting(b"1")
+    one = Recording(b"1")
     Chain([one], {"client.id": "c"})
     assert one.settings == {"client.id": "c"}
-    with pytest.raises(InvalidSetting, match=r"Noting: expected no setting refused"):
-        Chain([Noting(b"1")], {"refused": True})
+    with pytest.raises(InvalidSetting, match=r"Recording: expected no setting refused"):
+        Chain([Recording(b"1")], {"refused": True})
 
 
 def test_interceptors_are_found_by_name(tmp_path: Path) -> None:
     with installed(tmp_path, ENTRY_POINT_GROUP, STRANGERS, {"upper": "Upper"}):
         assert [type(one).__name__ for one in load("upper, upper")] == ["Upper", "Upper"]
-        assert Chain(["upper", Noting(b"1")]).on_send(RECORD).value == b"V1"
+        assert Chain(["upper", Recording(b"1")]).on_send(RECORD).value == b"V1"
         assert Chain("upper").on_send(RECORD).value == b"V"
         assert "upper" in [plugin.name for plugin in available() if plugin.state == "ready"]
 
@@ -155,7 +155,7 @@ def test_a_name_that_nobody_registered_is_refused_with_the_nearest(tmp_path: Pat
     ("target", "wrong"),
     [("Odd", "has no method configure"), ("Dear", "does not load: TypeError"), ("Gone", "Gone")],
 )
-def test_what_is_wrong_with_one_is_named(tmp_path: Path, target: str, wrong: str) -> None:
+def test_invalid_interceptor_is_named_in_the_error(tmp_path: Path, target: str, wrong: str) -> None:
     with (
         installed(tmp_path, ENTRY_POINT_GROUP, STRANGERS, {"one": target}),
         pytest.raises(InvalidSetting, match=wrong),

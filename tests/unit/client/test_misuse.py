@@ -1,4 +1,4 @@
-"""What a new user gets wrong, and what the clients say then."""
+"""Mistakes of new users, and what the clients say about them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import logging
 import multiprocessing
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -30,17 +30,11 @@ from raylog.client import (
 )
 from raylog.client.parallel import ParallelConsumer
 from raylog.eos import process
-from raylog.testing import EmbeddedBroker
+from tests.worlds.decorators import in_loop
 
 ANYWHERE = "localhost:9092"
 PATIENCE_S = 30.0
 ADDRESS = {"bootstrap_servers": ANYWHERE}
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.mark.parametrize(
@@ -83,7 +77,7 @@ def test_a_topic_in_place_of_the_address() -> None:
         Consumer("topic", bootstrap_servers=ANYWHERE)
 
 
-def test_what_is_no_name_of_a_topic(bootstrap: str) -> None:
+def test_topic_name_must_be_a_string(bootstrap: str) -> None:
     with Producer(bootstrap) as producer:
         for wrong in (None, 5, b"topic"):
             with pytest.raises(TypeError, match="expected topic to be str, found"):
@@ -97,7 +91,7 @@ def test_headers_in_a_mapping(bootstrap: str) -> None:
             producer.send("headers", b"value", headers={"name": b"value"})  # type: ignore[arg-type]  # what is tested
 
 
-def test_one_name_in_place_of_a_list(bootstrap: str) -> None:
+def test_string_in_place_of_a_list_of_names_is_refused(bootstrap: str) -> None:
     """It would be taken for its letters, and topics of these names would be deleted."""
     with Admin(bootstrap) as admin:
         calls: list[Callable[[str], object]] = [
@@ -145,48 +139,46 @@ def test_a_client_that_was_closed(bootstrap: str) -> None:
             call()
 
 
-def test_an_asyncio_admin_that_was_closed(bootstrap: str) -> None:
-    async def scenario() -> None:
-        async with AsyncAdmin(bootstrap) as admin:
-            await admin.metadata([])
-        with pytest.raises(ClientError, match="the client is closed"):
-            await admin.metadata([])
-
-    asyncio.run(scenario())
+@in_loop
+async def test_an_asyncio_admin_that_was_closed(bootstrap: str) -> None:
+    async with AsyncAdmin(bootstrap) as admin:
+        await admin.metadata([])
+    with pytest.raises(ClientError, match="the client is closed"):
+        await admin.metadata([])
 
 
-def test_a_client_in_a_second_event_loop(bootstrap: str) -> None:
-    async def scenario() -> None:
-        async with AsyncAdmin(bootstrap) as admin:
-            await admin.metadata([])
-            with ThreadPoolExecutor(1) as elsewhere:
-                called = elsewhere.submit(asyncio.run, admin.describe_cluster())
-                # This waits without letting its own loop run, so that no answer is taken.
-                failure = called.exception(PATIENCE_S)
-            assert isinstance(failure, ClientError)
-            assert "another event loop: make one in each" in str(failure)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_client_in_a_second_event_loop(bootstrap: str) -> None:
+    async with AsyncAdmin(bootstrap) as admin:
+        await admin.metadata([])
+        with ThreadPoolExecutor(1) as elsewhere:
+            called = elsewhere.submit(asyncio.run, admin.describe_cluster())
+            # This waits without letting its own loop run, so that no answer is taken.
+            failure = called.exception(PATIENCE_S)
+        assert isinstance(failure, ClientError)
+        assert "another event loop: make one in each" in str(failure)
 
 
-def _use(admin: Admin, told: multiprocessing.SimpleQueue[str]) -> None:
+def _use(admin: Admin, messages: multiprocessing.SimpleQueue[str]) -> None:
     try:
         admin.metadata([])
     except ClientError as error:
-        told.put(str(error))
+        messages.put(str(error))
     admin.close()
 
 
 def test_an_admin_after_a_fork(bootstrap: str) -> None:
     """Both processes would write to the same sockets."""
     context = multiprocessing.get_context("fork")
-    told: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
+    messages: multiprocessing.SimpleQueue[str] = context.SimpleQueue()
     with Admin(bootstrap) as admin:
         admin.metadata([])
-        child = context.Process(target=_use, args=(admin, told))
+        child = context.Process(target=_use, args=(admin, messages))
         child.start()
         child.join()
-        assert told.get() == "this client belongs to the parent process: make one after the fork"
+        assert (
+            messages.get() == "this client belongs to the parent process: make one after the fork"
+        )
         admin.create_topics([NewTopic("forked")])  # the parent's connections still serve
         assert "forked" in admin.metadata(["forked"]).topics
 
@@ -247,7 +239,7 @@ def test_a_callback_that_waits_for_its_own_thread(bootstrap: str) -> None:
         ("^(", r"expected a pattern, found '\^\('"),
     ],
 )
-def test_what_cannot_be_subscribed_to(topics: Any, message: str) -> None:
+def test_invalid_subscription_is_refused(topics: Any, message: str) -> None:
     with Consumer(ANYWHERE, group_id="g") as consumer:
         with pytest.raises(InvalidSetting, match=message):
             consumer.subscribe(topics)
@@ -341,13 +333,13 @@ def test_arguments_of_process(arguments: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "wrong", ["json", json.dumps, str.encode, bytes, lambda data: b"", lambda *, data: b""]
 )
-def test_serializers_that_are_none(kind: type, wrong: object) -> None:
+def test_serializer_must_be_a_function(kind: type, wrong: object) -> None:
     name = "key_deserializer" if kind is Consumer else "value_serializer"
     with pytest.raises(InvalidSetting, match=f"expected {name} to be a function of topic, data"):
         kind(ANYWHERE, **{name: wrong})
 
 
-def test_one_topic_in_place_of_a_list(bootstrap: str) -> None:
+def test_single_topic_in_place_of_a_list_is_refused(bootstrap: str) -> None:
     with Admin(bootstrap) as admin:
         with pytest.raises(
             TypeError, match=r"expected a list of NewTopic, found NewTopic\(.* alone"

@@ -1,4 +1,4 @@
-"""Spans of the interceptor `opentelemetry`, and the contexts that they put into headers."""
+"""Spans of the interceptor `opentelemetry`, and the contexts it puts into headers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_record_is_sent_with_the_context_of_its_span(
     ]
 
 
-def test_what_is_read_is_linked_to_what_was_sent(
+def test_consumer_span_links_to_the_producer_span(
     interceptor: OpenTelemetryInterceptor, spans: InMemorySpanExporter
 ) -> None:
     sent = interceptor.on_send(ProducerRecord("t", b"v"))

@@ -1,4 +1,4 @@
-"""Partitions by key must be the same for every Kafka client."""
+"""Partitions by key are the same in all Kafka clients."""
 
 import random
 from collections import Counter
@@ -15,8 +15,8 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.partitioner import Turns, crc32_partition, murmur2, partition_of_key
 from raylog.client.settings import ProducerSettings
 from raylog.testing import EmbeddedBroker
-from tests.support.fake_cluster import FakeCluster, core_of
-from tests.support.fake_logs import Logs
+from tests.worlds.client.cluster import FakeCluster, core_of
+from tests.worlds.client.producer_partitions import Logs
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_partitions_where_batches_wait_get_fewer_records() -> None:
     assert chosen[2] == pytest.approx(3_000, rel=0.2), "at most 4 of 4, passed over by none"
 
 
-def test_no_partition_is_passed_over_where_as_many_batches_wait_everywhere() -> None:
+def test_equally_loaded_partitions_are_used_in_turn() -> None:
     topic = view({0: 1, 1: 1, 2: 2})
     turns = Turns(waiting=lambda topic: {0: 9, 1: 9, 2: 9}, chance=lambda: 0.99)
     assert [turns.next_free(topic) for _ in range(4)] == [0, 1, 2, 0]

@@ -1,4 +1,4 @@
-"""Sending, repeating, reporting."""
+"""Sending, retrying, reporting."""
 
 import random
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from raylog.wire.messages.metadata import MetadataRequest, MetadataResponseTopic
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.record import Record, encode_records
 from raylog.wire.records import read_header
-from tests.support.fake_cluster import LOST, NOTHING, SILENT, FakeCluster, FakeIo, core_of
-from tests.support.fake_logs import Answer, Logs, refused
+from tests.worlds.client.cluster import LOST, NOTHING, SILENT, FakeCluster, FakeIo, core_of
+from tests.worlds.client.producer_partitions import Answer, Logs, refused
 
 
 def refusing(code: ErrorCode) -> Answer:
@@ -75,7 +75,7 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_what_nobody_has_tried_to_send_does_not_expire() -> None:
+def test_unsent_batches_do_not_expire_while_the_loop_was_blocked() -> None:
     """As of a process that was stopped, or whose event loop was busy, for ever so long."""
     test = rig(ProducerSettings(delivery_timeout_ms=1_000, batch_bytes=100, in_flight_max=1))
     for number in range(20):  # several batches, of which one leaves with each step
@@ -87,7 +87,7 @@ def test_what_nobody_has_tried_to_send_does_not_expire() -> None:
     assert not [one for one in test.deliveries if one.failure]
 
 
-def test_what_waits_behind_a_partition_without_a_leader_expires_with_it() -> None:
+def test_batches_of_a_partition_without_leader_expire_together() -> None:
     test = rig(
         ProducerSettings(delivery_timeout_ms=1_000, batch_bytes=100), topics={"t": {0: -1, 1: 2}}
     )
@@ -203,7 +203,11 @@ def test_a_refusal_for_now_keeps_later_batches_behind_it() -> None:
 def test_a_refusal_for_good_fails_its_batch_and_those_behind_it_arrive() -> None:
     test = rig()
     test.logs.refuse = [passing, refusing(ErrorCode.MESSAGE_TOO_LARGE)]
-    test.send(5)
+    test.send(1)
+    test.flush()
+    for number in range(1, 5):
+        test.producer.append("t", b"%d" % number, partition=0)
+        run_blocking(test.producer.step(everything=True))
     with pytest.raises(DeliveryFailed, match=r"1 records .* t-0: MESSAGE_TOO_LARGE"):
         test.flush()
     assert test.logs.values == {("t", 0): [b"0", b"2", b"3", b"4"]}
@@ -271,7 +275,7 @@ def test_a_producer_whose_epochs_are_used_up_gets_another_id() -> None:
     assert {key[2:] for key in test.logs.expected} == {(7, 32_767), (8, 0)}
 
 
-def test_what_is_not_delivered_in_time_fails() -> None:
+def test_delivery_fails_after_the_delivery_timeout() -> None:
     test = rig(ProducerSettings(delivery_timeout_ms=5_000))
     test.logs.cluster.topics["t"][0] = -1
     test.logs.refuse = [refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 50
@@ -312,7 +316,7 @@ def test_a_batch_in_flight_fails_when_its_time_is_over() -> None:
     assert test.producer._accumulator.held_bytes == 0
 
 
-def test_what_nobody_looked_at_for_long_is_tried_as_long_as_the_rest() -> None:
+def test_batch_left_alone_for_long_still_gets_its_retries() -> None:
     test = rig(ProducerSettings(delivery_timeout_ms=1_000))
     test.send(1)
     test.flush()
@@ -436,7 +440,7 @@ def test_a_full_buffer_makes_room_or_says_why_not() -> None:
     assert test.producer.refusal is None
 
 
-def test_who_waits_for_room_is_told_why_batches_are_sent_again() -> None:
+def test_full_buffer_error_states_why_batches_are_retried() -> None:
     settings = ProducerSettings(batch_bytes=1000, buffer_bytes=3000, max_block_ms=2_000)
     test = rig(settings)
     test.logs.cluster.handlers[ApiKey.PRODUCE] = lambda *_: LOST
@@ -526,16 +530,18 @@ def body_of(values: list[bytes], first_ms: int) -> bytes:
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_whole_batch_is_sent_like_others_and_in_its_place(codec: Codec) -> None:
     test = rig(ProducerSettings(codec=codec))
-    told: list[tuple[RecordMetadata, Exception | None]] = []
+    deliveries: list[tuple[RecordMetadata, Exception | None]] = []
     producer = test.producer
     producer.append("t", b"0", partition=0)
     body = body_of([b"1", b"2", b"3"], 5_000)
-    assert producer.append_batch("t", 0, body, 3, 5_000, 5_002, lambda *ended: told.append(ended))
+    assert producer.append_batch(
+        "t", 0, body, 3, 5_000, 5_002, lambda *ended: deliveries.append(ended)
+    )
     producer.append("t", b"4", partition=0)
     test.logs.refuse = [passing, refusing(ErrorCode.NOT_ENOUGH_REPLICAS)]
     test.flush()
     assert test.logs.values == {("t", 0): numbers(5)}
-    assert told == [(RecordMetadata("t", 0, 3, 5_002), None)]
+    assert deliveries == [(RecordMetadata("t", 0, 3, 5_002), None)]
     assert producer.is_idle
     assert producer.statistics().buffer_bytes == 0
     assert producer.statistics().retries == 1
@@ -544,14 +550,16 @@ def test_a_whole_batch_is_sent_like_others_and_in_its_place(codec: Codec) -> Non
 def test_a_batch_that_is_too_large_for_a_broker_goes_out_in_parts() -> None:
     """As in Kafka's producer; each record's end is told once, with its own offset."""
     test = rig()
-    told: dict[int, RecordMetadata] = {}
+    acknowledged: dict[int, RecordMetadata] = {}
     for number in range(5):
         test.producer.append(
             "t",
             b"%d" % number,
             partition=0,
             timestamp_ms=number,
-            listener=lambda metadata, failure: told.update({metadata.timestamp_ms: metadata}),
+            listener=lambda metadata, failure: acknowledged.update(
+                {metadata.timestamp_ms: metadata}
+            ),
         )
     body = body_of([b"5", b"6", b"7"], 5)
     test.producer.append_batch("t", 0, body, 3, 5, 7)
@@ -564,7 +572,7 @@ def test_a_batch_that_is_too_large_for_a_broker_goes_out_in_parts() -> None:
     test.logs.refuse = [too_large] * 100
     test.flush()
     assert test.logs.values == {("t", 0): numbers(8)}
-    assert {time: at.offset for time, at in told.items()} == {n: n for n in range(5)}
+    assert {time: at.offset for time, at in acknowledged.items()} == {n: n for n in range(5)}
     assert test.logs.producer_ids == 1, "sequences go with the records"
     assert test.producer.statistics().buffer_bytes == 0
     assert test.producer.statistics().splits == 4 + 2

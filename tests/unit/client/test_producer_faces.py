@@ -1,4 +1,4 @@
-"""Both producers over real sockets against an embedded broker."""
+"""Both producers over real sockets on an embedded broker."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def as_text(topic: str, data: str, headers: object) -> bytes:
 
 
 class Seen(ClientInterceptor):
-    """Notes what passes and marks it."""
+    """Records what passes and marks it."""
 
     def __init__(self) -> None:
         self.ends: list[Ended] = []
@@ -113,7 +113,7 @@ def test_each_record_has_its_future_and_its_callback(bootstrap: str, topic: str)
         assert offsets == list(range(50)), "in order within a partition"
 
 
-def test_what_is_refused_fails_its_own_future_alone(bootstrap: str, topic: str) -> None:
+def test_refused_record_fails_only_its_own_future(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         good = producer.submit(topic, b"x", partition=0)
         large = producer.submit(topic, b"x" * 30_000, partition=0)
@@ -162,7 +162,9 @@ def test_keyless_rows_are_spread_by_batches(bootstrap: str, topic: str) -> None:
     assert min(counts) > 1_500
 
 
-def test_what_a_serializer_raises_comes_after_the_rows_before(bootstrap: str, topic: str) -> None:
+def test_serializer_error_is_raised_after_the_earlier_rows_were_sent(
+    bootstrap: str, topic: str
+) -> None:
     rows: list[object] = [*range(50), {1, 2}, 51]
     with Producer(bootstrap, value_serializer=as_json) as producer:
         with pytest.raises(TypeError, match="not JSON serializable"):
@@ -216,7 +218,7 @@ def test_interceptors_then_serializers_then_the_partitioner(bootstrap: str, topi
 
 
 @pytest.mark.parametrize("rubbish", [3, -1, "0", None, 1.0])
-def test_a_partitioner_that_returns_rubbish_is_told_so(
+def test_invalid_result_of_a_partitioner_is_refused(
     bootstrap: str, topic: str, rubbish: object
 ) -> None:
     with (
@@ -226,7 +228,7 @@ def test_a_partitioner_that_returns_rubbish_is_told_so(
         producer.send(topic, b"x")
 
 
-def test_what_is_not_bytes_is_refused_before_it_is_taken(bootstrap: str, topic: str) -> None:
+def test_non_bytes_key_or_value_is_refused(bootstrap: str, topic: str) -> None:
     wrong: object
     with Producer(bootstrap) as producer:
         for wrong in ("text", 7):
@@ -356,8 +358,8 @@ def test_a_future_is_one_of_the_standard_librarys() -> None:
     """Whoever waits before or after its end, alone or for several, gets the same."""
     metadata, failure = RecordMetadata("t", 0, 5, 7), ValueError("refused")
     early, late, failed, chained = (RecordFuture() for _ in range(4))
-    told: list[Future[RecordMetadata]] = []
-    chained.add_done_callback(told.append)
+    called: list[Future[RecordMetadata]] = []
+    chained.add_done_callback(called.append)
     with pytest.raises(TimeoutError):
         early.result(0)
     with ThreadPoolExecutor(2) as pool:
@@ -376,10 +378,10 @@ def test_a_future_is_one_of_the_standard_librarys() -> None:
     assert failed.exception() is failure
     with pytest.raises(ValueError, match="refused"):
         failed.result()
-    assert told == [chained]
+    assert called == [chained]
     assert set(as_completed(waited)) == set(waited)
-    late.add_done_callback(told.append)
-    assert told == [chained, late]
+    late.add_done_callback(called.append)
+    assert called == [chained, late]
     assert "finished" in repr(late)
     assert not late.cancelled()
     assert not late.running()
@@ -407,7 +409,7 @@ def test_rows_tell_of_their_ends_together(bootstrap: str, topic: str) -> None:
     assert row == len(sent)
 
 
-def test_rows_that_fail_are_told_to_their_listener_alone(bootstrap: str, topic: str) -> None:
+def test_rows_that_fail_are_reported_to_their_listener_alone(bootstrap: str, topic: str) -> None:
     ended: list[tuple[int, Delivery]] = []
     with Producer(bootstrap) as producer:
         producer.send_rows(

@@ -16,17 +16,10 @@ from raylog.client.schemas import (
     SchemaRegistry,
 )
 from raylog.client.schemas.framing import KEY_HEADER, VALUE_HEADER
-from raylog.testing import EmbeddedBroker
 from raylog.wire.records import Record
-from tests.support import fake_registry
+from tests.worlds.servers import registry as fake_registry
 
 USER = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture
@@ -81,7 +74,7 @@ def test_ids_in_headers(bootstrap: str, registry: SchemaRegistry) -> None:
         assert value == {"name": name}
 
 
-def test_a_value_that_does_not_fit_is_told_to_who_sends_it(
+def test_a_value_that_does_not_fit_is_reported_to_who_sends_it(
     bootstrap: str, registry: SchemaRegistry
 ) -> None:
     with Producer(bootstrap, value_serializer=AvroSerializer(registry, USER)) as producer:

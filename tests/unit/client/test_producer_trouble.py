@@ -1,4 +1,4 @@
-"""Producers beside brokers that do not answer, answer nonsense, or cannot be connected to."""
+"""Producers with brokers that do not answer, answer nonsense, or cannot be reached."""
 
 import asyncio
 import ssl
@@ -39,12 +39,13 @@ from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from tests.support.black_hole import Hole
-from tests.support.fake_cluster import NOTHING
 from tests.unit.client.test_accumulator import KEY as A
 from tests.unit.client.test_producer import Rig, rig
 from tests.unit.client.test_transactional import GROUP, KEY
 from tests.unit.client.test_transactional import Rig as TransactionalRig
+from tests.worlds.client.cluster import NOTHING
+from tests.worlds.decorators import in_loop
+from tests.worlds.servers.black_hole import BlackHole
 
 B = A._replace(partition=A.partition + 1)
 
@@ -140,16 +141,14 @@ def test_an_answer_that_cannot_be_decoded_fails_its_batches(
         ("a\0b", 9092),
     ],
 )
-def test_an_address_that_is_none_cannot_be_connected_to(
+@in_loop
+async def test_connecting_to_an_invalid_address_fails(
     io: Callable[[], Io], host: str, port: int
 ) -> None:
     """Metadata of a misconfigured broker brings such."""
 
-    async def connect() -> None:
-        with pytest.raises(NotConnected):
-            await io().connect(host, port, Connection("c"), 1_000)
-
-    asyncio.run(connect())
+    with pytest.raises(NotConnected):
+        await io().connect(host, port, Connection("c"), 1_000)
 
 
 def test_without_idempotence_one_request_in_flight_keeps_the_order_when_the_leader_moves() -> None:
@@ -168,7 +167,22 @@ def test_without_idempotence_one_request_in_flight_keeps_the_order_when_the_lead
     assert test.logs.values[("t", 0)][-2:] == [b"0", b"second"]
 
 
-def test_what_never_left_costs_none_of_the_retries() -> None:
+def test_a_first_batch_that_its_old_leader_never_answers_is_written_first() -> None:
+    """The new leader knew nothing of the producer and took the second batch, then not the first."""
+    test = rig()
+    cluster = test.logs.cluster
+    test.logs.refuse.append(lambda *_: NOTHING)
+    test.send(1)
+    cluster.topics["t"][0] = 2
+    cluster.epochs["t"] = 1
+    run_blocking(test.producer._core.refresh(["t"]))
+    test.producer.append("t", b"second", partition=0)
+    run_blocking(test.producer.step(everything=True))
+    test.flush()
+    assert test.logs.values == {("t", 0): [b"0", b"second"]}
+
+
+def test_failed_connections_do_not_use_up_retries() -> None:
     test = rig(ProducerSettings(retries=3), topics={"t": {0: 1}})
     test.send(1, 0)
     test.flush()
@@ -373,42 +387,38 @@ def topic(brokers: EmbeddedBroker) -> str:
     return name
 
 
-def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
+@in_loop
+async def test_a_broker_that_does_not_answer_holds_up_its_own_partitions_only(
     brokers: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def main() -> None:
-        hole = Hole(monkeypatch)
-        async with AsyncProducer(brokers.bootstrap) as producer:
-            for partition in (0, 1):
-                await producer.send_and_wait(topic, b"x", partition=partition)
-            hole.swallow(producer._producer._core, TopicPartition(topic, 0))
-            held = await producer.submit(topic, b"y", partition=0)
-            for _ in range(3):
-                await asyncio.wait_for(producer.send_and_wait(topic, b"y", partition=1), 30)
-            assert not held.done()
-            assert hole.waiting == 1
-            hole.opened.set()
-            await asyncio.wait_for(held, 30)
-
-    asyncio.run(main())
-
-
-def test_closing_ends_what_waits_for_a_connection(
-    brokers: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        hole = Hole(monkeypatch)
-        producer = AsyncProducer(brokers.bootstrap)
-        await producer.send_and_wait(topic, b"x", partition=0)
+    hole = BlackHole(monkeypatch)
+    async with AsyncProducer(brokers.bootstrap) as producer:
+        for partition in (0, 1):
+            await producer.send_and_wait(topic, b"x", partition=partition)
         hole.swallow(producer._producer._core, TopicPartition(topic, 0))
         held = await producer.submit(topic, b"y", partition=0)
-        await producer.close(timeout_s=0)
-        with pytest.raises(ClientError, match="closed"):
-            await asyncio.wait_for(held, 30)
-        alone = asyncio.all_tasks() - {asyncio.current_task()}
-        assert not {task for task in alone if not task.cancelling()}, "no attempt goes on"
+        for _ in range(3):
+            await asyncio.wait_for(producer.send_and_wait(topic, b"y", partition=1), 30)
+        assert not held.done()
+        assert hole.waiting == 1
+        hole.opened.set()
+        await asyncio.wait_for(held, 30)
 
-    asyncio.run(main())
+
+@in_loop
+async def test_closing_ends_what_waits_for_a_connection(
+    brokers: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hole = BlackHole(monkeypatch)
+    producer = AsyncProducer(brokers.bootstrap)
+    await producer.send_and_wait(topic, b"x", partition=0)
+    hole.swallow(producer._producer._core, TopicPartition(topic, 0))
+    held = await producer.submit(topic, b"y", partition=0)
+    await producer.close(timeout_s=0)
+    with pytest.raises(ClientError, match="closed"):
+        await asyncio.wait_for(held, 30)
+    alone = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not {task for task in alone if not task.cancelling()}, "no attempt goes on"
 
 
 def test_flush_waits_for_what_was_sent_before_it(brokers: EmbeddedBroker, topic: str) -> None:

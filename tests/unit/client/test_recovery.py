@@ -1,16 +1,16 @@
-"""Brokers of all versions from Kafka 2.1, and clusters that go away and come back elsewhere."""
+"""Brokers of all versions since Kafka 2.1, and clusters that go away and come back elsewhere."""
 
 import pytest
 
-from raylog.client.backoff import Backoff
 from raylog.client.core import Core
 from raylog.client.errors import ConnectionLost, NotConnected, NotSupported
 from raylog.client.io import run_blocking
+from raylog.client.retries import Backoff
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.fake_cluster import LATENCY_MS, FakeCluster, FakeIo, core_of
+from tests.worlds.client.cluster import LATENCY_MS, FakeCluster, FakeIo, core_of
 
 KAFKA = {
     "2.1": {

@@ -1,8 +1,7 @@
-"""Replicas, elections and moves through both clients, against three embedded brokers."""
+"""Replicas, elections and moves through both clients, on three embedded brokers."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -26,18 +25,13 @@ from raylog.wire.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
+from tests.worlds.decorators import in_loop
 
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     with EmbeddedBroker(brokers=3) as brokers:
         yield brokers.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as client:
-        yield client
 
 
 def made(client: BlockingClient, name: str, *replicas: tuple[int, ...]) -> list[TopicPartition]:
@@ -80,7 +74,7 @@ def test_leaders_are_elected(client: BlockingClient) -> None:
     assert client.elect_leaders() == {}
 
 
-def test_what_cannot_be_moved_or_called_off(client: BlockingClient) -> None:
+def test_invalid_reassignments_are_refused(client: BlockingClient) -> None:
     first, second = made(client, "moved", (0,), (1,))
     nowhere = TopicPartition("moved", 9)
     outcomes = client.alter_reassignments({first: [0, 77], second: None, nowhere: [1]})
@@ -107,13 +101,11 @@ def test_the_lag_of_a_copy() -> None:
     assert QuorumView(5, 3, 8, [behind], []).lag(behind) == 1
 
 
-def test_the_same_with_asyncio(bootstrap: str) -> None:
-    async def scenario() -> None:
-        async with AsyncClient(bootstrap) as client:
-            await client.create_topics([NewTopic("aio", 1, 3)])
-            (found,) = (await client.describe_partitions(["aio"])).values()
-            assert sorted(found.replicas) == [0, 1, 2]
-            assert await client.list_reassignments() == {}
-            assert (await client.describe_quorum()).high_watermark > 0
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_same_with_asyncio(bootstrap: str) -> None:
+    async with AsyncClient(bootstrap) as client:
+        await client.create_topics([NewTopic("aio", 1, 3)])
+        (found,) = (await client.describe_partitions(["aio"])).values()
+        assert sorted(found.replicas) == [0, 1, 2]
+        assert await client.list_reassignments() == {}
+        assert (await client.describe_quorum()).high_watermark > 0

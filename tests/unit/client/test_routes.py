@@ -1,4 +1,4 @@
-"""Attempts to reach brokers that nobody waits for any more."""
+"""Attempts to reach brokers that are not needed any more."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from raylog.client.io import run_blocking
 from raylog.client.routes import Routes
 from raylog.client.settings import ClientSettings
 from raylog.client.streams import AsyncIo
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 
 def test_an_attempt_that_is_ended_before_it_began_is_never_made() -> None:

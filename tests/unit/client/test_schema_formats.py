@@ -1,8 +1,7 @@
-"""Serializers and deserializers: schemas, subjects, the wire format, and what does not fit."""
+"""Serializers and deserializers: schemas, subjects, the wire format, and mismatches."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import threading
@@ -30,9 +29,10 @@ from raylog.client.schemas import (
     SchemaRegistry,
 )
 from raylog.client.schemas.framing import VALUE_HEADER, encode_indexes, guid_header, id_prefix
-from tests.support import fake_registry
-from tests.support.fake_registry import FakeRegistry, Reply
 from tests.support.protos import message
+from tests.worlds.decorators import in_loop
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import FakeRegistry, Reply
 
 USER = json.dumps(
     {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
@@ -110,23 +110,21 @@ def test_ids_in_headers(registry: SchemaRegistry) -> None:
         serialize("t", {"name": "x"}, ())
 
 
-def test_on_an_event_loop(fake: FakeRegistry) -> None:
-    async def run() -> None:
-        async with AsyncSchemaRegistry(fake.url) as registry:
-            serialize = AvroSerializer(registry, USER)
-            deserialize = AvroDeserializer(registry)
-            with pytest.raises(SchemaError, match=r"expected `await serializer\.encode"):
-                serialize("t", {"name": "x"})
-            data = await serialize.encode("t", {"name": "x"})
-            assert serialize("t", {"name": "x"}) == data
-            with pytest.raises(SchemaError, match=r"expected `await deserializer\.decode"):
-                deserialize("t", data)
-            assert await deserialize.decode("t", data) == {"name": "x"}
-            assert deserialize("t", data) == {"name": "x"}
-            await serialize.prepare("other")
-            assert serialize("other", {"name": "x"}) == data
-
-    asyncio.run(run())
+@in_loop
+async def test_on_an_event_loop(fake: FakeRegistry) -> None:
+    async with AsyncSchemaRegistry(fake.url) as registry:
+        serialize = AvroSerializer(registry, USER)
+        deserialize = AvroDeserializer(registry)
+        with pytest.raises(SchemaError, match=r"expected `await serializer\.encode"):
+            serialize("t", {"name": "x"})
+        data = await serialize.encode("t", {"name": "x"})
+        assert serialize("t", {"name": "x"}) == data
+        with pytest.raises(SchemaError, match=r"expected `await deserializer\.decode"):
+            deserialize("t", data)
+        assert await deserialize.decode("t", data) == {"name": "x"}
+        assert deserialize("t", data) == {"name": "x"}
+        await serialize.prepare("other")
+        assert serialize("other", {"name": "x"}) == data
 
 
 def test_threads_share_a_serializer_and_one_asks(
@@ -252,7 +250,7 @@ def test_json_is_validated_unless_told_otherwise(registry: SchemaRegistry) -> No
 
 
 @pytest.mark.parametrize("rest", [b"", b"{", b'{"n":1} x', b"\xff", b"[" * 100_000, b"NaN]"])
-def test_json_that_is_none(registry: SchemaRegistry, rest: bytes) -> None:
+def test_invalid_json_is_refused(registry: SchemaRegistry, rest: bytes) -> None:
     registry.register("t-value", Schema(PERSON, "JSON"))
     with pytest.raises(DecodingFailed, match="expected JSON of the schema 1"):
         JsonSchemaDeserializer(registry)("t", id_prefix(1) + rest)
@@ -265,7 +263,7 @@ def test_json_that_is_none(registry: SchemaRegistry, rest: bytes) -> None:
         ('{"type":5}', "expected a JSON Schema"),
     ],
 )
-def test_a_json_schema_that_is_none(registry: SchemaRegistry, schema: str, said: str) -> None:
+def test_invalid_json_schema_is_refused(registry: SchemaRegistry, schema: str, said: str) -> None:
     with pytest.raises(SchemaError, match=said):
         JsonSchemaSerializer(registry, schema)("t", {})
 
@@ -285,7 +283,7 @@ def test_json_that_refers_to_itself_forever(registry: SchemaRegistry) -> None:
 
 
 @pytest.mark.parametrize("schema", ["{", '"none.such"', '{"type":"record"}', "[[]]", "5"])
-def test_an_avro_schema_that_is_none(registry: SchemaRegistry, schema: str) -> None:
+def test_invalid_avro_schema_is_refused(registry: SchemaRegistry, schema: str) -> None:
     with pytest.raises(SchemaError):
         AvroSerializer(registry, schema)("t", {})
 
@@ -389,7 +387,7 @@ message Sale { money.Money price = 1; }
 MONEY = 'syntax = "proto3"; package money; message Money { int64 units = 1; }'
 
 
-def test_a_protobuf_schema_that_is_text(registry: SchemaRegistry) -> None:
+def test_textual_protobuf_schema_can_be_decoded(registry: SchemaRegistry) -> None:
     pytest.importorskip("grpc_tools")
     registry.register("money.proto", Schema(MONEY, "PROTOBUF"))
     registry.register(
@@ -434,7 +432,7 @@ def test_paths_of_references_stay_in_their_folder(registry: SchemaRegistry, name
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "not a schema", "\0", "CgA="])
-def test_a_protobuf_schema_that_is_none(
+def test_invalid_protobuf_schema_is_refused(
     fake: FakeRegistry, registry: SchemaRegistry, text: str
 ) -> None:
     fake.trouble = lambda call: Reply.of({"schema": text, "schemaType": "PROTOBUF"})

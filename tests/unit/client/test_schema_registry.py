@@ -1,4 +1,4 @@
-"""The registry's client where the registry is slow, gone, wrong, or says no."""
+"""The registry client with a registry that is slow, gone, wrong, or refuses."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from raylog.client.schemas import (
     VersionNotFound,
 )
 from raylog.client.schemas.settings import registry_settings
-from tests.support import fake_registry
-from tests.support.fake_registry import Call, FakeRegistry, Reply, Trouble
+from tests.worlds.decorators import in_loop
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import Call, FakeRegistry, Reply, Trouble
 
 INT = Schema('{"type":"int"}')
 FAST = {"retries_wait_ms": 0, "max_retries": 2}
@@ -90,7 +91,7 @@ def test_the_latest_version_is_taken_for_it_as_long_as_is_said(fake: FakeRegistr
         assert (forever.latest("s").version, never.latest("s").version) == (1, 2)
 
 
-def test_what_is_kept_is_bounded(fake: FakeRegistry) -> None:
+def test_cache_capacity_is_bounded(fake: FakeRegistry) -> None:
     with SchemaRegistry(fake.url, cache_capacity=2) as client:
         for number in range(4):
             client.register(f"s{number}", INT)
@@ -128,7 +129,7 @@ REFUSALS: list[tuple[type[RegistryError], Callable[[SchemaRegistry], object], in
 
 
 @pytest.mark.parametrize(("kind", "ask", "code"), REFUSALS)
-def test_refusals_are_told_by_their_code(
+def test_refusals_are_reported_by_their_code(
     client: SchemaRegistry,
     kind: type[RegistryError],
     ask: Callable[[SchemaRegistry], object],
@@ -164,7 +165,7 @@ def test_an_unknown_id_is_not_asked_for_with_each_record(fake: FakeRegistry) -> 
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_what_may_pass_is_asked_again(
+def test_transient_registry_error_is_retried(
     fake: FakeRegistry, client: SchemaRegistry, status: int
 ) -> None:
     fake.trouble = replies(Reply(status, b"<html>"), Reply.error(status, 50001, "later"))
@@ -172,7 +173,7 @@ def test_what_may_pass_is_asked_again(
     assert len(fake.calls) == 3
 
 
-def test_repeats_are_bounded_and_the_last_failure_is_told(
+def test_repeats_are_bounded_and_the_last_failure_is_reported(
     fake: FakeRegistry, client: SchemaRegistry
 ) -> None:
     fake.trouble = lambda call: Reply.error(500, 50001, "the store is gone")
@@ -257,13 +258,11 @@ def test_an_answer_that_does_not_end(dripping: str) -> None:
         client.schema(1)
 
 
-def test_an_answer_that_does_not_end_on_an_event_loop(dripping: str) -> None:
-    async def ask() -> None:
-        async with AsyncSchemaRegistry(dripping, request_timeout_ms=100, max_retries=0) as client:
-            with pytest.raises(RegistryUnavailable, match=r"took longer than 0.1 s"):
-                await client.schema(1)
-
-    asyncio.run(ask())
+@in_loop
+async def test_an_answer_that_does_not_end_on_an_event_loop(dripping: str) -> None:
+    async with AsyncSchemaRegistry(dripping, request_timeout_ms=100, max_retries=0) as client:
+        with pytest.raises(RegistryUnavailable, match=r"took longer than 0.1 s"):
+            await client.schema(1)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +282,7 @@ def test_an_answer_that_does_not_end_on_an_event_loop(dripping: str) -> None:
         Reply(200, b"\xff\xfe\x00"),
     ],
 )
-def test_what_is_no_registry_is_told(
+def test_answer_of_another_server_raises_not_a_registry(
     fake: FakeRegistry, client: SchemaRegistry, reply: Reply
 ) -> None:
     fake.trouble = lambda call: reply
@@ -292,7 +291,7 @@ def test_what_is_no_registry_is_told(
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": "1"}, {"id": True}, {"id": -1}, [], None, "text"])
-def test_an_id_that_is_none_is_told(
+def test_invalid_schema_id_raises_not_a_registry(
     fake: FakeRegistry, client: SchemaRegistry, answer: object
 ) -> None:
     fake.trouble = lambda call: Reply.of(answer)
@@ -309,6 +308,7 @@ def test_an_answer_that_is_too_large(fake: FakeRegistry) -> None:
         client.schema(1)
 
 
+@pytest.mark.long
 def test_a_schema_of_ten_megabytes(fake: FakeRegistry, client: SchemaRegistry) -> None:
     symbols = ",".join(f'"S{number:08}"' for number in range(900_000))
     schema = Schema(f'{{"type":"enum","name":"E","symbols":[{symbols}]}}')
@@ -345,7 +345,7 @@ def test_a_token_is_sent() -> None:
         assert client.register("s", INT).id == 1
 
 
-def test_both_faces_say_the_same(fake: FakeRegistry) -> None:
+def test_blocking_and_async_registry_agree(fake: FakeRegistry) -> None:
     async def ask() -> list[object]:
         async with AsyncSchemaRegistry(fake.url) as client:
             registered = await client.register("s", INT)
@@ -423,7 +423,7 @@ def test_settings_have_confluents_names_dotted_or_underscored() -> None:
     assert (read.max_retries, read.enable_ssl_certificate_verification) == (5, False)
 
 
-def test_tls_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_tls_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     broken = tmp_path / "ca.pem"
     broken.write_text("no certificate")
     with pytest.raises(InvalidSetting, match="TLS files cannot be used"):

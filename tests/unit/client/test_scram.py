@@ -1,4 +1,4 @@
-"""SCRAM: the RFCs' own exchanges, and servers that lie."""
+"""SCRAM: the exchanges in the RFCs, and servers that lie."""
 
 import base64
 import hashlib
@@ -110,7 +110,7 @@ def test_final_messages_that_lie(message: bytes, expected: str) -> None:
     assert not scram.is_done
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_message_after_the_end_is_refused() -> None:
     scram = client()
     scram.step(server_first())
     scram.step(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
@@ -127,7 +127,7 @@ def test_plain() -> None:
         PlainClient("a", "b").step(b"abc")
 
 
-def test_no_nonce_is_used_twice() -> None:
+def test_nonces_are_unique() -> None:
     settings = SecuritySettings(
         "SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512", sasl_username="u", sasl_password="p"
     )

@@ -1,4 +1,4 @@
-"""TLS and SASL over real sockets, both clients: what works, and what is said when it does not."""
+"""TLS and SASL over real sockets, both clients: what works, and the errors when it does not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.support.certificates import (
     encrypted_key,
     server_context,
 )
-from tests.support.secure_broker import PASSWORD, USER, SecureBroker
+from tests.worlds.servers.secure_broker import PASSWORD, USER, SecureBroker
 
 Settings = Mapping[str, object]
 Look = Callable[[str, Settings], list[int]]
@@ -217,7 +217,9 @@ def test_tls_to_something_that_answers_in_plain_text(look: Look, trusting: Setti
         look(broker.address, trusting)
 
 
-def test_no_tls_to_a_listener_with(look: Look, pair: tuple[Path, Path]) -> None:
+def test_plaintext_client_at_a_tls_listener_is_told_to_use_tls(
+    look: Look, pair: tuple[Path, Path]
+) -> None:
     with (
         SecureBroker(server_context(pair)).running() as broker,
         pytest.raises(ClientError, match=r"expect(s|) TLS .security.protocol SSL or SASL_SSL"),
@@ -237,7 +239,7 @@ def test_a_tls_alert_is_known(look: Look) -> None:
         look(broker.address, {})
 
 
-def test_no_login_at_a_listener_that_wants_one(look: Look) -> None:
+def test_client_without_login_at_a_sasl_listener_gets_a_hint(look: Look) -> None:
     with (
         SecureBroker(mechanisms=MECHANISMS).running() as broker,
         pytest.raises(NotConnected, match="does the listener expect a login"),
@@ -309,6 +311,7 @@ def test_brokers_that_lie(look: Look, lie: str, found: str) -> None:
     assert ApiKey.METADATA not in broker.seen
 
 
+@pytest.mark.long
 def test_a_session_is_renewed_on_its_connection() -> None:
     """KIP-368: before its lifetime is over, and only then."""
     with (

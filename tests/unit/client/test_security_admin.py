@@ -1,4 +1,4 @@
-"""ACLs, quotas, SCRAM users and delegation tokens against brokers in memory."""
+"""ACLs, quotas, SCRAM users and delegation tokens with brokers in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from raylog.wire.messages import describe_delegation_token as described_tokens
 from raylog.wire.messages import describe_user_scram_credentials as described_users
 from raylog.wire.messages import expire_delegation_token as expired_token
 from raylog.wire.messages import renew_delegation_token as renewed_token
-from tests.support.fake_cluster import LOST, FakeCluster, core_of
+from tests.worlds.client.cluster import LOST, FakeCluster, core_of
 
 READ_ORDERS = AclBinding(
     ResourcePattern(AclResourceType.TOPIC, "orders-", PatternType.PREFIXED),
@@ -193,7 +193,7 @@ class TestAcls:
         with pytest.raises(InvalidSetting, match="found UNKNOWN"):
             run_blocking(admin.delete_acls([AclFilter(), unknown]))
 
-    def test_what_several_filters_delete_is_listed_once(self) -> None:
+    def test_acl_deleted_by_several_filters_is_listed_once(self) -> None:
         match = deleted.DeleteAclsMatchingAcl(
             resource_type=2,
             resource_name="orders-",
@@ -340,7 +340,7 @@ class TestUsers:
         with pytest.raises(InvalidSetting, match=f"4096 to 16384 iterations, found {iterations}"):
             ScramUpsertion("ann", ScramMechanism.SCRAM_SHA_256, "secret", iterations)
 
-    def test_no_password_and_no_mechanism(self) -> None:
+    def test_scram_upsertion_requires_a_password_and_a_mechanism(self) -> None:
         with pytest.raises(InvalidSetting, match="expected a password for user 'ann', found none"):
             ScramUpsertion("ann", ScramMechanism.SCRAM_SHA_256, "")
         with pytest.raises(InvalidSetting, match="SCRAM_SHA_256 or SCRAM_SHA_512, found UNKNOWN"):
@@ -444,7 +444,7 @@ class TestTokens:
             hmac=b"secret", expiry_time_period_ms=-1
         )
 
-    def test_what_is_refused(self) -> None:
+    def test_refused_token_request_raises(self) -> None:
         refused = created_token.CreateDelegationTokenResponse(
             error_code=int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
         )

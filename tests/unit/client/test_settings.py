@@ -1,4 +1,4 @@
-"""Settings say what they expected and found."""
+"""Errors about settings say what was expected and found."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""asyncio's connections: what a full socket does not take waits, and arrives whole."""
+"""asyncio's connections: what a full socket does not accept waits, and arrives whole."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Tables in and out over real sockets against an embedded broker."""
+"""Tables in and out over real sockets on an embedded broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import itertools
 import sys
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -36,23 +35,10 @@ from raylog.client.consumer.blocking import BlockingConsumer
 from raylog.client.errors import InvalidTable, RecordTooLarge
 from raylog.client.producer.partitioner import partition_of_key
 from raylog.extras import MissingExtra
-from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidRecord, UnknownTopicOrPartition
 from raylog.wire.record import decode_records
 
 names = (f"table-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as client:
-        yield client
 
 
 @pytest.fixture
@@ -140,7 +126,7 @@ def test_a_table_begins_at_the_position(client: BlockingClient, topic: str) -> N
     consumer.close()
 
 
-def test_what_is_aborted_is_in_no_table(client: BlockingClient, topic: str) -> None:
+def test_aborted_records_are_not_in_the_table(client: BlockingClient, topic: str) -> None:
     with client.producer(ProducerSettings(transactional_id=topic)) as producer:
         producer.init_transactions()
         for ends in (producer.abort_transaction, producer.commit_transaction):
@@ -293,7 +279,7 @@ def test_a_part_of_a_table_costs_as_much_as_its_rows(monkeypatch: pytest.MonkeyP
     assert max(lengths) <= 2 * size
 
 
-def test_what_is_no_table(bootstrap: str, topic: str) -> None:
+def test_send_table_refuses_other_types(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as producer:
         for wrong in ({"value": ["x"]}, None, pd.DataFrame({"value": ["x"]})):
             expected = f"expected a pyarrow.Table or RecordBatch, found {type(wrong).__name__}"
@@ -368,7 +354,7 @@ def test_every_type_of_text_and_bytes_is_taken(
         ({"value": ["x"], "at": LATE}, {"timestamp": "at"}, "'at': expected times of 64 bits"),
     ],
 )
-def test_what_cannot_become_records_is_refused(
+def test_invalid_table_columns_are_refused(
     bootstrap: str, topic: str, columns: dict[str, Any], arguments: dict[str, Any], message: str
 ) -> None:
     with Producer(bootstrap) as producer:

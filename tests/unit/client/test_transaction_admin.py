@@ -1,4 +1,4 @@
-"""Transactional ids from outside: coordinators that are not ready are asked again."""
+"""Transactional ids seen from outside: requests to coordinators that are not ready are retried."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, TransactionalIdNotFound
 from raylog.wire.messages import describe_transactions as described
 from raylog.wire.messages import list_transactions as listed
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 
 def test_a_coordinator_that_loads_is_asked_again() -> None:

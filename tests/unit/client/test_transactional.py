@@ -1,4 +1,4 @@
-"""Transactions of the producer: requests of both versions, repeats, errors and what they leave."""
+"""The producer's transactions: requests of both versions, retries, errors and their effects."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from raylog.wire.records import read_header
-from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
-from tests.support.fake_logs import Answer, refused
-from tests.support.fake_transactions import PRODUCER_ID, TRANSACTIONAL_ID, Transactions
+from tests.worlds.client.cluster import LOST, NOTHING, FakeCluster, core_of
+from tests.worlds.client.producer_partitions import Answer, refused
+from tests.worlds.client.transactions import PRODUCER_ID, TRANSACTIONAL_ID, Transactions
 
 GROUP = GroupMetadata("g", 3, "member", "instance")
 KEY = TopicPartition("t", 0)
@@ -288,7 +288,7 @@ def test_an_end_that_took_too_long_is_called_again_and_nothing_else(rig: Rig) ->
     assert rig.broker.ends == [(True, [P0])]
 
 
-def test_calls_out_of_turn_say_what_they_expected() -> None:
+def test_calls_in_the_wrong_state_name_the_expected_state() -> None:
     rig = Rig(2)
     with pytest.raises(
         WrongTransactionState,
@@ -339,7 +339,7 @@ def test_a_failed_send_makes_commit_raise_and_only_abort_possible(rig: Rig) -> N
     assert held == ([-1, 0] if rig.version == 1 else [-1]), "version 1 raises its epoch by itself"
 
 
-def test_what_waits_behind_a_failed_batch_is_given_up(rig: Rig) -> None:
+def test_batches_waiting_behind_a_failed_one_are_given_up(rig: Rig) -> None:
     rig.refuse(ErrorCode.MESSAGE_TOO_LARGE)
     for number in range(8):
         rig.send(b"%d" % number)
@@ -399,7 +399,7 @@ def test_a_fenced_producer_is_unusable(rig: Rig, key: ApiKey, code: ErrorCode) -
     assert not rig.producer.has_open_transaction
 
 
-def test_a_fenced_start_is_told() -> None:
+def test_a_fenced_start_is_reported() -> None:
     rig = Rig(2)
     rig.broker.fates[ApiKey.INIT_PRODUCER_ID] = [ErrorCode.PRODUCER_FENCED]
     with pytest.raises(ProducerUnusable) as raised:

@@ -1,4 +1,4 @@
-"""A data folder of four flights instead of that of the package."""
+"""A data folder with four flights instead of the package's own."""
 
 import zipfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The round trip through two clients, and the digests that compare."""
+"""The round trip through two clients, and the digests that are compared."""
 
 from collections.abc import Iterator
 from io import StringIO
@@ -46,7 +46,7 @@ def test_a_round_trip_agrees(folder: Path, broker: str) -> None:
     assert "the digests agree" in said.getvalue()
 
 
-def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "run", lambda *_: False)
     monkeypatch.setattr(clients, "check_reachable", lambda _: None)
     answer = CliRunner().invoke(_app(), ["--bootstrap", "127.0.0.1:1"])
@@ -56,7 +56,7 @@ def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("bootstrap", "text"), [("nowhere", "is no address"), ("127.0.0.1:1", "nothing answers")]
 )
-def test_what_is_missing_is_said(bootstrap: str, text: str) -> None:
+def test_missing_client_or_topic_is_reported(bootstrap: str, text: str) -> None:
     answer = CliRunner().invoke(_app(), ["--bootstrap", bootstrap])
     assert answer.exit_code == 2
     assert text in answer.stdout

@@ -1,4 +1,4 @@
-"""The figures of pandas against small cases counted by hand, and the comparison."""
+"""The figures of pandas, against small cases counted by hand, and the comparison."""
 
 import json
 from typing import Any
@@ -109,7 +109,7 @@ def test_equal_rows_agree(wanted: dict[Key, Figures]) -> None:
     assert found.equal == 3
 
 
-def test_each_difference_is_told(wanted: dict[Key, Figures]) -> None:
+def test_each_difference_is_reported(wanted: dict[Key, Figures]) -> None:
     ten, eleven, other = ("UA", TEN), ("UA", ELEVEN), ("AA", TEN)
     found = compare(
         [

@@ -1,4 +1,4 @@
-"""The flights as events, weather and airlines as rows of tables."""
+"""Flights as events; weather and airlines as table rows."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def test_flights_come_in_the_order_of_their_scheduled_departure(folder: Path) ->
     assert [event.timestamp_ms for event in events] == [TEN_MS] * 3 + [TEN_MS + QUARTER_MS]
 
 
-def test_what_is_not_known_is_null(folder: Path) -> None:
+def test_unknown_fields_are_null(folder: Path) -> None:
     cancelled, *_, flown = flights.load_flights(partitions=2)
     assert cancelled.key is None
     fields = json.loads(cancelled.value)

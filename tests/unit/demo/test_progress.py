@@ -1,4 +1,4 @@
-"""What the demonstration makes of Spark's reports, and when it kills."""
+"""How the demonstration interprets Spark's reports, and when it kills."""
 
 from functools import partial
 from io import StringIO
@@ -32,7 +32,7 @@ def report(number: int, start: int, end: int, *, idle: bool = False) -> dict[str
 
 
 class Query:
-    """A query that tells what it is given."""
+    """A query that reports what it is given."""
 
     def __init__(self) -> None:
         self.recentProgress: list[dict[str, Any]] = []  # Spark's name
@@ -51,7 +51,7 @@ class Flights:
         """All is well."""
 
 
-def test_each_batch_is_told_once_and_idle_triggers_are_not() -> None:
+def test_each_batch_is_reported_once_and_idle_triggers_are_not() -> None:
     query: Any = Query()
     progress = Progress(query)
     assert progress.fresh() == []

@@ -1,7 +1,7 @@
-"""What KubeRay 1.5 takes in a RayCluster, as far as deploy/kubernetes uses it.
+"""What KubeRay 1.5 accepts in a RayCluster, as far as deploy/kubernetes uses it.
 
-Kubernetes gives custom resources no schema to install; this one has the fields that we use with
-their types, and refuses all others. The pods' templates are left to the schema of Kubernetes.
+Kubernetes offers no schema to install for custom resources. This one has the fields that we use
+with their types, and refuses all others. Pod templates are left to the schema of Kubernetes.
 """
 
 from __future__ import annotations

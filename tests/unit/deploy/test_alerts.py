@@ -1,4 +1,4 @@
-"""Alert rules, played by Prometheus's own tool: each fires when it should, and only then."""
+"""Alert rules, run by Prometheus's own tool: each fires when it should, and only then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALERTS: dict[str, dict[str, Any]] = {
 
 
 class Case(NamedTuple):
-    """Series, a value a minute, for an hour, with which an alert fires at its end, or does not."""
+    """An hour of series with one value a minute, and an alert that fires at the end, or not."""
 
     fires: dict[str, str]
     quiet: dict[str, str]
@@ -195,7 +195,7 @@ CASES = {
 
 
 class Scene(NamedTuple):
-    """Series, a value every 15 s, and alerts that fire at a time, or do not."""
+    """Series with a value every 15 s, and alerts that fire at a time, or not."""
 
     series: dict[str, str]
     checks: list[tuple[str, str, dict[str, str] | None]]
@@ -329,6 +329,7 @@ def test_the_example_configuration_is_valid() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     assert set(CASES) == set(ALERTS)
     tests = [
@@ -339,6 +340,7 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     play(tests, tmp_path)
 
 
+@pytest.mark.long
 def test_alerts_as_brokers_controllers_and_processes_come_and_go(tmp_path: Path) -> None:
     play([staged(name, scene) for name, scene in SCENES.items()], tmp_path, interval="15s")
 

@@ -1,4 +1,4 @@
-"""deploy/*.yaml and what they copy: Ray's own schema, and that the parts fit."""
+"""deploy/*.yaml and the files they copy: valid by Ray's own schema, and consistent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ray_takes_the_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_copied_from_here_is_there(name: str) -> None:
+def test_file_mounts_refer_to_existing_files(name: str) -> None:
     copied = read(name)["file_mounts"].values()
     here = [path for path in copied if not path.startswith("~")]
     assert "dist" in here  # made before `ray up`, as docs/deploy.md says
@@ -88,7 +88,7 @@ def test_a_machine_without_a_broker_gets_no_disk(labels: str) -> None:
 
 
 class Disk:
-    """A machine of Google Cloud where every command that touches disks only says so."""
+    """A Google Cloud machine on which disk commands only print what they would do."""
 
     def __init__(self, folder: Path, blkid: int) -> None:
         self._path = folder / "bin"

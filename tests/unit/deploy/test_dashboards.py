@@ -1,4 +1,4 @@
-"""Grafana's dashboards, as far as can be seen without Grafana."""
+"""Grafana's dashboards, as far as they can be checked without Grafana."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/kubernetes: what the API server, KubeRay and the parts among themselves expect."""
+"""deploy/kubernetes: valid for the API server and KubeRay, and consistent in itself."""
 
 from __future__ import annotations
 

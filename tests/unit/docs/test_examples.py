@@ -1,4 +1,4 @@
-"""Every example in README.md and docs/client runs, and is typed as a user's program must be."""
+"""Every example in README.md and docs/client runs, and passes mypy as a user's program must."""
 
 import ast
 import importlib
@@ -12,8 +12,8 @@ import pytest
 
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import KafkaError
-from tests.support import fake_registry
 from tests.support.doc_examples import PAGES, REGISTRY, ROOT, Example, examples_of, is_like
+from tests.worlds.servers import registry as fake_registry
 
 SECONDS_MAX = 90
 PUBLIC = (
@@ -31,6 +31,9 @@ PUBLIC = (
 )
 """What a program may import. A module's names are those of its `__all__`, or its exceptions."""
 
+FIRST = ("README", "producer", "consumer")
+"""Pages whose examples run in make test."""
+
 MYPY_SETTINGS = """\
 [mypy]
 strict = True
@@ -43,7 +46,13 @@ ignore_missing_imports = True
 """
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=() if page.stem in FIRST else pytest.mark.long)
+        for page in PAGES
+    ],
+)
 def test_every_example_of_a_page_runs_and_prints_what_the_page_shows(
     page: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +76,7 @@ def test_every_example_of_a_page_runs_and_prints_what_the_page_shows(
     assert not failures, "\n\n".join(failures)
 
 
+@pytest.mark.long
 def test_every_example_is_typed_as_a_program_of_a_user(tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text(MYPY_SETTINGS)
     found = {}

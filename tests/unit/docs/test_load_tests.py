@@ -1,4 +1,4 @@
-"""The page of scenarios is that of the models."""
+"""The page of scenarios matches the models."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ PAGE = Path(__file__).parents[3] / "docs" / "load-tests" / "scenarios.md"
 
 
 def test_the_page_of_scenarios() -> None:
-    told = "write it again: python -m raylog.loadtest.scenario_page > docs/load-tests/scenarios.md"
-    assert PAGE.read_text() == markdown(), told
+    advice = (
+        "write it again: python -m raylog.loadtest.scenario_page > docs/load-tests/scenarios.md"
+    )
+    assert PAGE.read_text() == markdown(), advice
 
 
-def test_what_fields_are_where_they_are_left_out() -> None:
+def test_defaults_of_omitted_fields_are_documented() -> None:
     page = markdown()
-    assert "| `percentile` | none | Of the operation's latencies. One of `p50_ms`, `p90_ms`" in page
+    assert "| `percentile` | none | Percentile of the operation's latency. One of `p50_ms`," in page
     assert "| `rate` | required | Records/s" in page
     assert "| `replication` | 3, or fewer brokers |" in page
     assert "| |" not in page.replace("|  |", "| |")
 
 
-def test_every_operation_is_told_of() -> None:
+def test_every_operation_is_reported() -> None:
     operations = {one for performed in BY_KIND.values() for one in performed}
     assert [one for one in sorted(operations) if f"`{one}`" not in HEAD] == []
 
 
-def test_every_field_is_told_of() -> None:
+def test_every_field_is_reported() -> None:
     for _, _, models in PAGES:
         for model in models:
             for name, field in model.model_fields.items():

@@ -1,22 +1,17 @@
-"""Every public method of other clients is in the tables: ours, or why there is none."""
+"""The tables list every public method of other clients, with ours or the reason for none."""
 
 import re
-import warnings
 from pathlib import Path
 from types import ModuleType
 
+import aiokafka
+import confluent_kafka
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from confluent_kafka.admin import AdminClient
 
 import raylog.client
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # theirs
-    import aiokafka
-    import kafka
-    from aiokafka.admin import AIOKafkaAdminClient
-
-import confluent_kafka
-from confluent_kafka.admin import AdminClient
+from tests.support.kafka_python import kafka
 
 CLIENT = Path(__file__).parents[3] / "docs" / "client"
 THEIRS = [

@@ -1,4 +1,4 @@
-"""The site's settings and the documents' links name files that exist."""
+"""The files named in the site's settings and in the documents' links exist."""
 
 import re
 from importlib import import_module

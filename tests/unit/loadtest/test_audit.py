@@ -1,9 +1,8 @@
-"""The audit of a run reads the log of a real broker: deletions, transactions, other writers."""
+"""The audit of a run reads a real broker's log: deletions, transactions, other writers."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -12,16 +11,9 @@ from raylog.client import Admin, NewTopic, Producer, TopicPartition
 from raylog.loadtest.audit import AuditFailed, RunAudit
 from raylog.loadtest.ledger import Fate, Ledger
 from raylog.loadtest.records import encode_many, run_number
-from raylog.testing import EmbeddedBroker
 
 RUN = "run"
 names = (f"topic-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture
@@ -100,7 +92,7 @@ def test_a_ledger_that_knows_more_than_the_log(bootstrap: str, topic: str) -> No
     assert (lost.kind, lost.count) == ("lost", 3)
 
 
-def test_what_others_write_is_unknown(bootstrap: str, topic: str) -> None:
+def test_records_of_other_writers_are_unknown(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap) as other, audit_of(bootstrap, topic) as audit:
         other.send(topic, b"hello", partition=0)
         other.send_rows(topic, encode_many(run_number("x"), 1, 0, [0, 0], 64), partition=1)

@@ -1,4 +1,4 @@
-"""Sizes, keys and partitions are as a scenario says."""
+"""Sizes, keys and partitions follow the scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of clocks."""
+"""Clock offsets."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def test_the_quickest_answer_counts() -> None:
         exchange(10_000, 100, 100, 5_000),
         exchange(20_000, 4_000, 0, 4_000),
     ):
-        clock.heard(one)
+        clock.answered(one)
     assert clock.at(10_200) == Offset(5_000, 100)
 
 
 def test_an_answer_that_had_to_wait_does_not_replace_a_better_one() -> None:
     clock = OtherClock()
-    clock.heard(exchange(0, 200, 200, 0))
-    clock.heard(exchange(30 * _S, 300_000, 200, 0))
+    clock.answered(exchange(0, 200, 200, 0))
+    clock.answered(exchange(30 * _S, 300_000, 200, 0))
     assert clock.at(30 * _S + 400) == Offset(0, 200 + 30 * DRIFT_PPM)
-    clock.heard(exchange(60 * _S, 500, 500, 700))
+    clock.answered(exchange(60 * _S, 500, 500, 700))
     assert clock.at(60 * _S + 1_000) == Offset(700, 500)
 
 
@@ -54,7 +54,7 @@ def test_the_true_offset_is_within_the_uncertainty(
         answered_us = now_us + there_us
         ahead_us = offset_us + (answered_us - start_us) * drift_ppm // _S
         one = exchange(now_us, there_us, back_us, ahead_us)
-        clock.heard(one)
+        clock.answered(one)
         now_us += there_us + back_us
         known = clock.at(now_us)
         assert known is not None

@@ -1,4 +1,4 @@
-"""Whether the process that makes the load was the limit; and what its users share."""
+"""Whether the generating process was the bottleneck; and what its users share."""
 
 from __future__ import annotations
 

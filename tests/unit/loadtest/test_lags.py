@@ -1,4 +1,4 @@
-"""The lag of groups, where some cannot be looked at."""
+"""The lag of groups, some of which cannot be inspected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = TopicPartition("t", 0)
 
 
 class Groups:
-    """An admin client to whom coordinators of some groups do not answer."""
+    """An admin client that gets no answer from the coordinators of some groups."""
 
     def __init__(self) -> None:
         self.away: set[str] = set()

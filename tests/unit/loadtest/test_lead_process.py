@@ -1,4 +1,4 @@
-"""The process that leads a run ends in the middle of a line, or says what nobody understands."""
+"""The lead process of a run ends in the middle of a line, or prints nonsense."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from raylog.loadtest import conducting
-from raylog.loadtest.conducting import RunFailed, conduct
+from raylog.loadtest import process_supervisor
+from raylog.loadtest.process_supervisor import RunFailed, conduct
 from tests.support import load_results
 
 JOB = load_results.job()
@@ -28,7 +28,7 @@ def leads(monkeypatch: pytest.MonkeyPatch, written: bytes, then: str) -> None:
         process.stdin.flush()
         return process
 
-    monkeypatch.setattr(conducting, "launched", launched)
+    monkeypatch.setattr(process_supervisor, "launched", launched)
 
 
 @pytest.mark.timeout(30)

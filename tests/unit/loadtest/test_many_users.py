@@ -22,6 +22,7 @@ SCENARIO = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 def test_a_thousand_users() -> None:

@@ -1,20 +1,18 @@
-"""Bugs of a load test end its run, which fails; they run in the process that leads it."""
+"""Bugs of a load test end its run as failed; they happen in the lead process."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
 from raylog.client import Admin
 from raylog.loadtest import workers
-from raylog.loadtest.conducting import conduct
 from raylog.loadtest.jobs import Job
+from raylog.loadtest.process_supervisor import conduct
 from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import checked
-from raylog.testing import EmbeddedBroker
 
 pytestmark = [
     pytest.mark.timeout(90),
@@ -43,12 +41,7 @@ load_process.main()
 """
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
-
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "name", "method", "failure"),
     [
@@ -82,7 +75,7 @@ def test_a_bug_ends_the_run(
 
 LAST_KNOWN = """
 from raylog.client import ClientError
-from raylog.loadtest import load_process, running
+from raylog.loadtest import load_process, run
 from raylog.loadtest.lags import LagWatch
 
 known = []
@@ -94,11 +87,12 @@ def first_only(self, admin, group):
     return 0
 
 LagWatch._lag = first_only
-running.LAG_LAST_S = running.LAG_RETRY_S = 0.1
+run.LAG_LAST_S = run.LAG_RETRY_S = 0.1
 load_process.main()
 """
 
 
+@pytest.mark.long
 def test_a_lag_that_is_not_known_at_the_end_does_not_hold(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,9 +101,7 @@ def test_a_lag_that_is_not_known_at_the_end_does_not_hold(
     (verdict,) = found.verdicts
     assert (verdict.found, verdict.held) == (None, False)
     assert found.failure is None
-    assert found.notes == [
-        "the lag of group g-lag at the end is not known: its coordinator is away"
-    ]
+    assert found.notes == ["the final lag of group g-lag is not known: its coordinator is away"]
 
 
 def run(bootstrap: str, name: str, **changes: object) -> Result:

@@ -1,4 +1,4 @@
-"""Users that a process cannot have are refused before a run."""
+"""More users than a process can have are refused before the run."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_too_many_users_for_the_processes() -> None:
     with pytest.raises(BadScenario) as refused:
         check_open_files(scenario, 2)
     assert str(refused.value) == (
-        "steady: 1,002 users in 2 processes need at least 2,104 open files a process (4 for each "
-        "user), and 1,024 are allowed: raise that (ulimit -n), use --processes 5, or lower the "
-        "count of users"
+        "steady: 1,002 users in 2 processes need at least 2,104 open files per process (4 per "
+        "user), but the limit is 1,024: raise it (ulimit -n), use --processes 5, or lower the "
+        "number of users"
     )
     check_open_files(scenario, 5)
 
 
 def test_too_many_users_for_an_embedded_broker() -> None:
     check_embedded(found("steady", changes=["users.0.count=100"]))
-    with pytest.raises(BadScenario, match="202 users make at least 404 connections"):
+    with pytest.raises(BadScenario, match="202 users open at least 404 connections"):
         check_embedded(found("steady", changes=["users.0.count=200"]))

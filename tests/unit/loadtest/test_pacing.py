@@ -1,4 +1,4 @@
-"""Requests are due by the rate alone, evenly, and none is forgotten."""
+"""Requests are scheduled by the rate alone, evenly, and none is dropped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_factor_changes_the_rate_and_zero_pauses() -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [(5.0, 1.0), (1.0, 5.0), (1.0, 0.0)])
-def test_what_is_due_after_a_stall_was_due_at_the_factor_of_its_time(
+def test_requests_due_during_a_stall_use_the_factor_of_their_time(
     first: float, then: float
 ) -> None:
     due = Pace(1_000, load((0, first), (5, then))).due(at(6), 10**6)
@@ -93,14 +93,14 @@ def test_nothing_is_due_before_the_start() -> None:
     assert (min(due), len(due)) == (START_US + 1_000, 50)
 
 
-def test_what_was_due_before_the_end_is_due_after_it() -> None:
+def test_requests_due_before_the_end_stay_due_after_it() -> None:
     changes = load()
     pace = Pace(1_000, changes)
     changes.change(at(10), 0.0)
     assert len(pace.due(at(40), 10**6)) == 10_000
 
 
-def test_a_change_that_is_told_late_holds_for_the_rest() -> None:
+def test_a_change_that_is_reported_late_holds_for_the_rest() -> None:
     changes = load()
     pace = Pace(1_000, changes)
     assert len(pace.due(at(1.01), 10**6)) == 1_010

@@ -1,4 +1,4 @@
-"""What users that read look at: whole values of this run, in order."""
+"""What reading users check: whole values of this run, in order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_good_records_become_columns() -> None:
     assert findings.result() == []
 
 
-def test_torn_and_foreign_records_are_told_and_left_out() -> None:
+def test_torn_and_foreign_records_are_reported_and_left_out() -> None:
     findings = Findings()
     torn = value(1)[:-1]
     foreign = value(2, run=run_number("another"))
@@ -61,7 +61,7 @@ def test_senders_are_followed_by_themselves() -> None:
     assert follow(fetched(value(0), value(0, 2), value(1)), fetched(value(4), first=8)) == {}
 
 
-def test_what_comes_again_or_late() -> None:
+def test_doubled_and_reordered_records_are_counted() -> None:
     one = fetched(value(0), value(1), value(2))
     assert follow(one, fetched(value(2), first=3)) == {"doubled": 1}
     assert follow(one, fetched(value(1), first=3)) == {"reordered": 1}
@@ -87,7 +87,7 @@ def test_findings_keep_few_examples_and_all_counts() -> None:
     assert torn.count == other.count("torn") == 1
 
 
-def test_what_audit_and_users_saw_counts_once() -> None:
+def test_findings_of_audit_and_users_are_counted_once() -> None:
     both = seen_by_both(
         [Finding(kind="doubled", count=3, examples=["a"])],
         [

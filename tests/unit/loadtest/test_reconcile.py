@@ -1,4 +1,4 @@
-"""What the audit of a partition knows that its model does not: deletions, workers, memory."""
+"""What a partition's audit handles that its model does not: deletions, workers, memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raylog.loadtest.reconcile import SEQUENCES, PartitionAudit
 
 
 class Partition:
-    """An audit with what goes into it."""
+    """An audit and its input."""
 
     def __init__(self) -> None:
         self.findings = Findings()
@@ -43,11 +43,12 @@ def test_examples_say_where() -> None:
     (lost,) = of.findings.result()
     assert (lost.kind, lost.count) == ("lost", 2)
     assert lost.examples == [
-        "t-3: record 4 of sender 0, acknowledged at offset 104, was acknowledged, and is not there"
+        "t-3: record 4 of sender 0, acknowledged at offset 104, was acknowledged, but is not in "
+        "the log"
     ]
 
 
-def test_what_retention_deleted_is_not_lost() -> None:
+def test_records_deleted_by_retention_are_not_lost() -> None:
     of = Partition()
     of.sent(0, 100, 0)
     of.audit.deleted(0, 40)
@@ -76,17 +77,17 @@ def test_a_run_that_goes_well_needs_no_memory() -> None:
     assert of.audit.counts == (1_000, 0, 1_000)
 
 
-@pytest.mark.parametrize("is_told_first", [True, False])
-def test_neither_side_has_to_be_first(*, is_told_first: bool) -> None:
+@pytest.mark.parametrize("is_sent_first", [True, False])
+def test_neither_side_has_to_be_first(*, is_sent_first: bool) -> None:
     of = Partition()
-    for step in (of.sent, of.found) if is_told_first else (of.found, of.sent):
+    for step in (of.sent, of.found) if is_sent_first else (of.found, of.sent):
         step(0, 10, 0)
         of.audit.settle(10 if of.audit.counts.found else 0)
     of.audit.finish()
     assert of.counts == {}
 
 
-def test_what_nobody_knows_of_may_be_there_or_not() -> None:
+def test_unanswered_records_may_be_present_or_absent() -> None:
     of = Partition()
     of.sent(0, 5, UNKNOWN_OFFSET, Fate.UNANSWERED)
     of.sent(5, 5, UNKNOWN_OFFSET, Fate.UNANSWERED)
@@ -100,7 +101,7 @@ def test_what_nobody_knows_of_may_be_there_or_not() -> None:
     assert of.audit.counts == (5, 10, 10)
 
 
-def test_an_offset_that_nobody_told_is_not_wrong() -> None:
+def test_an_offset_that_nobody_reported_is_not_wrong() -> None:
     of = Partition()
     of.sent(0, 5, UNKNOWN_OFFSET)
     of.found(0, 4, 7)
@@ -108,7 +109,7 @@ def test_an_offset_that_nobody_told_is_not_wrong() -> None:
     assert of.counts == {"lost": 1}
 
 
-def test_what_comes_again_much_later_is_doubled() -> None:
+def test_record_repeated_much_later_is_doubled() -> None:
     of = Partition()
     of.sent(0, 10, 0)
     of.found(0, 10, 0)

@@ -1,4 +1,4 @@
-"""What a report says of a fault: what was felt, or why nothing can be said."""
+"""What a report says about a fault: its effect, or why it cannot be judged."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def _operation(name: str, tell: Callable[[int], Second | None]) -> Operation:
         for second, one in found.items()
         if one is not None
     ]
-    return Operation(name=name, intended=0, errors={}, intervals=intervals)
+    return Operation(name=name, errors={}, intervals=intervals)
 
 
 def _calm(_: int) -> Second:
@@ -42,38 +42,38 @@ def _run(*operations: Operation, **changed: Any) -> Result:
     return load_results.result(SECONDS, stall=None, **(found | changed))
 
 
-def _told(result: Result) -> str:
+def _text_of(result: Result) -> str:
     """Behind the words on the fault itself."""
-    (told,) = aftermaths(result)
-    before, _, felt = told.partition("broker 2 killed. ")
+    (shown,) = aftermaths(result)
+    before, _, felt = shown.partition("broker 2 killed. ")
     assert before == "At 10 s: "
     return felt
 
 
 def test_a_fault_is_answered_with_what_it_did_and_how_long() -> None:
-    (told,) = aftermaths(load_results.result(100, errors={"timed out": 4}))
-    assert told.startswith(
+    (shown,) = aftermaths(load_results.result(100, errors={"timed out": 4}))
+    assert shown.startswith(
         "At 60 s: broker 1, leader of orders-0, was killed. produce took up to 3,"
     )
-    assert "had 4 failures, and was back to normal after 3 s (p99 before: " in told
-    assert "commit went on as before (p99 before: " in told
+    assert "had 4 failures, and was back to normal after 3 s (p99 before: " in shown
+    assert "commit was not affected (p99 before: " in shown
 
 
 def test_a_fault_that_is_not_over_at_the_end_says_so() -> None:
-    (told,) = aftermaths(load_results.result(70, stall=(60, 10.0)))
-    assert "was not back to normal before the time was over" in told
+    (shown,) = aftermaths(load_results.result(70, stall=(60, 10.0)))
+    assert "was not back to normal at the end of the run" in shown
 
 
 def test_a_fault_in_the_warm_up_says_why_it_has_no_answer() -> None:
     mark = Mark(at_s=2.0, kind="fault", text="gone")
     assert aftermaths(_run(_operation("produce", _calm), marks=[mark])) == [
-        "At 2 s: gone. That was in the warm-up, so nothing can be said of what it did."
+        "At 2 s: gone. It was in the warm-up, so its effect cannot be judged."
     ]
 
 
-def test_what_goes_on_as_before_is_told_with_what_was_before() -> None:
+def test_unaffected_operation_is_reported_with_its_previous_p99() -> None:
     run = _run(_operation("end-to-end", _calm))
-    assert _told(run) == "end-to-end went on as before (p99 before: 5.0 ms)."
+    assert _text_of(run) == "end-to-end was not affected (p99 before: 5.0 ms)."
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_what_goes_on_as_before_is_told_with_what_was_before() -> None:
     [
         pytest.param(
             lambda second: (100, 0, (13.5 - second) * 1000),
-            "it was not healthy before the fault: most of what was due at 9 s was answered only "
-            "after it",
+            "it was not healthy before the fault: most requests that were due at 9 s were "
+            "answered only after the fault",
             id="nothing was read before the fault",
         ),
         pytest.param(
             lambda _: None,
-            "it was not healthy before the fault: nothing that was due at 9 s was answered",
+            "it was not healthy before the fault: no request that was due at 9 s was answered",
             id="what was sent before the fault was never read",
         ),
         pytest.param(
@@ -106,38 +106,38 @@ def test_nothing_is_said_where_the_time_before_was_not_healthy(
     before: Callable[[int], Second | None], why: str
 ) -> None:
     run = _run(_operation("end-to-end", lambda at: before(at) if at < 10 else _calm(at)))
-    assert _told(run) == f"Nothing can be said of end-to-end, because {why}."
+    assert _text_of(run) == f"The effect on end-to-end cannot be judged, because {why}."
 
 
 def test_nothing_is_said_of_readers_that_had_not_joined() -> None:
     late = load_results.joins([90_000, 120_000, 10_400_000])
     operations = [_operation("produce", _calm), _operation("end-to-end", _calm), late]
-    assert _told(_run(operations=operations)) == (
-        "produce went on as before (p99 before: 5.0 ms). Nothing can be said of end-to-end, "
-        "because only 2 of 3 members had joined their groups by then."
+    assert _text_of(_run(operations=operations)) == (
+        "produce was not affected (p99 before: 5.0 ms). The effect on end-to-end cannot be "
+        "judged, because only 2 of 3 members had joined their groups."
     )
 
 
 def test_nothing_is_said_where_no_record_was_received() -> None:
-    assert _told(_run(_operation("produce", _calm))) == (
-        "produce went on as before (p99 before: 5.0 ms). Nothing can be said of end-to-end, "
-        "because no record was received in the whole run."
+    assert _text_of(_run(_operation("produce", _calm))) == (
+        "produce was not affected (p99 before: 5.0 ms). The effect on end-to-end cannot be "
+        "judged, because no record was received in the whole run."
     )
 
 
 def test_too_little_time_before_a_fault_says_nothing() -> None:
     run = _run(_operation("end-to-end", _calm), marks=[FAULT.model_copy(update={"at_s": 8.2})])
     assert aftermaths(run) == [
-        "At 8 s: broker 2 killed. Nothing can be said of end-to-end, because only 3 s lie between "
-        "the warm-up and the fault."
+        "At 8 s: broker 2 killed. The effect on end-to-end cannot be judged, because "
+        "there were only 3 s between the warm-up and the fault."
     ]
 
 
 def test_two_faults_in_one_second_leave_the_first_none_of_its_own() -> None:
     marks = [FAULT, FAULT.model_copy(update={"at_s": 10.5})]
     first, second = aftermaths(_run(_operation("end-to-end", _calm), marks=marks))
-    assert "because the run, or the next fault, left it no whole second" in first
-    assert "end-to-end went on as before" in second
+    assert "because no whole second was left before the end of the run" in first
+    assert "end-to-end was not affected" in second
 
 
 def test_errors_of_an_earlier_fault_leave_the_next_one_its_own_seconds_before() -> None:
@@ -145,25 +145,25 @@ def test_errors_of_an_earlier_fault_leave_the_next_one_its_own_seconds_before() 
     failing = _operation("end-to-end", lambda at: (100, 3 if at == 10 else 0, 5.0))
     first, second = aftermaths(_run(failing, marks=marks))
     assert "took up to 5 ms, had 3 failures, and was back to normal after 1 s" in first
-    assert "end-to-end went on as before" in second
+    assert "end-to-end was not affected" in second
 
 
 def test_seconds_in_which_nothing_came_are_felt() -> None:
     run = _run(_operation("end-to-end", lambda at: None if at in (11, 12) else _calm(at)))
-    assert _told(run) == (
+    assert _text_of(run) == (
         "end-to-end took up to 5 ms, had no requests for 2 s, and was back to normal after 3 s "
         "(p99 before: 5.0 ms)."
     )
 
 
-def test_what_ends_with_a_fault_has_no_answer() -> None:
+def test_operation_that_ends_with_a_fault_is_reported_without_answers() -> None:
     run = _run(_operation("end-to-end", lambda at: None if at >= 10 else _calm(at)))
-    assert _told(run) == (
-        "end-to-end had no answer, had no requests for 10 s, and was not back to normal before "
-        "the time was over (p99 before: 5.0 ms)."
+    assert _text_of(run) == (
+        "end-to-end had no answer, had no requests for 10 s, and was not back to normal at "
+        "the end of the run or the next fault (p99 before: 5.0 ms)."
     )
 
 
 def test_rare_operations_say_nothing() -> None:
     rare = _operation("rebalance", lambda at: (1, 0, 5.0) if at % 7 == 0 else None)
-    assert "rebalance" not in _told(_run(_operation("end-to-end", _calm), rare))
+    assert "rebalance" not in _text_of(_run(_operation("end-to-end", _calm), rare))

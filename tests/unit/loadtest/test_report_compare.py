@@ -1,4 +1,4 @@
-"""Two runs beside each other: what is told apart, what is not, and what is refused."""
+"""Comparing two runs: what counts as different, what does not, and what is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def test_a_run_is_the_same_as_itself() -> None:
     assert difference.notes == []
 
 
-def test_what_is_a_third_slower_is_worse_and_the_other_way_round_better() -> None:
+def test_latency_a_third_slower_is_worse_and_the_reverse_is_better() -> None:
     quick, slow = _run(_produce(1)), _run(_produce(2, median_us=2_700))
     for figure in ("p50 ms", "p90 ms", "p99 ms"):
         change = _found(diff(quick, slow), figure)
@@ -56,6 +56,7 @@ def test_less_throughput_is_worse() -> None:
     assert _found(diff(b, a), "requests/s").says == "better"
 
 
+@pytest.mark.long
 def test_noise_alone_says_nothing() -> None:
     runs = [_run(_produce(seed, noise=0.3)) for seed in range(8)]
     said = [
@@ -88,7 +89,7 @@ def test_different_scenarios_are_refused_unless_forced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         (
             lambda made: made["users"][0].update(rate=10_000.0),
@@ -113,15 +114,15 @@ def test_different_scenarios_are_refused_unless_forced() -> None:
         ),
     ],
 )
-def test_scenarios_that_differ_are_told_with_both_values(
-    changed: Callable[[dict[str, Any]], object], told: str
+def test_scenarios_that_differ_are_reported_with_both_values(
+    changed: Callable[[dict[str, Any]], object], expected: str
 ) -> None:
     a = _run(_produce(1))
     made = a.scenario.model_dump()
     changed(made)
     with pytest.raises(DifferentScenarios) as refused:
         diff(a, _run(_produce(1), scenario=Scenario.model_validate(made)))
-    assert str(refused.value).endswith(told)
+    assert str(refused.value).endswith(expected)
 
 
 def test_short_runs_have_ratios_without_a_verdict() -> None:
@@ -130,15 +131,15 @@ def test_short_runs_have_ratios_without_a_verdict() -> None:
     assert {each.says for each in difference.changes} == {"unclear"}
     assert {each.low for each in difference.changes} == {None}
     assert difference.notes == [
-        "expected 25 s that can be judged in both runs, found fewer: no spread can be told"
+        "expected 25 s that can be judged in both runs, found fewer: the spread is not known"
     ]
 
 
 def test_whether_runs_are_long_enough_is_known_before() -> None:
     assert too_short(load_results.scenario(duration_s=30.0)) is None
-    told = too_short(load_results.scenario(duration_s=29.0))
-    assert told is not None
-    assert "24 s after its warm-up. With at least 25 s" in told
+    reason = too_short(load_results.scenario(duration_s=29.0))
+    assert reason is not None
+    assert "24 s after its warm-up. A comparison needs at least 25 s" in reason
 
 
 def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:
@@ -151,7 +152,7 @@ def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:
     )
 
 
-def test_what_makes_a_comparison_unfair_is_told() -> None:
+def test_unfair_comparison_is_reported() -> None:
     a = _run(_produce(1))
     b = load_results.failed(
         seconds=20,
@@ -171,7 +172,7 @@ def test_what_makes_a_comparison_unfair_is_told() -> None:
 
 
 def test_an_operation_without_any_answer_has_no_ratio() -> None:
-    silent = Operation(name="produce", intended=1, errors={}, intervals=[])
+    silent = Operation(name="produce", errors={}, intervals=[])
     difference = diff(_run(silent), _run(_produce(1)))
     assert {(each.ratio, each.low, each.says) for each in difference.changes} == {
         (None, None, "unclear")

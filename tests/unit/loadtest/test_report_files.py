@@ -1,4 +1,4 @@
-"""The JSON file of a run: what was written is read, anything else is told clearly."""
+"""The JSON file of a run: written files can be read, anything else gets a clear error."""
 
 import json
 import math
@@ -19,7 +19,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
 
 
-def test_a_file_that_was_cut_off_is_told(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_json(load_results.result(6), path)
     whole = path.read_bytes()
@@ -30,22 +30,22 @@ def test_a_file_that_was_cut_off_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[" * 100_000, "not JSON, or cut off"),
         ("[1, 2]", "expected the JSON of a load test"),
         ("{}", "found no field 'format'"),
-        ('{"format": 2, "news": true}', "expected format 1, found 2; a newer Raylog may have"),
-        ('{"format": 0}', "expected format 1, found 0$"),
-        ('{"format": "1"}', "expected format 1, found '1'$"),
-        ('{"format": 1}', "run: Field required.*and 11 more"),
+        ('{"format": 3, "news": true}', "expected format 2, found 3; a newer Raylog may have"),
+        ('{"format": 0}', "expected format 2, found 0$"),
+        ('{"format": "2"}', "expected format 2, found '2'$"),
+        ('{"format": 2}', "run: Field required.*and 11 more"),
         ("\x00\x01", "not JSON"),
     ],
 )
-def test_other_files_are_told(tmp_path: Path, text: str, told: str) -> None:
+def test_other_files_are_reported(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(BadResult, match=told):
+    with pytest.raises(BadResult, match=expected):
         read_json(path)
 
 
@@ -66,7 +66,7 @@ def test_a_field_of_another_kind_is_named(tmp_path: Path) -> None:
         (("generators", 1, "lateness"), r"generators\.1\.lateness"),
     ],
 )
-def test_latencies_that_are_damaged_are_told_with_their_file(
+def test_latencies_that_are_damaged_are_reported_with_their_file(
     tmp_path: Path, place: tuple[str | int, ...], named: str
 ) -> None:
     path = tmp_path / "run.json"

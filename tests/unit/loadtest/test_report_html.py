@@ -1,4 +1,4 @@
-"""The HTML report: hostile texts stay texts, charts are plotly's, and the file stays light."""
+"""The HTML report: hostile texts stay text, charts are plotly's, and the file stays small."""
 
 import html
 import json
@@ -103,7 +103,7 @@ def test_every_chart_has_its_place_and_the_faults(tmp_path: Path) -> None:
     assert [each["text"] for each in group["shared"]["annotations"]] == ["<b>1</b>", "<b>2</b>"]
 
 
-def test_a_broker_that_told_nothing_for_a_while_has_a_gap() -> None:
+def test_a_broker_that_reported_nothing_for_a_while_has_a_gap() -> None:
     points = [(0.0, 1.0), (5.1, 1.0), (10.0, 1.0), (30.0, 2.0), (35.2, 2.0)]
     gauge = Gauge(name="memory", labels={"broker": "1"}, unit="bytes", points=points)
     (chart,) = (
@@ -138,8 +138,8 @@ def test_a_broker_that_was_seldom_asked_has_a_gap_as_others_tell_what_is_usual()
 def test_an_operation_of_the_warm_up_alone_says_why_it_has_no_figures(tmp_path: Path) -> None:
     path = tmp_path / "run.html"
     write_html([load_results.result(10)], path)
-    told = "<p>join has no figures: all of its 3 requests were made in the warm-up.</p>"
-    assert told in _page(path)
+    text = "<p>join has no figures: all of its 3 requests were made in the warm-up.</p>"
+    assert text in _page(path)
 
 
 def test_the_verdict_comes_first_and_in_words(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_verdict_comes_first_and_in_words(tmp_path: Path) -> None:
         page.index(each)
         for each in (
             "✘ Failed",
-            "3 records lost: acknowledged, and not in the log",
+            "3 records lost: acknowledged, but not in the log",
             "What does losing a broker feel like?",
             "What was run",
             "NOT_ENOUGH_REPLICAS",
@@ -170,6 +170,7 @@ def test_passwords_are_not_shown(tmp_path: Path) -> None:
     assert "sasl.password (kept secret)" in _page(path)
 
 
+@pytest.mark.long
 def test_rounds_of_two_targets_are_compared_with_their_spread(tmp_path: Path) -> None:
     results = [
         load_results.result(
@@ -199,7 +200,7 @@ def test_rounds_of_two_targets_are_compared_with_their_spread(tmp_path: Path) ->
     assert len(overlay["data"]) == 6
 
 
-def test_repeated_runs_of_one_target_are_told_apart(tmp_path: Path) -> None:
+def test_repeated_runs_of_one_target_are_distinguished(tmp_path: Path) -> None:
     results = [load_results.result(40, seed=seed, stall=None) for seed in (1, 2)]
     path = tmp_path / "compared.html"
     write_html(results, path)
@@ -207,7 +208,7 @@ def test_repeated_runs_of_one_target_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_run_without_anything_has_a_report(tmp_path: Path) -> None:
-    silent = Operation(name="produce", intended=10, errors={}, intervals=[])
+    silent = Operation(name="produce", errors={}, intervals=[])
     empty: dict[str, Any] = {"generators": [], "gauges": [], "marks": [], "verdicts": []}
     for operations in ([], [silent]):
         path = tmp_path / "empty.html"
@@ -215,6 +216,7 @@ def test_a_run_without_anything_has_a_report(tmp_path: Path) -> None:
         assert "No threshold was set" in _page(path)
 
 
+@pytest.mark.long
 def test_half_an_hour_stays_light(tmp_path: Path) -> None:
     """Of 1,800 seconds, 20 gauges and 8 processes."""
     minute = load_results.operation("produce", 60)

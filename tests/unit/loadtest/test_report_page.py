@@ -1,4 +1,4 @@
-"""The report in a browser: it draws its charts, and asks the network for nothing."""
+"""The report in a browser: it draws its charts, and loads nothing from the network."""
 
 from pathlib import Path
 
@@ -40,6 +40,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Page:  # type: ignore[m
         yield page
 
 
+@pytest.mark.long
 @needs_chromium
 @pytest.mark.parametrize("width", [390, 1200])
 def test_charts_are_drawn_without_the_network(browser: Page, tmp_path: Path, width: int) -> None:
@@ -56,6 +57,7 @@ def test_charts_are_drawn_without_the_network(browser: Page, tmp_path: Path, wid
     assert browser.complaints == []
 
 
+@pytest.mark.long
 @needs_chromium
 @pytest.mark.parametrize(("width", "scrolls"), [(480, True), (1400, False)])
 def test_all_columns_of_a_wide_table_can_be_reached(

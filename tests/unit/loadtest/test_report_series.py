@@ -1,4 +1,4 @@
-"""What charts and tables show: sums and percentiles over seconds, exactly."""
+"""The data of charts and tables: exact sums and percentiles over seconds."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support import load_results
 
 
 def _operation(*intervals: Interval) -> Operation:
-    return Operation(name="produce", intended=0, errors={}, intervals=list(intervals))
+    return Operation(name="produce", errors={}, intervals=list(intervals))
 
 
 def _interval(second: int, *latencies_us: float, failures: int = 0) -> Interval:
@@ -34,12 +34,12 @@ def test_nothing_counted_has_no_percentiles() -> None:
 
 
 @pytest.mark.parametrize("text", ["no base64!", "AAAA", "HISTFAAAAB", "é", "SGVsbG8gd29ybGQ="])
-def test_latencies_that_are_none_are_told(text: str) -> None:
+def test_latencies_that_are_none_are_reported(text: str) -> None:
     with pytest.raises(BadLatencies, match="expected an HdrHistogram: "):
         merged([text])
 
 
-def test_latencies_of_another_form_are_told() -> None:
+def test_latencies_of_another_form_are_reported() -> None:
     from hdrh.histogram import HdrHistogram
 
     other = HdrHistogram(1, 1000, 2)

@@ -1,4 +1,4 @@
-"""The report in a terminal: 80 columns, and plain where there is none."""
+"""The report in a terminal: 80 columns, and plain text without a terminal."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[:3] == [
         "broker-loss at Raylog 0.1.0 at 127.0.0.1:9092, 3 brokers, 2 min",
         "FAILED",
-        "3 records lost: acknowledged, and not in the log",
+        "3 records lost: acknowledged, but not in the log",
     ]
     (produce,) = (line.split() for line in lines if line.startswith("produce  "))
     assert produce[1] == "20,000"
@@ -62,6 +62,6 @@ def test_a_difference(capsys: pytest.CaptureFixture[str]) -> None:
     (p50,) = (line.split() for line in text.splitlines() if "produce" in line and "p50 ms" in line)
     assert p50[-1] == "worse"
     assert "B failed: 3 records lost" in text
-    assert "Runs of the same may differ by more" in text
+    assert "Repeated runs may differ by more" in text
     assert f"A: {a.target.kind} at {a.target.bootstrap}" in text
     assert f"B: {b.target.kind} at other:9" in text

@@ -1,4 +1,4 @@
-"""What a run says in words."""
+"""The report's texts about a run."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_the_gravest_is_said_first() -> None:
     run = load_results.failed(seconds=10, failure="a process that made load died")
     assert words.reasons(run) == [
         "a process that made load died",
-        "3 records lost: acknowledged, and not in the log",
+        "3 records lost: acknowledged, but not in the log",
         "1 record doubled: in the log more than once",
         "p99 of produce at most 50 ms: found 83.2 ms",
     ]
@@ -35,7 +35,7 @@ def test_every_kind_of_finding_has_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "found", "told"),
+    ("threshold", "found", "expected"),
     [
         (
             Threshold(operation="commit", percentile="p99.9_ms", max_ms=2000.0),
@@ -70,12 +70,12 @@ def test_every_kind_of_finding_has_words() -> None:
         (
             Threshold(throughput_share=0.9),
             None,
-            "acknowledged of the intended records at least 90 %: no record was to be sent",
+            "acknowledged of the intended records at least 90 %: no records were due",
         ),
     ],
 )
-def test_thresholds_in_words(threshold: Threshold, found: float | None, told: str) -> None:
-    assert words.verdict_text(Verdict(threshold=threshold, found=found, held=False)) == told
+def test_thresholds_in_words(threshold: Threshold, found: float | None, expected: str) -> None:
+    assert words.verdict_text(Verdict(threshold=threshold, found=found, held=False)) == expected
 
 
 def test_stairs_are_answered_with_their_capacity() -> None:
@@ -83,10 +83,10 @@ def test_stairs_are_answered_with_their_capacity() -> None:
     held = load_results.result(10, scenario=stairs, marks=[], capacity=48_000.0)
     assert words.answers(held) == ["The last step at which everything held was 48,000 records/s."]
     none = load_results.result(10, scenario=stairs, marks=[])
-    assert words.answers(none) == ["No step held: already the first was too much."]
+    assert words.answers(none) == ["No step held: even the first one was too much."]
 
 
-def test_a_generator_that_was_the_limit_is_told() -> None:
+def test_a_generator_that_was_the_limit_is_reported() -> None:
     assert words.generator_limit(load_results.result(10)) is None
     long = load_results.result(10, limited_by_generator=[(1.0, 3.0), (5.0, 6.0)])
     assert words.generator_limit(long) == (
@@ -102,7 +102,7 @@ def test_the_cost_of_the_generator_is_requests_over_its_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (None, "-"),
         (0.0, "0"),
@@ -113,15 +113,17 @@ def test_the_cost_of_the_generator_is_requests_over_its_cpu() -> None:
         (1e9, "1,000,000,000"),
     ],
 )
-def test_numbers(value: float | None, told: str) -> None:
-    assert words.number(value) == told
+def test_numbers(value: float | None, expected: str) -> None:
+    assert words.number(value) == expected
 
 
-@pytest.mark.parametrize(("value", "told"), [(45.0, "45 s"), (0.5, "0.5 s"), (125.0, "2 min 5 s")])
-def test_seconds(value: float, told: str) -> None:
-    assert words.seconds(value) == told
+@pytest.mark.parametrize(
+    ("value", "expected"), [(45.0, "45 s"), (0.5, "0.5 s"), (125.0, "2 min 5 s")]
+)
+def test_seconds(value: float, expected: str) -> None:
+    assert words.seconds(value) == expected
 
 
-def test_moments_are_told_to_the_second() -> None:
+def test_moments_are_shown_to_the_second() -> None:
     assert words.moment("2026-11-24T17:32:54.433311+01:00") == "2026-11-24 16:32:54 UTC"
     assert words.moment("yesterday") == "yesterday"

@@ -1,4 +1,4 @@
-"""Producers without idempotence: what their retries do is no wrong answer of a broker."""
+"""Producers without idempotence: the effects of their retries are not a broker's wrong answers."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_entries_without_idempotence(settings: dict[str, Any], entries: list[str
     assert without_idempotence(scenario(settings), {}) == entries
 
 
-def test_what_retries_do_is_noted() -> None:
+def test_records_doubled_by_retries_are_a_note_not_a_failure() -> None:
     doubled = Finding(kind="doubled", count=1_200, examples=["t-0: record 7 is there 2 times"])
     lost = Finding(kind="lost", count=1, examples=["t-0: record 9 is not there"])
     assert divided([lost, doubled], []) == ([lost, doubled], [])
     assert divided([lost, doubled], ["users[1]"]) == (
         [lost],
         [
-            "1,200 records are doubled, which does not fail the run: users[1] retries without "
-            "enable.idempotence. The first: t-0: record 7 is there 2 times"
+            "1,200 records are doubled. This does not fail the run, because users[1] retries "
+            "without enable.idempotence. The first: t-0: record 7 is there 2 times"
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Mistakes in a scenario: found before a run, each told in one line in the file's own words."""
+"""Mistakes in a scenario: found before a run, each described in one line in the file's terms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_shipped_scenarios_have_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("rate = 100", 'rate = "fast"', 'users[0].rate: expected a number, found "fast"'),
         ("rate = 100", "rate = -1", "users[0].rate: expected a number above 0, found -1"),
@@ -85,7 +85,8 @@ def test_shipped_scenarios_have_none() -> None:
         (
             "topics.orders",
             'topics."a b"',
-            "topics.\"a b\": expected 1 to 200 of: a-z, A-Z, 0-9, '.', '_', '-', found \"a b\"",
+            "topics.\"a b\": expected 1 to 200 of these characters: a-z, A-Z, 0-9, '.', '_', "
+            "'-', found \"a b\"",
         ),
         (
             "[topics.orders]",
@@ -123,12 +124,12 @@ def test_shipped_scenarios_have_none() -> None:
         ),
     ],
 )
-def test_a_mistake_in_users_and_topics(old: str, new: str, told: str) -> None:
-    assert refusal(TEXT.replace(old, new, 1)) == f"mine.toml: {told}"
+def test_a_mistake_in_users_and_topics(old: str, new: str, expected: str) -> None:
+    assert refusal(TEXT.replace(old, new, 1)) == f"mine.toml: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("added", "told"),
+    ("added", "expected"),
     [
         (
             '[shape]\nkind = "spik"',
@@ -141,18 +142,23 @@ def test_a_mistake_in_users_and_topics(old: str, new: str, told: str) -> None:
             "(at_s + lasts_s)",
         ),
         (
+            '[shape]\nkind = "stairs"\nhold_s = 3.9',
+            "shape.hold_s: expected 4 s or more, or no whole second of a step is judged, found "
+            "3.9 s",
+        ),
+        (
             '[shape]\nkind = "stairs"\nhold_s = 56',
             "shape.hold_s: expected a step to fit into the 55 s after the warm-up, found 56 s",
         ),
         (
             '[shape]\nkind = "sawtooth"\nperiod_s = 61',
-            "shape.period_s: expected a period to fit into the run of 60 s, for the load is "
-            "highest at its end, found 61 s",
+            "shape.period_s: expected a period to fit into the run of 60 s, because the "
+            "load is highest at its end; found 61 s",
         ),
         (
             '[shape]\nkind = "daily"',
-            "shape.period_s: expected half a period to fit into the run of 60 s, for the load is "
-            "highest at its end, found 600 s",
+            "shape.period_s: expected half a period to fit into the run of 60 s, because the "
+            "load is highest at its end; found 600 s",
         ),
         (
             '[shape]\nkind = "ramp"\nend = 0',
@@ -180,22 +186,22 @@ def test_a_mistake_in_users_and_topics(old: str, new: str, told: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_shapes_and_faults(added: str, told: str) -> None:
-    assert refusal(TEXT + added) == f"mine.toml: {told}"
+def test_a_mistake_in_shapes_and_faults(added: str, expected: str) -> None:
+    assert refusal(TEXT + added) == f"mine.toml: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         (
             'operation = "prduce"\nerrors_share = 0.1',
-            'operation: expected one that this scenario measures (produce), found "prduce"; did '
-            "you mean produce?",
+            "operation: expected an operation that this scenario measures (produce), found "
+            '"prduce"; did you mean produce?',
         ),
         (
             'operation = "commit"\nerrors_share = 0.1',
-            "operation: expected one that this scenario measures (produce), found "
-            '"commit", which no user performs (kind group would)',
+            "operation: expected an operation that this scenario measures (produce), found "
+            '"commit", which no user performs (users of kind group do)',
         ),
         (
             'operation = "produce"\npercentile = "p95_ms"\nmax_ms = 1',
@@ -209,8 +215,8 @@ def test_a_mistake_in_shapes_and_faults(added: str, told: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_thresholds(fields: str, told: str) -> None:
-    assert refusal(f"{TEXT}[[thresholds]]\n{fields}") == f"mine.toml: thresholds[0].{told}"
+def test_a_mistake_in_thresholds(fields: str, expected: str) -> None:
+    assert refusal(f"{TEXT}[[thresholds]]\n{fields}") == f"mine.toml: thresholds[0].{expected}"
 
 
 def test_transactions_that_are_never_aborted_are_not_measured() -> None:
@@ -221,8 +227,8 @@ def test_transactions_that_are_never_aborted_are_not_measured() -> None:
 
 
 def test_several_mistakes_have_a_line_each() -> None:
-    told = refusal(TEXT.replace("rate", "rte").replace("duration_s = 60", "duration_s = '1 min'"))
-    assert told.splitlines() == [
+    errors = refusal(TEXT.replace("rate", "rte").replace("duration_s = 60", "duration_s = '1 min'"))
+    assert errors.splitlines() == [
         "mine.toml: 3 mistakes",
         '  duration_s: expected a number, found "1 min"',
         "  users[0].rate: is missing",
@@ -231,20 +237,22 @@ def test_several_mistakes_have_a_line_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "client", "told"),
+    ("users", "client", "expected"),
     [
         ("", "linger = 5", "unknown setting 'linger': the nearest is 'linger.ms'"),
         ("", "acks = 7", "acks: expected 'all' or '-1' or '1' or '0', found 7"),
-        ("", '"group.id" = "g"', "group.id: the load test sets it, see the field group of kind gr"),
-        ("", '"bootstrap.servers" = "a:1"', "bootstrap.servers: the command line says which brok"),
+        ("", '"group.id" = "g"', "group.id: the load test sets it: use the field group of kind g"),
+        ("", '"bootstrap.servers" = "a:1"', "bootstrap.servers: give the brokers on the command"),
         (GROUP, '"linger.ms" = 5', "linger.ms is a setting of producers, not of this client"),
         (GROUP, "auto_offset_reset = 'latest'", "auto.offset.reset was given twice"),
     ],
 )
-def test_settings_of_clients_are_those_of_their_kind(users: str, client: str, told: str) -> None:
+def test_settings_of_clients_are_those_of_their_kind(
+    users: str, client: str, expected: str
+) -> None:
     index = 1 if users else 0
     found = refusal(f"{TEXT}{users}client = {{ {client} }}\n")
-    assert found.startswith(f"mine.toml: users[{index}].client: {told}")
+    assert found.startswith(f"mine.toml: users[{index}].client: {expected}")
 
 
 def test_settings_of_all_clients_are_checked_with_those_of_users() -> None:

@@ -1,4 +1,4 @@
-"""The course of a run: loads, faults, steps that are judged, and its end."""
+"""The course of a run: loads, faults, steps with verdicts, and its end."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_stairs_that_never_break_say_so() -> None:
     assert at_s == 101, "the last step is judged when the run ends, and then it ends"
     assert isinstance(ended, End)
     assert ended.note is not None
-    assert "at 3 of the rates" in ended.note
+    assert "3 of the rates" in ended.note
     assert course.capacity == 300
 
 
@@ -144,5 +144,5 @@ def test_stairs_that_are_too_short_say_so() -> None:
     course = Course(scenario({"kind": "stairs", "hold_s": 95}))
     assert play(course, 120)[-1] == (
         100,
-        End("the run was too short for one step of the stairs: nothing was judged"),
+        End("the run was too short for one step of the stairs, so nothing was judged"),
     )

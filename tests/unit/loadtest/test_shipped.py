@@ -1,4 +1,4 @@
-"""Scenarios by name or file, and what the command line changes in them."""
+"""Scenarios by name or file, and what command-line options change in them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_fields_are_set_by_dotted_names(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ("users.0.rate", "--set: expected FIELD=VALUE such as users.0.rate=20000, found"),
         ("=3", "expected FIELD=VALUE"),
@@ -82,10 +82,10 @@ def test_fields_are_set_by_dotted_names(file: str) -> None:
         ("duration_s=-1", "duration_s: expected a number above 0, found -1"),
     ],
 )
-def test_changes_that_make_no_sense(file: str, change: str, told: str) -> None:
+def test_changes_that_make_no_sense(file: str, change: str, expected: str) -> None:
     with pytest.raises(BadScenario) as failure:
         found(file, changes=[change])
-    assert told in str(failure.value)
+    assert expected in str(failure.value)
 
 
 def test_rates_are_scaled_after_they_are_set(file: str) -> None:
@@ -113,11 +113,21 @@ def test_the_warm_up_stays_where_it_fits(file: str, duration_s: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0123, 0.3, 1.0, 7.77])
-def test_what_fits_into_a_run_fits_into_one_of_another_length(file: str, share: float) -> None:
+def test_shipped_scenarios_scale_to_another_duration(file: str, share: float) -> None:
     changes = ["shape.at_s=37.7", "shape.lasts_s=22.3", "warmup_s=59.9", "faults=[]"]
     assert found(file, changes=changes, duration_s=60 * share).duration_s == 60 * share
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0, 7.77])
+def test_a_step_that_fits_fits_into_a_run_of_another_length(file: str, share: float) -> None:
     stairs = ["shape={kind = 'stairs', hold_s = 54}", "faults=[]"]
     assert found(file, changes=stairs, duration_s=60 * share).duration_s == 60 * share
+
+
+def test_steps_of_a_run_that_is_too_short_are_refused(file: str) -> None:
+    stairs = ["shape={kind = 'stairs', hold_s = 20}", "faults=[]"]
+    with pytest.raises(BadScenario, match="hold_s: expected 4 s or more"):
+        found(file, changes=stairs, duration_s=10)
 
 
 def test_settings_with_dots_are_set_by_quoted_names(file: str) -> None:
@@ -140,7 +150,7 @@ def test_times_that_a_file_leaves_out_change_too(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("nonsense", 'expected a TOML file, or one of the scenarios broker-loss, .*"nonsense"$'),
         ("stedy", 'found "stedy"; did you mean steady?'),
@@ -151,8 +161,8 @@ def test_times_that_a_file_leaves_out_change_too(file: str) -> None:
         ("nothing.toml", "there is no file nothing.toml"),
     ],
 )
-def test_names_that_are_none(name: str, told: str) -> None:
-    with pytest.raises(BadScenario, match=told):
+def test_names_that_are_none(name: str, expected: str) -> None:
+    with pytest.raises(BadScenario, match=expected):
         found(name)
 
 

@@ -1,4 +1,4 @@
-"""How users are spread over processes. Locust patches what imports it, so this is another one."""
+"""How users are spread over processes. It runs in a process of its own, as Locust patches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers are, by the features that they support."""
+"""What kind of broker it is, by its supported features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raylog.loadtest.targets import kafka_of
 
 
 @pytest.mark.parametrize(
-    ("level", "told"),
+    ("level", "expected"),
     [
         (0, "Kafka-compatible"),
         (7, "Apache Kafka 3.3"),
@@ -21,8 +21,10 @@ from raylog.loadtest.targets import kafka_of
         (99, "Apache Kafka 4.4 or newer"),
     ],
 )
-def test_releases_of_kafka(level: int, told: str) -> None:
-    assert kafka_of(Features({"metadata.version": (1, level)}, {"metadata.version": 1}, 5)) == told
+def test_releases_of_kafka(level: int, expected: str) -> None:
+    assert (
+        kafka_of(Features({"metadata.version": (1, level)}, {"metadata.version": 1}, 5)) == expected
+    )
 
 
 def test_brokers_that_support_no_features() -> None:

@@ -1,4 +1,4 @@
-"""Values of a load test: what they say, and that a changed byte is noticed."""
+"""Values of a load test: their contents, and that a changed byte is detected."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_any_changed_byte_is_noticed(size: int) -> None:
         assert torn([value, bytes(changed), value]) == [1]
 
 
-def test_what_is_no_value_at_all() -> None:
+def test_malformed_values_are_torn() -> None:
     good = encode(RUN, 1, 2, 3, 64)
     assert torn([None, good, b"", b"short", good[:-1], good + b"x"]) == [0, 2, 3, 4, 5]
     assert torn([]) == []
 
 
-def test_what_is_too_short_but_has_the_right_checksum() -> None:
+def test_too_short_value_with_a_valid_checksum_is_torn() -> None:
     """A checksum of nothing: four bytes that every short value could end with."""
     assert torn([b"\x00\x00\x00\x00"]) == [0]

@@ -1,4 +1,4 @@
-"""Thresholds: what is found for each, from which seconds, and whether it held."""
+"""Thresholds: the value found for each, from which seconds, and whether it held."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def measured(lag: int | None = None, meant: float = 200) -> Measured:
         second(1, [10] * 97 + [70, 70, 90], failures=1),
         second(2, [10] * 99, failures=1),
     ]
-    produce = Operation(name="produce", intended=400, errors={}, intervals=intervals)
+    produce = Operation(name="produce", errors={}, intervals=intervals)
     return Measured({"produce": produce}, 2, 180, meant, lag)
 
 
@@ -58,7 +58,7 @@ def test_a_threshold(limit: dict[str, Any], found: float | None, held: bool) -> 
     assert verdict.found == (None if found is None else pytest.approx(found, rel=2e-3))
 
 
-def test_a_lag_that_nobody_told_does_not_hold() -> None:
+def test_a_lag_that_nobody_reported_does_not_hold() -> None:
     (verdict,) = judge([Threshold(lag_records=10)], measured())
     assert (verdict.found, verdict.held) == (None, False)
 
@@ -74,7 +74,7 @@ def test_a_step_that_did_not_keep_up_did_not_hold() -> None:
 def test_requests_that_never_complete_are_above_every_limit() -> None:
     """44 % of the records have failed; the others were quick."""
     intervals = [second(1, [5] * 56), second(2, [], failures=44)]
-    produce = Operation(name="produce", intended=100, errors={}, intervals=intervals)
+    produce = Operation(name="produce", errors={}, intervals=intervals)
     found = Measured({"produce": produce}, 2, 56, 100, None)
     limits = [("p50_ms", True), ("p90_ms", False), ("p99_ms", False), ("max_ms", False)]
     for percentile, held in limits:
@@ -85,7 +85,7 @@ def test_requests_that_never_complete_are_above_every_limit() -> None:
 
 def test_a_step_does_not_hold_while_a_few_records_have_no_answer() -> None:
     """4 % of them: the others are quick."""
-    produce = Operation(name="produce", intended=1000, errors={}, intervals=[second(1, [5] * 960)])
+    produce = Operation(name="produce", errors={}, intervals=[second(1, [5] * 960)])
     slow = Threshold(operation="produce", percentile="p99_ms", max_ms=20)
     failing = Threshold(operation="produce", errors_share=0.001)
     half = Threshold(operation="produce", percentile="p50_ms", max_ms=20)

@@ -1,4 +1,4 @@
-"""A cluster begun with one broker that has grown to three: any of them may be lost."""
+"""A cluster that grew from one broker to three: any of them may be lost."""
 
 import shutil
 import time
@@ -15,7 +15,7 @@ from raylog.client import (
     TopicPartition,
 )
 from raylog.testing import EmbeddedBroker
-from tests.support.loss_world import VALUES, read, write
+from tests.worlds.embedded.lost_directories import VALUES, read, write
 
 SETTINGS = {
     "offsets.topic.num.partitions": "12",

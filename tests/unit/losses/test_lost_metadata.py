@@ -1,4 +1,4 @@
-"""Directories that are lost: what the others have is kept, whoever starts first."""
+"""Lost directories: the data of the others is kept, in any order of starts."""
 
 import shutil
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 
 from raylog.client import BlockingClient, NewTopic
 from raylog.testing import EmbeddedBroker
-from tests.support.loss_world import VALUES, contents, read, write
+from tests.worlds.embedded.lost_directories import VALUES, contents, read, write
 
 SETTINGS = {"default.replication.factor": "3", "controller.quorum.auto.join.enable": "false"}
 

@@ -1,4 +1,4 @@
-"""The directory of a replica is lost that was in sync to the last: others have what it had."""
+"""The directory of a replica in sync is lost: the others have all its data."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
-from tests.support.loss_world import VALUES, contents, read, write
+from tests.worlds.embedded.lost_directories import VALUES, contents, read, write
 
 SETTINGS = {"controller.quorum.auto.join.enable": "false"}
 KEY = TopicPartition("t", 0)

@@ -1,4 +1,4 @@
-"""What steps run on machines is what the documents show."""
+"""The commands that steps run on machines are those in the documents."""
 
 from __future__ import annotations
 

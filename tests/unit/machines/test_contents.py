@@ -1,4 +1,4 @@
-"""What is put on a machine's disk, and into the cluster file."""
+"""The files put on a machine's disk, and the contents of the cluster file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from tests.machines import contents
-from tests.machines.site import CLUSTER_FILE
+from tests.machines.machine_cluster import CLUSTER_FILE
 
 
 def shipped() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How long partitions were not written, told from a history."""
+"""How long partitions were not written, computed from a history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_longest_silence_of_any_partition_counts() -> None:
     assert (found.seconds, found.partition, found.is_too_long) == (5.0, A, True)
 
 
-def test_what_was_not_acknowledged_ends_no_silence() -> None:
+def test_unacknowledged_write_does_not_end_an_outage() -> None:
     sends = [written(A, 0), written(A, 2, Outcome.UNKNOWN), written(A, 4)]
     (found,) = outages(sends, [span("cut", 0, 10)])
     assert found.seconds == 6.0, "from the last one until the end of all steps"

@@ -1,4 +1,4 @@
-"""Which tests are taken to execute a mistake, and in which order they are run."""
+"""Which tests are assumed to execute a mistake, and in which order they run."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_statement_has_these_mistakes(line: str, expected: set[str]) -> None:
         ("str", set()),
     ],
 )
-def test_what_is_returned_is_of_the_declared_type(declared: str, expected: set[str]) -> None:
+def test_return_mutants_have_the_declared_type(declared: str, expected: set[str]) -> None:
     assert mutated("return a", declared=declared) == expected
 
 
@@ -77,7 +77,7 @@ def test_branches_loops_and_early_returns() -> None:
     assert mutated(*body, declared="None") == expected
 
 
-def test_what_is_outside_of_functions_or_is_text_is_left_alone() -> None:
+def test_module_level_code_and_repr_are_not_mutated() -> None:
     source = b"A = 1\nclass C:\n    b = 2 + 3\n    def __repr__(self): return 1 + 2\n"
     assert mutants_of(PATH, source) == []
 

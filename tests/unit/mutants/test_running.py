@@ -1,4 +1,4 @@
-"""What the mutation tool makes of tests that fail with a mistake, without it, or not at all."""
+"""How the mutation tool judges tests that fail with a mistake, without it, or not at all."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def tree(directory: Path) -> Path:
     return directory / "origin"
 
 
-class Told(Copy):
-    """A copy whose tests need no process: told which fail with a mistake, and which anyway."""
+class ScriptedCopy(Copy):
+    """A copy that needs no processes: a script says which tests fail with a mistake, and always."""
 
     finding: tuple[str, ...]
     broken: tuple[str, ...]
@@ -46,12 +46,12 @@ class Told(Copy):
         finding: tuple[str, ...] = (),
         broken: tuple[str, ...] = (),
         covering: Covering | None = None,
-    ) -> Told:
+    ) -> ScriptedCopy:
         made = Copy.made_in(directory, covering or Covering(), tree(directory))
-        told = Told(made.root, made.origin, made.covering)
-        object.__setattr__(told, "finding", finding)
-        object.__setattr__(told, "broken", broken)
-        return told
+        copied = ScriptedCopy(made.root, made.origin, made.covering)
+        object.__setattr__(copied, "finding", finding)
+        object.__setattr__(copied, "broken", broken)
+        return copied
 
     def _run(self, asked: Sequence[str]) -> str | None:
         is_mistaken = (self.root / PATH).read_bytes() != SOURCE
@@ -68,7 +68,7 @@ def boundary() -> Mutant:
 
 
 def test_the_first_test_that_tells_the_difference_is_named(tmp_path: Path) -> None:
-    copy = Told.of(tmp_path, finding=(BOUND,), broken=(BROKEN,))
+    copy = ScriptedCopy.of(tmp_path, finding=(BOUND,), broken=(BROKEN,))
     verdict = copy.judge("storage", boundary(), ["area"])
     assert verdict.found_by == BOUND
     assert verdict.remark == f"{BROKEN} is not sure to tell the difference"
@@ -83,18 +83,19 @@ def covered_by(test: str, line: int = 2) -> Covering:
 
 
 def test_only_tests_that_execute_the_line_are_run_first(tmp_path: Path) -> None:
-    found = Told.of(tmp_path / "found", (BOUND,), (BROKEN,), covered_by(BOUND))
+    found = ScriptedCopy.of(tmp_path / "found", (BOUND,), (BROKEN,), covered_by(BOUND))
     verdict = found.judge("storage", boundary(), ["covering"])
     assert (verdict.found_by, verdict.remark) == (BOUND, "")
-    elsewhere = Told.of(tmp_path / "elsewhere", (BOUND,), (), covered_by(BOUND, line=1))
+    elsewhere = ScriptedCopy.of(tmp_path / "elsewhere", (BOUND,), (), covered_by(BOUND, line=1))
     assert elsewhere.judge("storage", boundary(), ["covering"]).found_by is None
 
 
 def test_a_mistake_that_no_test_finds_survives(tmp_path: Path) -> None:
-    verdict = Told.of(tmp_path).judge("storage", boundary(), ["area", "unit"])
+    verdict = ScriptedCopy.of(tmp_path).judge("storage", boundary(), ["area", "unit"])
     assert (verdict.found_by, verdict.remark) == (None, "")
 
 
+@pytest.mark.long
 def test_pytest_runs_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the test
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_timeout")

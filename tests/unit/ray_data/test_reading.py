@@ -1,4 +1,4 @@
-"""What fetches brought, cut into tables at places of the rows' own."""
+"""Fetched data, cut into tables at row positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets' blocks on their way to partitions, without Ray."""
+"""Blocks of datasets on their way to partitions, without Ray."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from raylog.client.arrow.headers import HEADERS_TYPE
 from raylog.client.producer.partitioner import partition_of_key
 from raylog.ray_data.rows import record_columns, split_block
-from raylog.raydp_jobs.driver import SinkSettings
-from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics
+from raylog.sink.driver import SinkSettings
+from raylog.sink.rows import BadColumns, BadRow, Topics
 from raylog.wire.records import Record, decode_batch
 
 

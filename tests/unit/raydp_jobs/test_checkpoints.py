@@ -1,10 +1,10 @@
-"""What Spark's checkpoint files say."""
+"""Contents of Spark's checkpoint files."""
 
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.batches import KafkaRange, OtherRange
 from raylog.raydp_jobs.checkpoints import BatchSource, NoCheckpoint, batch_source, kafka_offsets
+from raylog.sink.batches import KafkaRange, OtherRange
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1}\n'
 FILES = {

@@ -1,4 +1,4 @@
-"""The judge of the Spark job under kills, on made-up histories, and what it expects of the jobs."""
+"""The judge of the Spark job under kills, on made-up histories, and the jobs' expected results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.copying_jobs import PARTITIONS, WINDOW_MS, Aggregation, Copying
-from tests.spark.copying_judge import Judge
+from tests.copying.judge import BatchJudge
+from tests.copying.spark_jobs import PARTITIONS, WINDOW_MS, Aggregation, Copying
 
 JOB = Copying(6)
 SIZES = {(0, 0): 4, (0, 1): 2}
@@ -27,7 +27,7 @@ CLEAN = [
 
 def judged(rows: Sequence[tuple[int, str]]) -> list[str]:
     """Kinds of what is wrong with rows in the order in which they were read."""
-    judge = Judge(JOB)
+    judge = BatchJudge(JOB)
     for offset, (partition, text) in enumerate(rows):
         judge.take(partition, offset, text.encode())
     judge.finish(SIZES)
@@ -51,12 +51,12 @@ def test_nothing_is_wrong_with_whole_batches() -> None:
         ([*CLEAN[:-1], (1, "5 25 1.0")], ["torn batch", "torn batch"]),
     ],
 )
-def test_what_is_wrong_is_told(rows: list[tuple[int, str]], wrong: list[str]) -> None:
+def test_copy_errors_are_reported(rows: list[tuple[int, str]], wrong: list[str]) -> None:
     assert judged(rows) == wrong
 
 
-def test_an_offset_that_comes_again_is_told() -> None:
-    judge = Judge(JOB)
+def test_an_offset_that_comes_again_is_reported() -> None:
+    judge = BatchJudge(JOB)
     judge.take(0, 5, b"0 0 0.0")
     judge.take(0, 5, b"3 9 0.0")
     assert list(judge.lines()) == ["offset given again: 0@5 after 5"]
@@ -64,7 +64,7 @@ def test_an_offset_that_comes_again_is_told() -> None:
 
 def test_rows_without_a_batch_are_counted() -> None:
     """Spark's own sink does not tell the batch."""
-    judge = Judge(JOB)
+    judge = BatchJudge(JOB)
     for offset, row in enumerate([0, 1, 1, 2, 3, 4, 5]):
         judge.take(0, offset, f"{row} {row * row} -".encode())
     assert (judge.rows, judge.distinct, judge.is_complete, judge.batches) == (7, 6, True, 0)
@@ -72,7 +72,7 @@ def test_rows_without_a_batch_are_counted() -> None:
 
 def test_the_spread_is_that_of_the_slowest_batch_and_the_pace_that_of_the_first_rows() -> None:
     ticks = count()
-    judge = Judge(JOB, clock=lambda: float(next(ticks)))
+    judge = BatchJudge(JOB, clock=lambda: float(next(ticks)))
     for offset, (partition, text) in enumerate(CLEAN):
         judge.take(partition, offset, text.encode())
     assert judge.spread_s == 4.0

@@ -1,4 +1,4 @@
-"""Java is found as Spark would find it, and named when it is missing or too old."""
+"""Java is found as Spark finds it, and the error names it when it is missing or too old."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Batches of several parts: whose turn it is, and what becomes of those without rows."""
+"""Batches of several parts: which part is next, and what happens to parts without rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.parts import BatchPart, run_parts
-from raylog.raydp_jobs.rows import Topics
+from raylog.sink.commit import Event, TaskReport, WriteLost, Written
+from raylog.sink.rows import Topics
 
 OUT, BAD, BAD_1 = TopicPartition("out", 0), TopicPartition("bad", 0), TopicPartition("bad", 1)
 TOPICS = Topics({"out": 1, "bad": 2})
 
 
 class Runs:
-    """Writes one row to each partition, and notes what it was asked for."""
+    """Writes one row to each partition, and records requests."""
 
     def __init__(self, lost: str = "") -> None:
         self.calls: list[tuple[Any, Topics]] = []
@@ -59,7 +59,7 @@ def test_a_part_is_made_when_those_before_are_written() -> None:
     assert len(runs.calls) == 2
 
 
-def test_what_is_lost_ends_the_run() -> None:
+def test_lost_write_ends_the_run() -> None:
     runs = Runs(lost="rows")
     found = run_parts([part("out", "rows"), part("bad", "letters")], TOPICS, runs)
     assert found == WriteLost("an executor is gone")

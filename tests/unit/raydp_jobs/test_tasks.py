@@ -1,4 +1,4 @@
-"""What a task does before its first Produce, without Spark and without a broker."""
+"""What a task does before its first Produce request, without Spark and without a broker."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ import pytest
 from raylog.client.cluster import TopicPartition
 from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
+from raylog.client.transactions import SECOND
 from raylog.raydp_jobs import tasks
-from raylog.raydp_jobs.commit import TaskReport
-from raylog.raydp_jobs.permits import PermitOffice, PermitRefused, Permits
-from raylog.raydp_jobs.protocol import SECOND
-from raylog.raydp_jobs.rows import COLUMNS, Splitter, Topics
 from raylog.raydp_jobs.tasks import WriteRun
-from raylog.raydp_jobs.writer import WriterSettings
-from tests.unit.raydp_jobs.test_rows import SCHEMA
+from raylog.sink.commit import TaskReport
+from raylog.sink.permits import PermitRefused, Permits, PermitServer
+from raylog.sink.rows import COLUMNS, Splitter, Topics
+from raylog.sink.writer import WriterSettings
+from tests.unit.sink.test_rows import SCHEMA
 
 STAGE = 5
 
 
 @dataclass
 class Context:
-    """Spark's word about an attempt of a task."""
+    """Spark's information about an attempt of a task."""
 
     attempt: int = 0
     task: int = 100
@@ -54,7 +54,7 @@ def attempts() -> dict[int, int]:
 @pytest.fixture
 def run(attempts: dict[int, int]) -> Iterator[WriteRun]:
     """A run against no broker at all: to reach for one fails."""
-    with PermitOffice(Permits(attempts.get), "127.0.0.1") as desk:
+    with PermitServer(Permits(attempts.get), "127.0.0.1") as permit_client:
         yield WriteRun(
             ClientSettings((("127.0.0.1", 1),)),
             SECOND,
@@ -63,7 +63,7 @@ def run(attempts: dict[int, int]) -> Iterator[WriteRun]:
             Topics({"t": 2}),
             WriterSettings(delivery_timeout_ms=10),
             1_000,
-            desk,
+            permit_client,
         )
 
 

@@ -1,4 +1,4 @@
-"""What Python workers find on their path, and how they talk to the JVM."""
+"""The path of Python workers, and how they communicate with the JVM."""
 
 import io
 import socket

@@ -1,4 +1,4 @@
-"""Compaction of a log: what stays, in which files, and when it is due."""
+"""Compaction of a log: what is kept, in which files, and when it is due."""
 
 import errno
 import random
@@ -20,8 +20,8 @@ from raylog.wire.records import (
     iter_batches,
     read_header,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -40,11 +40,6 @@ from tests.support.logs import (
 DAY_MS = 24 * 3_600_000
 
 
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
 def segmented(disk: FaultyDisk, *batches: bytearray, **settings: int) -> Log:
     """A log with each batch in a segment of its own, and one more that is not cleaned."""
     log = open_log(disk, **{"segment_bytes": 10, "min_cleanable_dirty_ratio": 0} | settings)
@@ -61,7 +56,7 @@ def segmented_again(disk: FaultyDisk) -> Log:
 
 
 def merge_from_now_on(log: Log) -> None:
-    config = log.config
+    config = log.state.config
     log.reconfigure(type(config)(segment_bytes=10_000, min_cleanable_dirty_ratio=0))
 
 
@@ -69,7 +64,7 @@ def headers(log: Log) -> list[BatchHeader]:
     found = []
     offset = log.log_start_offset
     while (piece := log.read(offset, 10_000, log.log_end_offset)) is not None:
-        found += [header for header, _ in iter_batches(log.load(piece))]
+        found += [header for header, _ in iter_batches(log.reader.load(piece))]
         offset = piece.next_offset
     return found
 
@@ -88,7 +83,7 @@ def test_the_latest_record_of_a_key_stays_at_its_offset(disk: FaultyDisk, codec:
     assert clean(log)
     assert contents(log) == [(3, b"c", b"1"), (4, b"b", b"2"), (5, b"a", b"3"), (6, b"last", b"")]
     assert log.log_end_offset == 7
-    assert log.first_dirty_offset == 6
+    assert log.cleaner.first_dirty_offset == 6
     assert not clean(log)
 
 
@@ -112,7 +107,7 @@ def test_the_growing_segment_is_left_alone(disk: FaultyDisk) -> None:
     assert not clean(log)
 
 
-def test_long_keys_are_told_apart(disk: FaultyDisk) -> None:
+def test_long_keys_are_distinguished(disk: FaultyDisk) -> None:
     long = b"x" * 64
     pairs: list[tuple[bytes, bytes | None]] = [
         (long, b"0"),
@@ -132,7 +127,7 @@ def test_readers_in_a_gap_go_on_at_the_next_record(disk: FaultyDisk) -> None:
     for offset in range(5):
         found = log.read(offset, 1, 7)
         assert found is not None
-        first = next(iter_batches(log.load(found)))[0]
+        first = next(iter_batches(log.reader.load(found)))[0]
         assert first.base_offset == 4
     assert contents(log) == [(4, b"a", b"4"), (5, b"b", b""), (6, b"last", b"")]
 
@@ -148,7 +143,7 @@ def test_a_tombstone_goes_when_readers_had_time_to_see_it(disk: FaultyDisk) -> N
     marked = headers(log)[1]
     assert marked.attributes & 0x40
     assert marked.base_timestamp == NOW_MS + DAY_MS
-    assert decode_batch(bytes(log.load(read_one(log, 2))))[0].timestamp == NOW_MS
+    assert decode_batch(bytes(log.reader.load(read_one(log, 2))))[0].timestamp == NOW_MS
 
     append(log, keyed([(b"c", b"")]))
     clean(log, NOW_MS + DAY_MS - 1)
@@ -187,13 +182,13 @@ def test_small_segments_become_one_under_a_new_name(disk: FaultyDisk) -> None:
     reopened = open_log(disk)
     assert reopened.report.clean
     assert [offset for offset, _, _ in contents(reopened)] == [3, 4, 5, 6]
-    assert reopened.first_dirty_offset == 6
+    assert reopened.cleaner.first_dirty_offset == 6
 
 
 def test_segments_stay_within_their_size(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"%d" % i, b"v" * 100)]) for i in range(10)])
     size = log.size // 11
-    log.reconfigure(type(log.config)(segment_bytes=3 * size, min_cleanable_dirty_ratio=0))
+    log.reconfigure(type(log.state.config)(segment_bytes=3 * size, min_cleanable_dirty_ratio=0))
     clean(log)
     assert log.segment_count == 6
     assert [offset for offset, _, _ in contents(log)] == list(range(11))
@@ -218,12 +213,12 @@ def test_a_segment_ends_where_its_last_batch_did(disk: FaultyDisk) -> None:
     assert contents(open_log(disk)) == [(2, b"a", b"3"), (3, b"last", b"")]
 
 
-def test_what_has_nothing_to_lose_keeps_its_file(disk: FaultyDisk) -> None:
+def test_segment_without_removable_records_keeps_its_file(disk: FaultyDisk) -> None:
     log = segmented(disk, keyed([(b"a", b"1")]), keyed([(b"b", b"2")]))
     names = log.segments
     assert clean(log)
     assert log.segments == names
-    assert log.first_dirty_offset == 2
+    assert log.cleaner.first_dirty_offset == 2
     assert not any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))
 
 
@@ -252,7 +247,7 @@ def test_memory_bounds_how_much_of_one_segment_is_noted(disk: FaultyDisk) -> Non
     log = open_log(disk, segment_bytes=10_000, min_cleanable_dirty_ratio=0)
     for number in range(20):
         append(log, keyed([(b"%d" % number, b"")]))
-    log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
+    log.reconfigure(type(log.state.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
     append(log, keyed([(b"last", b"")]))
     flush(log)
     checkpoint(log)
@@ -267,7 +262,7 @@ def test_memory_bounds_how_much_of_one_segment_is_noted(disk: FaultyDisk) -> Non
 def test_a_log_is_cleaned_when_enough_of_it_is_dirty(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"%d" % i, b"")]) for i in range(4)])
     clean(log)
-    log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0.5))
+    log.reconfigure(type(log.state.config)(segment_bytes=10, min_cleanable_dirty_ratio=0.5))
     for number in range(3):
         append(log, keyed([(b"x%d" % number, b"")]))
         assert not clean(log)
@@ -286,7 +281,7 @@ def test_young_records_wait(disk: FaultyDisk) -> None:
     )
     clean(log)
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3]
-    assert log.first_dirty_offset == 2
+    assert log.cleaner.first_dirty_offset == 2
 
 
 def test_records_without_times_are_as_young_as_their_file(disk: FaultyDisk) -> None:
@@ -297,7 +292,7 @@ def test_records_without_times_are_as_young_as_their_file(disk: FaultyDisk) -> N
     assert [offset for offset, _, _ in contents(log)] == [2, 3]
 
 
-def test_a_cleaned_file_is_as_old_as_the_last_of_those_it_stands_for(disk: FaultyDisk) -> None:
+def test_cleaned_segment_gets_the_latest_modification_time_of_its_sources(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"k", b"v")]) for _ in range(3)])
     for number, name in enumerate(log.segments):
         disk.set_modified_ms(f"{DIRECTORY}/{name}", number)
@@ -309,7 +304,7 @@ def test_a_cleaned_file_is_as_old_as_the_last_of_those_it_stands_for(disk: Fault
 
 def test_old_records_do_not_wait_for_the_ratio(disk: FaultyDisk) -> None:
     log = segmented(disk, keyed([(b"a", b"1")]), keyed([(b"a", b"2")]), max_compaction_lag_ms=1_000)
-    config = type(log.config)(
+    config = type(log.state.config)(
         segment_bytes=10, min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1_000
     )
     log.reconfigure(config)
@@ -328,7 +323,7 @@ def test_nothing_above_the_high_watermark_is_cleaned(disk: FaultyDisk) -> None:
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3, 4]
 
 
-def test_what_is_not_durable_is_not_cleaned(disk: FaultyDisk) -> None:
+def test_unflushed_segments_are_not_cleaned(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"a", b"%d" % i)]) for i in range(4)])
     assert not clean(log, upkeep=False)
     flush(log)
@@ -346,7 +341,7 @@ def test_retention_and_truncation_wait(disk: FaultyDisk) -> None:
     assert was_busy
     assert begin_clean(log) is None
     assert log.retention(NOW_MS, 5) == []
-    log.stop_cleaning()
+    log.cleaner.stop()
     assert not clean_step(log, job)
     assert not log.busy
     assert len(log.retention(NOW_MS, 5)) == 5
@@ -362,7 +357,7 @@ def test_a_stop_is_heeded_within_a_step(disk: FaultyDisk) -> None:
     def pause(spent: int) -> None:
         pauses.append(spent)
         if len(pauses) == 3:
-            log.stop_cleaning()
+            log.cleaner.stop()
 
     job = begin_clean(log, pause=pause)
     assert job is not None
@@ -374,14 +369,14 @@ def test_a_stop_is_heeded_within_a_step(disk: FaultyDisk) -> None:
     assert disk.open_descriptors <= 1
 
 
-def test_records_that_are_none_end_cleaning_for_good(disk: FaultyDisk) -> None:
+def test_malformed_records_make_a_log_uncleanable(disk: FaultyDisk) -> None:
     odd = keyed([(b"a", b"1")])
     odd[61] = 0x7F  # the first record claims to be longer than its batch
     odd[17:21] = crc32c(odd[21:]).to_bytes(4)
     log = segmented(disk, odd, keyed([(b"a", b"2")]))
     with pytest.raises(InvalidRecord):
         clean(log)
-    assert log.uncleanable is not None
+    assert log.cleaner.uncleanable is not None
     assert not log.offline
     assert not clean(log)
     assert not log.busy
@@ -397,21 +392,21 @@ def test_damage_found_while_cleaning_takes_the_log_offline(disk: FaultyDisk) -> 
     assert not log.busy
     log.close()
     log = open_log(disk)
-    assert (log.log_end_offset, log.held, log.is_whole) == (1, end, False)
+    assert (log.log_end_offset, log.state.held, log.state.is_whole) == (1, end, False)
 
 
 @pytest.mark.parametrize("in_another_process", [False, True])
 def test_truncation_makes_what_follows_dirty(disk: FaultyDisk, in_another_process: bool) -> None:
     log = segmented(disk, *[keyed([(b"a", b"%d" % i)]) for i in range(4)])
     clean(log)
-    assert log.first_dirty_offset == 4
+    assert log.cleaner.first_dirty_offset == 4
     log.truncate_to(2, NOW_MS)
-    assert log.first_dirty_offset == log.log_end_offset
+    assert log.cleaner.first_dirty_offset == log.log_end_offset
     if in_another_process:
         append(log, keyed([(b"a", b"w")]))
         disk.kill()
         log = segmented_again(disk)
-        assert log.first_dirty_offset < log.log_end_offset
+        assert log.cleaner.first_dirty_offset < log.log_end_offset
     append(log, keyed([(b"a", b"x")]))
     append(log, keyed([(b"a", b"y")]))
     append(log, keyed([(b"last", b"")]))
@@ -472,7 +467,7 @@ def test_aborted_records_go_and_overtake_nothing(disk: FaultyDisk) -> None:
         (4, True, 1),
         (5, False, 1),
     ]
-    assert log.aborted_transactions(0, 6) == [AbortedTransaction(7, 1, 3, 2)]
+    assert log.reader.aborted_transactions(0, 6) == [AbortedTransaction(7, 1, 3, 2)]
 
 
 def test_markers_go_after_their_transactions(disk: FaultyDisk) -> None:
@@ -491,18 +486,18 @@ def test_markers_go_after_their_transactions(disk: FaultyDisk) -> None:
     merge_from_now_on(log)
 
     def again(now_ms: int) -> list[int]:
-        log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
+        log.reconfigure(type(log.state.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
         append(log, keyed([(b"last", b"")]))
         merge_from_now_on(log)
         assert clean(log, now_ms)
         return [h.base_offset for h in headers(log) if h.is_control]
 
     assert again(NOW_MS) == [1, 3, 6, 7]  # their batches went in this cleaning
-    assert log.aborted_transactions(0, 9) == [AbortedTransaction(7, 0, 1, 2)]
+    assert log.reader.aborted_transactions(0, 9) == [AbortedTransaction(7, 0, 1, 2)]
     assert again(NOW_MS) == [1, 3, 6, 7]  # from now on they wait
     assert again(NOW_MS + DAY_MS - 1) == [1, 3, 6, 7]
     assert again(NOW_MS + DAY_MS) == [6, 7]
-    assert log.aborted_transactions(0, 9) == []
+    assert log.reader.aborted_transactions(0, 9) == []
 
 
 def test_an_open_transaction_holds_the_cleaner_back(disk: FaultyDisk) -> None:
@@ -515,7 +510,7 @@ def test_an_open_transaction_holds_the_cleaner_back(disk: FaultyDisk) -> None:
         keyed([(b"b", b"2")]),
     )
     clean(log)
-    assert log.first_dirty_offset == 2
+    assert log.cleaner.first_dirty_offset == 2
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3, 4, 5]
 
 
@@ -531,7 +526,7 @@ def test_a_follower_keeps_a_last_batch_behind_a_gap(disk: FaultyDisk, *, durable
         checkpoint(log)
     disk.kill()
     log = Log.open(DIRECTORY, LogConfig(compact=True), disk, now_ms=NOW_MS)
-    assert log.is_whole
+    assert log.state.is_whole
     assert [offset for offset, _, _ in contents(log)] == [0, 5]
     assert log.log_end_offset == 6
 
@@ -539,25 +534,25 @@ def test_a_follower_keeps_a_last_batch_behind_a_gap(disk: FaultyDisk, *, durable
 # -- what a cleaning meets -------------------------------------------------------------------------
 
 
-def test_what_has_no_room_among_the_keys_stays_for_the_next_cleaning(disk: FaultyDisk) -> None:
+def test_records_beyond_the_key_map_wait_for_the_next_cleaning(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=10_000, min_cleanable_dirty_ratio=0)
     pairs: list[tuple[bytes, bytes | None]] = []
     for number in range(12):
         pairs += [(b"%d" % (number % 3), b"v%d" % number), (b"", None)]
         append(log, keyed(pairs[-2:]))
-    log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
+    log.reconfigure(type(log.state.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
     append(log, keyed([(b"last", b"")]))
     before = contents(log)
     assert clean(log, memory_bytes=800)
-    end = log.first_dirty_offset
+    end = log.cleaner.first_dirty_offset
     assert 2 < end < 20
     found = contents(log)
     latest = {key: offset for offset, key, _ in before if offset < end}
     assert found == [one for one in before if one[0] >= end or latest[one[1]] == one[0]]
-    while log.first_dirty_offset < 24:
+    while log.cleaner.first_dirty_offset < 24:
         assert clean(log, memory_bytes=800)
-        assert log.first_dirty_offset > end
-        end = log.first_dirty_offset
+        assert log.cleaner.first_dirty_offset > end
+        end = log.cleaner.first_dirty_offset
     latest = {key: offset for offset, key, _ in before}
     assert contents(log) == [one for one in before if latest[one[1]] == one[0]]
 
@@ -571,9 +566,9 @@ def test_a_segment_without_times_whose_file_cannot_be_asked_takes_the_log_offlin
     checkpoint(log)
     disk.fail("modified_ms", errno.EIO)
     with pytest.raises(KafkaStorageError, match="cleaning"):
-        log.cleanable(NOW_MS, log.log_end_offset)
+        log.cleaner.cleanable(NOW_MS, log.log_end_offset)
     assert log.offline
-    assert log.cleanable(NOW_MS, 3) is None
+    assert log.cleaner.cleanable(NOW_MS, 3) is None
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -593,16 +588,16 @@ def test_a_cleaning_that_is_given_up_removes_what_it_made(disk: FaultyDisk, fail
     assert job.done
     if fails:
         with pytest.raises(KafkaStorageError, match="cleaning"):
-            log.end_clean(job, NOW_MS)
+            log.cleaner.end_clean(job, NOW_MS)
     else:
-        assert not log.end_clean(job, NOW_MS)
+        assert not log.cleaner.end_clean(job, NOW_MS)
         assert not any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))
         assert contents(log) == before
         assert clean(log)
     assert (log.busy, log.offline) == (False, fails)
 
 
-def test_what_is_cleaned_may_be_more_than_is_written_at_once(
+def test_cleaned_data_may_exceed_the_write_buffer(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raylog.storage.segment_work._BUFFER_BYTES", 100)
@@ -615,7 +610,7 @@ def test_what_is_cleaned_may_be_more_than_is_written_at_once(
     assert [offset for offset, _, _ in contents(log)] == [4, 5, 6, 7, 8, 9]
 
 
-def test_of_a_transactions_control_batches_a_marker_alone_ends_it() -> None:
+def test_only_a_marker_ends_a_transaction_during_cleaning() -> None:
     aborted = AbortedTransaction(1, 0, 3, 4)
     transactions = CleanedTransactions([aborted])
 

@@ -1,4 +1,4 @@
-"""A cleaning that ends at any call to the disk: nothing is lost that must be kept."""
+"""A cleaning that ends at any call to the disk loses nothing that must be kept."""
 
 import contextlib
 import errno
@@ -9,9 +9,8 @@ import pytest
 
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.dying_disk import DyingDisk, Killed
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk, Killed
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -56,12 +55,13 @@ def end(disk: FaultyDisk, log: Log, seed: int) -> None:
         disk.kill()
 
 
+@pytest.mark.long
 def test_a_death_at_any_call_leaves_a_log_with_all_latest_records() -> None:
     calls = 0
     finished = False
     while not finished:
         for seed in (2 * calls, 2 * calls + 1):
-            disk = DyingDisk()
+            disk = FaultyDisk()
             log = filled(disk)
             before = contents(log)
             disk.left = calls
@@ -94,7 +94,7 @@ def check_found(disk: FaultyDisk, before: Contents) -> None:
 @pytest.mark.parametrize("lost", ["cleaner", ".index", ".producers", "state"])
 def test_files_that_can_be_made_again_are_not_missed(lost: str) -> None:
     for calls in range(0, CALLS_MIN, 3):
-        disk = DyingDisk()
+        disk = FaultyDisk()
         log = filled(disk)
         before = contents(log)
         disk.left = calls
@@ -113,7 +113,7 @@ def test_a_full_disk_leaves_the_old_segments(room: int) -> None:
     disk = FaultyDisk()
     log = filled(disk)
     before, names = contents(log), log.segments
-    disk.capacity = disk.used + room * disk.block
+    disk.capacity = disk.used_bytes + room * disk.block
     with pytest.raises(KafkaStorageError):
         clean(log, upkeep=False)
     assert not log.offline
@@ -182,7 +182,9 @@ def clean_until_refused(log: Log) -> None:
 
 
 @pytest.mark.parametrize("ended", [FaultyDisk.kill, lambda disk: disk.crash(random.Random(3))])
-def test_what_readers_were_told_of_stays_for_a_while(ended: Callable[[FaultyDisk], None]) -> None:
+def test_replaced_segment_stays_readable_for_the_delete_delay(
+    ended: Callable[[FaultyDisk], None],
+) -> None:
     disk = FaultyDisk()
     log = open_log(disk, **SETTINGS | {"file_delete_delay_ms": 60_000})
     for number in range(20):

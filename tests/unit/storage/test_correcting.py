@@ -1,4 +1,4 @@
-"""Timestamps that older builds stored as clients claimed them are corrected, once."""
+"""Timestamps that older builds stored as clients claimed are corrected, once."""
 
 import errno
 import random
@@ -20,9 +20,8 @@ from raylog.wire.records import (
     set_log_append_time,
     set_max_timestamp,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.dying_disk import DyingDisk, Killed
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk, Killed
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -44,11 +43,6 @@ SEGMENT = 10
 CALLS_MIN = 50
 """Calls to the disk that a correction of five segments takes at least."""
 NEVER_EXPIRES = {"retention_ms": -1}
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def claiming(timestamp: int, data: bytearray | None = None) -> bytearray:
@@ -92,11 +86,11 @@ def opened(disk: FaultyDisk, **settings: int) -> Log:
 
 
 def claims(log: Log) -> Claims | None:
-    return log.claims
+    return log.state.claims
 
 
 def begin(log: Log) -> CleanJob | None:
-    return log.begin_correct(NOW_MS, pause=lambda _: None, token="t")
+    return log.cleaner.begin_correct(NOW_MS, pause=lambda _: None, token="t")
 
 
 def correct(log: Log) -> bool:
@@ -111,7 +105,7 @@ def headers(log: Log) -> list[BatchHeader]:
     found = []
     offset = log.log_start_offset
     while (piece := log.read(offset, 10_000, log.log_end_offset)) is not None:
-        data = log.load(piece)
+        data = log.reader.load(piece)
         for header, whole in iter_batches(data):
             decode_batch(whole)  # its checksum is right
             found.append(header)
@@ -129,7 +123,9 @@ RIGHT = NOW_MS + 1
 
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
 @pytest.mark.parametrize("claimed", [-1, 0, NOW_MS - 7 * DAY_MS, NOW_MS + 400 * DAY_MS])
-def test_what_a_client_claimed_is_corrected(disk: FaultyDisk, claimed: int, *, crash: bool) -> None:
+def test_max_timestamp_claimed_by_a_client_is_corrected(
+    disk: FaultyDisk, claimed: int, *, crash: bool
+) -> None:
     old_log(disk, batch(2), claiming(claimed), batch(2), crash=crash)
     log = opened(disk)
     assert claims(log) == Claims(0, 6)
@@ -151,7 +147,7 @@ def test_what_a_client_claimed_is_corrected(disk: FaultyDisk, claimed: int, *, c
     assert not correct(log)
 
 
-def test_it_is_done_once(disk: FaultyDisk) -> None:
+def test_correction_is_done_once(disk: FaultyDisk) -> None:
     old_log(disk, claiming(0), batch(2))
     log = opened(disk)
     assert correct(log)
@@ -160,7 +156,7 @@ def test_it_is_done_once(disk: FaultyDisk) -> None:
     assert (claims(log), log.report.clean, times(log)) == (None, True, [RIGHT, RIGHT])
 
 
-def test_what_this_build_wrote_is_no_claim(disk: FaultyDisk) -> None:
+def test_records_written_by_this_build_are_not_claims(disk: FaultyDisk) -> None:
     log = opened(disk)
     append(log, batch())
     assert claims(log) is None
@@ -186,7 +182,7 @@ def test_without_a_state_nobody_knows_who_wrote_it(disk: FaultyDisk) -> None:
     assert times(log) == [RIGHT]
 
 
-def test_nothing_expires_by_a_claim(disk: FaultyDisk) -> None:
+def test_claimed_timestamps_do_not_expire_records(disk: FaultyDisk) -> None:
     old_log(disk, claiming(0), claiming(-1), batch(2))
     disk.set_modified_ms(f"{DIRECTORY}/{2:020}.log", 0)
     log = opened(disk, retention_ms=7 * DAY_MS)
@@ -204,7 +200,7 @@ def test_segments_go_for_other_reasons_than_age(disk: FaultyDisk) -> None:
     assert claims(log) == Claims(6, 8)
 
 
-def test_what_was_looked_at_may_go_while_the_rest_is_corrected(disk: FaultyDisk) -> None:
+def test_retention_may_delete_checked_segments_during_a_correction(disk: FaultyDisk) -> None:
     old_log(disk, *[claiming(number) for number in range(4)])
     log = opened(disk, retention_bytes=0)
     job = begin(log)
@@ -215,7 +211,7 @@ def test_what_was_looked_at_may_go_while_the_rest_is_corrected(disk: FaultyDisk)
     job.take(outcome)  # the log does not know yet
     log.delete_records_to(8)
     assert len(log.retention(NOW_MS, 8)) == 1
-    while log.end_clean(job, NOW_MS):
+    while log.cleaner.end_clean(job, NOW_MS):
         job.take(job.work.step())
     assert claims(log) is None
     assert len(log.retention(NOW_MS, 8)) == 3
@@ -233,7 +229,7 @@ def test_a_death_at_any_call_is_made_good() -> None:
 
 def die_at(calls: int, seed: int) -> bool:
     """Whether the correction had come to its end before."""
-    disk = DyingDisk()
+    disk = FaultyDisk()
     old_log(disk, batch(2), claiming(0), claiming(-1), batch(2), claiming(5))
     log = opened(disk, file_delete_delay_ms=0)
     disk.left = calls
@@ -260,14 +256,14 @@ def die_at(calls: int, seed: int) -> bool:
     return finished
 
 
-def test_it_goes_on_where_it_was(disk: FaultyDisk) -> None:
+def test_stopped_correction_resumes_where_it_was(disk: FaultyDisk) -> None:
     old_log(disk, *[claiming(number) for number in range(4)])
     log = opened(disk)
     job = begin(log)
     assert job is not None
     for _ in range(2):
         assert clean_step(log, job)
-    log.stop_cleaning()
+    log.cleaner.stop()
     assert not clean_step(log, job)
     found = claims(log)
     assert found is not None
@@ -280,7 +276,7 @@ def test_it_goes_on_where_it_was(disk: FaultyDisk) -> None:
     assert (claims(log), times(log)) == (None, [RIGHT] * 4)
 
 
-def test_what_is_appended_meanwhile_goes_elsewhere(disk: FaultyDisk) -> None:
+def test_append_during_a_correction_goes_to_a_new_segment(disk: FaultyDisk) -> None:
     old_log(disk, claiming(0), segment_bytes=100_000)
     log = opened(disk, segment_bytes=100_000)
     job = begin(log)
@@ -308,14 +304,14 @@ def test_a_growing_segment_is_closed_and_flushed_first(disk: FaultyDisk) -> None
     old_log(disk, claiming(NOW_MS), segment_bytes=100_000)
     log = opened(disk, segment_bytes=100_000)
     append(log, batch(2))
-    assert log.correctable == []
-    assert log.close_claimed(NOW_MS)
-    assert not log.close_claimed(NOW_MS)
+    assert log.cleaner.correctable == []
+    assert log.cleaner.close_claimed(NOW_MS)
+    assert not log.cleaner.close_claimed(NOW_MS)
     assert not correct(log)
-    job = log.begin_flush()
+    job = log.flushes.begin()
     assert not correct(log)
     job.run()
-    log.end_flush(job)
+    log.flushes.end(job)
     assert correct(log)
     assert (claims(log), times(log)) == (None, [RIGHT] * 2)
 
@@ -349,7 +345,7 @@ def test_a_cleaned_batch_has_gaps(disk: FaultyDisk) -> None:
     assert contents(log) == records
 
 
-def test_what_brokers_wrote_themselves_is_no_claim(disk: FaultyDisk) -> None:
+def test_timestamps_written_by_brokers_are_not_claims(disk: FaultyDisk) -> None:
     stamped = batch(2)
     set_log_append_time(stamped, 77)
     transactional = batch(producer_id=1, transactional=True)
@@ -365,12 +361,12 @@ def test_aborted_transactions_stay_aborted(disk: FaultyDisk) -> None:
     lie = claiming(0, batch(2, producer_id=1, transactional=True))
     old_log(disk, lie, marker(1, commit=False), segment_bytes=100_000)
     log = opened(disk, segment_bytes=100_000)
-    aborted = log.aborted_transactions(0, 3)
+    aborted = log.reader.aborted_transactions(0, 3)
     assert len(aborted) == 1
     assert correct(log)
-    assert log.aborted_transactions(0, 3) == aborted
+    assert log.reader.aborted_transactions(0, 3) == aborted
     log.close()
-    assert opened(disk).aborted_transactions(0, 3) == aborted
+    assert opened(disk).reader.aborted_transactions(0, 3) == aborted
 
 
 def garbage() -> bytearray:
@@ -380,7 +376,7 @@ def garbage() -> bytearray:
     return claiming(3, data)
 
 
-def test_what_nobody_can_read_stays(disk: FaultyDisk) -> None:
+def test_unreadable_batch_is_kept_by_the_correction(disk: FaultyDisk) -> None:
     old_log(disk, garbage(), claiming(0))
     log = opened(disk)
     assert correct(log)
@@ -407,7 +403,7 @@ def test_a_damaged_segment_is_left_to_its_readers(disk: FaultyDisk) -> None:
 def test_a_full_disk_leaves_the_segment_and_the_claim(disk: FaultyDisk) -> None:
     old_log(disk, claiming(0), claiming(0))
     log = opened(disk)
-    disk.capacity = disk.used
+    disk.capacity = disk.used_bytes
     with pytest.raises(KafkaStorageError, match="No space"):
         correct(log)
     assert (log.offline, log.busy, claims(log)) == (False, False, Claims(0, 4))
@@ -442,16 +438,16 @@ def test_truncation_forgets_claims(disk: FaultyDisk) -> None:
     assert claims(log) is None
 
 
-def test_what_was_copied_from_a_log_with_claims_is_corrected(disk: FaultyDisk) -> None:
+def test_records_copied_from_a_log_with_claims_are_corrected(disk: FaultyDisk) -> None:
     log = opened(disk, segment_bytes=100_000)
     append(log, batch(2))
-    log.claim(2, 6)
+    log.cleaner.claim(2, 6)
     assert claims(log) is None  # nothing was copied
     log.append_verbatim(claiming(0, batch(2, offset=2)), NOW_MS)
-    log.claim(2, 6)
+    log.cleaner.claim(2, 6)
     assert claims(log) == Claims(2, 4)
     log.append_verbatim(claiming(0, batch(2, offset=4)), NOW_MS)
-    log.claim(4, 6)
+    log.cleaner.claim(4, 6)
     assert claims(log) == Claims(2, 6)
     checkpoint(log)
     disk.kill()
@@ -461,7 +457,7 @@ def test_what_was_copied_from_a_log_with_claims_is_corrected(disk: FaultyDisk) -
     assert times(log) == [RIGHT] * 3
 
 
-def test_a_state_says_what_it_was_told(disk: FaultyDisk) -> None:
+def test_claims_survive_a_checkpoint_and_a_kill(disk: FaultyDisk) -> None:
     old_log(disk, claiming(0), claiming(0))
     log = opened(disk)
     assert checkpoint(log)
@@ -469,7 +465,7 @@ def test_a_state_says_what_it_was_told(disk: FaultyDisk) -> None:
     assert claims(opened(disk)) == claims(log) == Claims(0, 4)
 
 
-def test_who_stops_a_correction_leaves_the_claims(disk: FaultyDisk) -> None:
+def test_stopped_correction_keeps_the_claims(disk: FaultyDisk) -> None:
     pairs: list[tuple[bytes, bytes | None]] = [(b"k", b"v")] * 1_000
     old_log(disk, claiming(0, keyed(pairs)), claiming(0, keyed(pairs)))
     log = opened(disk)
@@ -477,9 +473,9 @@ def test_who_stops_a_correction_leaves_the_claims(disk: FaultyDisk) -> None:
 
     def pause(_: int) -> None:
         if next(stops, False):
-            log.stop_cleaning()
+            log.cleaner.stop()
 
-    job = log.begin_correct(NOW_MS, pause=pause, token="t")
+    job = log.cleaner.begin_correct(NOW_MS, pause=pause, token="t")
     assert job is not None
     assert clean_step(log, job), "the first segment takes two walks"
     assert not clean_step(log, job)
@@ -494,18 +490,18 @@ def test_a_growing_segment_behind_the_claims_is_not_closed(disk: FaultyDisk) -> 
     log = opened(disk)
     append(log, batch(2))
     assert claims(log) == Claims(0, 2)
-    assert not log.close_claimed(NOW_MS)
+    assert not log.cleaner.close_claimed(NOW_MS)
     assert log.segment_count == 2
-    log.claim(2, 3)
-    assert log.close_claimed(NOW_MS)
+    log.cleaner.claim(2, 3)
+    assert log.cleaner.close_claimed(NOW_MS)
     assert log.segment_count == 3
 
 
 def test_a_log_without_claims_has_no_segment_to_close(disk: FaultyDisk) -> None:
     log = opened(disk)
-    assert not log.close_claimed(NOW_MS)
+    assert not log.cleaner.close_claimed(NOW_MS)
     append(log, batch())
-    assert not log.close_claimed(NOW_MS)
+    assert not log.cleaner.close_claimed(NOW_MS)
     assert log.segment_count == 1
 
 

@@ -1,4 +1,4 @@
-"""Damage to what was written for sure: it is noticed, set aside and not served."""
+"""Damage to data that was certainly written: detected, set aside and not served."""
 
 import errno
 import random
@@ -23,8 +23,8 @@ from raylog.storage.log import Log, LogConfig
 from raylog.storage.scan import Surroundings, scan
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import read_header
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -33,21 +33,15 @@ from tests.support.logs import (
     contents,
     flush,
     marker,
+    names,
     open_log,
+    path,
+    put,
 )
 
 BATCHES = 12
 SEGMENT = 500  # bytes: two batches
 OFFSETS = list(range(BATCHES))
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-def path(name: str) -> str:
-    return f"{DIRECTORY}/{name}"
 
 
 def filled(disk: FaultyDisk, epochs: Callable[[int], int] = lambda _: 0) -> Log:
@@ -64,19 +58,15 @@ def reopened(disk: FaultyDisk) -> Log:
     return open_log(disk, segment_bytes=SEGMENT)
 
 
-def names(disk: FaultyDisk, suffix: str) -> list[str]:
-    return sorted(name for name in disk.listdir(str(DIRECTORY)) if name.endswith(suffix))
-
-
 def served(log: Log) -> list[int]:
     """Offsets that readers get, who check what nobody has read before."""
     offset, found = log.log_start_offset, []
     while (piece := log.read(offset, 300, log.log_end_offset)) is not None:
-        if log.needs_check(piece):
-            job = log.begin_check(piece)
+        if log.reader.unchecked.touches(piece):
+            job = log.reader.begin_check(piece)
             job.run()
-            log.end_check(job)
-            assert not log.needs_check(piece)
+            log.reader.end_check(job)
+            assert not log.reader.unchecked.touches(piece)
         found += list(range(offset, piece.next_offset))
         offset = piece.next_offset
     return found
@@ -86,13 +76,6 @@ def rewritten(disk: FaultyDisk, name: str, kind: int, version: int, **changes: o
     known = decode(kind, version, disk.contents(path(name)), name)
     assert known is not None
     put(disk, name, encode(kind, known.version, known.value | changes))
-
-
-def put(disk: FaultyDisk, name: str, data: bytes) -> None:
-    fd = disk.open(path(name), create=True)
-    disk.ftruncate(fd, 0)
-    disk.pwritev(fd, (data,), 0)
-    disk.close(fd)
 
 
 # ---- records that are missing ----------------------------------------------------------------
@@ -106,7 +89,7 @@ def test_a_missing_segment_leaves_the_log_that_is_before_it(disk: FaultyDisk, go
     disk.unlink(path(name))
     log = reopened(disk)
     assert log.log_end_offset == 2 * gone
-    assert (log.held, log.is_whole) == (BATCHES, False)
+    assert (log.state.held, log.state.is_whole) == (BATCHES, False)
     assert served(log) == OFFSETS[: 2 * gone]
     assert len(names(disk, ".aside")) == 5 - gone
 
@@ -125,7 +108,7 @@ def test_damage_that_a_reader_found_is_missed_after_a_restart_of_the_machine(
     log.close()
     disk.crash(random.Random(0))
     log = reopened(disk)
-    assert (log.log_end_offset, log.held, log.is_whole) == (6, BATCHES, False)
+    assert (log.log_end_offset, log.state.held, log.state.is_whole) == (6, BATCHES, False)
 
 
 def test_a_log_that_lacks_records_says_so_until_it_has_them_again(disk: FaultyDisk) -> None:
@@ -136,21 +119,21 @@ def test_a_log_that_lacks_records_says_so_until_it_has_them_again(disk: FaultyDi
     disk.unlink(path(name))
     for _ in range(3):
         log = reopened(disk)
-        assert not log.is_whole
+        assert not log.state.is_whole
         checkpoint(log)
         log.close()
     log = reopened(disk)
     assert len(names(disk, ".aside")) == 2
     for number in range(6, BATCHES):
         data = batch(offset=number, producer_id=1, sequence=number)
-        assert log.is_whole is False
+        assert log.state.is_whole is False
         log.append_verbatim(memoryview(data), NOW_MS)
-    assert log.is_whole
+    assert log.state.is_whole
     assert contents(log) == whole
     checkpoint(log)
     assert names(disk, ".aside") == []
     log.close()
-    assert reopened(disk).is_whole
+    assert reopened(disk).state.is_whole
 
 
 def test_a_cut_by_the_leader_is_no_loss(disk: FaultyDisk) -> None:
@@ -158,11 +141,11 @@ def test_a_cut_by_the_leader_is_no_loss(disk: FaultyDisk) -> None:
     log.truncate_to(5, NOW_MS)
     disk.kill()
     log = reopened(disk)
-    assert (log.log_end_offset, log.is_whole) == (5, True)
+    assert (log.log_end_offset, log.state.is_whole) == (5, True)
     log.truncate_fully(70)
     disk.kill()
     log = reopened(disk)
-    assert (log.log_start_offset, log.log_end_offset, log.is_whole) == (70, 70, True)
+    assert (log.log_start_offset, log.log_end_offset, log.state.is_whole) == (70, 70, True)
 
 
 def test_a_damaged_log_that_is_cut_misses_no_more_than_the_leader_has(disk: FaultyDisk) -> None:
@@ -171,9 +154,9 @@ def test_a_damaged_log_that_is_cut_misses_no_more_than_the_leader_has(disk: Faul
     disk.kill()
     disk.unlink(path(name))
     log = reopened(disk)
-    assert not log.is_whole
+    assert not log.state.is_whole
     log.truncate_to(4, NOW_MS)
-    assert log.is_whole
+    assert log.state.is_whole
 
 
 def test_while_the_machine_runs_all_that_was_written_is_missed(disk: FaultyDisk) -> None:
@@ -181,18 +164,18 @@ def test_while_the_machine_runs_all_that_was_written_is_missed(disk: FaultyDisk)
     for number in range(BATCHES):
         append(log, batch(producer_id=1, sequence=number))
     checkpoint(log)  # nothing of it is durable
-    assert log.recovery_point == 0
+    assert log.state.recovery_point == 0
     disk.kill()
     whole = disk.contents(path(log.segments[0]))
     put(disk, log.segments[0], whole[: len(whole) // 80])
     log = open_log(disk)
-    assert (log.held, log.is_whole) == (BATCHES, False)
+    assert (log.state.held, log.state.is_whole) == (BATCHES, False)
     disk.boots += 1  # but after a power cut that is no surprise
-    assert open_log(disk).is_whole
+    assert open_log(disk).state.is_whole
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_was_durable_is_missed_after_a_restart_of_the_machine(
+def test_missing_durable_segment_is_detected_after_a_machine_restart(
     disk: FaultyDisk, restarted: bool
 ) -> None:
     log = filled(disk)
@@ -201,7 +184,7 @@ def test_what_was_durable_is_missed_after_a_restart_of_the_machine(
     disk.unlink(path(name))
     disk.boots += restarted
     log = reopened(disk)
-    assert (log.log_end_offset, log.held, log.is_whole) == (6, BATCHES, False)
+    assert (log.log_end_offset, log.state.held, log.state.is_whole) == (6, BATCHES, False)
 
 
 @pytest.mark.parametrize("durable", [7, 8, 9])
@@ -218,7 +201,7 @@ def test_only_segments_with_what_was_durable_are_set_aside(disk: FaultyDisk, dur
     disk.boots += 1
     disk.unlink(path(segments[2]))
     log = reopened(disk)
-    assert (log.log_end_offset, log.held) == (4, durable)
+    assert (log.log_end_offset, log.state.held) == (4, durable)
     kept = [one for one in segments[3:] if int(one[:20]) < durable]
     assert names(disk, ".aside") == [f"{one}.aside" for one in kept]
     assert log.report.removed_segments == segments[:2:-1]
@@ -242,7 +225,7 @@ NO_BOOT_ID = ""
     ],
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_a_log_held_the_most_that_its_files_say_of_this_run_of_the_machine(
+def test_held_offset_is_the_highest_recorded_since_the_machine_booted(
     disk: FaultyDisk,
     monkeypatch: pytest.MonkeyPatch,
     recovery_point: int,
@@ -261,17 +244,17 @@ def test_a_log_held_the_most_that_its_files_say_of_this_run_of_the_machine(
     StateFile(disk, str(DIRECTORY)).write(state, 1)
     HighWatermarkFile(disk, str(DIRECTORY)).write(Reached(FEW, *reached))
     durable = max(recovery_point, held)
-    assert open_log(disk).held == (expected if known else durable)
+    assert open_log(disk).state.held == (expected if known else durable)
 
 
 def test_an_index_read_beside_the_log_is_kept(disk: FaultyDisk) -> None:
     log = filled(disk)
     log.retention(NOW_MS, BATCHES)
-    assert not log.is_indexed(2)
-    for job in [log.begin_index(2), log.begin_index(2)]:
+    assert not log.reader.is_indexed(2)
+    for job in [log.reader.begin_index(2), log.reader.begin_index(2)]:
         job.run()
-        log.end_index(job)
-        assert log.is_indexed(2)
+        log.reader.end_index(job)
+        assert log.reader.is_indexed(2)
     disk.fail("open", errno.EIO, path=".index")
     assert log.read(3, 1, BATCHES) is not None
 
@@ -282,22 +265,22 @@ def test_an_index_that_cannot_be_read_is_refused(
 ) -> None:
     log = filled(disk)
     log.retention(NOW_MS, BATCHES)
-    job = log.begin_index(2)
+    job = log.reader.begin_index(2)
     disk.fail("open", error)
     job.run()
     with pytest.raises(KafkaStorageError, match="read"):
-        log.end_index(job)
-    assert (log.offline, log.is_indexed(2)) == (not is_passing, False)
+        log.reader.end_index(job)
+    assert (log.offline, log.reader.is_indexed(2)) == (not is_passing, False)
 
 
 def test_an_index_of_a_segment_that_is_gone_meanwhile_is_of_no_use(disk: FaultyDisk) -> None:
     log = filled(disk)
     log.retention(NOW_MS, BATCHES)
-    job = log.begin_index(2)
+    job = log.reader.begin_index(2)
     log.truncate_to(2, NOW_MS)
     job.run()
     assert job.failure is not None
-    log.end_index(job)
+    log.reader.end_index(job)
     assert not log.offline
 
 
@@ -316,7 +299,7 @@ def test_a_flipped_bit_is_found_by_who_reads_and_ends_the_log_there(
     old = disk.contents(path(name))[size + position]
     disk.corrupt(path(name), size + position, bytes([old ^ 0x40]))
     log = reopened(disk)
-    assert (log.log_end_offset, log.is_whole) == (BATCHES, True)
+    assert (log.log_end_offset, log.state.is_whole) == (BATCHES, True)
     with pytest.raises(KafkaStorageError, match="is damaged"):
         served(log)
     assert log.offline
@@ -324,7 +307,7 @@ def test_a_flipped_bit_is_found_by_who_reads_and_ends_the_log_there(
     log = reopened(disk)
     damaged = 2 * segment + 1
     assert log.log_end_offset in (damaged - 1, damaged)
-    assert not log.is_whole
+    assert not log.state.is_whole
     assert served(log) == OFFSETS[: log.log_end_offset]
 
 
@@ -342,7 +325,7 @@ def test_epochs_that_lie_are_made_again(disk: FaultyDisk) -> None:
                 log.close()
                 log = reopened(disk)
     assert log.epochs.entries() == entries
-    assert log.is_whole
+    assert log.state.is_whole
 
 
 @pytest.mark.parametrize(
@@ -403,7 +386,7 @@ def test_a_hole_before_the_last_batch_is_believed_where_the_log_had_reached_as_f
             log.close()
     config = LogConfig(compact=False)
     log = Log.open(DIRECTORY, config, disk, now_ms=NOW_MS, clean=end != "distrust")
-    assert (log.log_end_offset, log.is_whole) == (6, True)
+    assert (log.log_end_offset, log.state.is_whole) == (6, True)
 
 
 def test_a_last_batch_behind_what_the_log_had_reached_is_not_believed(disk: FaultyDisk) -> None:
@@ -416,7 +399,7 @@ def test_a_last_batch_behind_what_the_log_had_reached_is_not_believed(disk: Faul
     disk.kill()
     disk.corrupt(path(name), 2 * len(batch()) + 6, b"\x01")
     log = open_log(disk)
-    assert (log.log_end_offset, log.is_whole) == (2, False)
+    assert (log.log_end_offset, log.state.is_whole) == (2, False)
 
 
 def test_a_leap_that_the_next_batch_takes_back_is_damage(disk: FaultyDisk) -> None:
@@ -462,7 +445,7 @@ def test_a_high_watermark_that_cannot_be_counts_as_lost(disk: FaultyDisk, lie: o
     filled(disk).close()
     put(disk, "high-watermark", encode(HIGH_WATERMARK_KIND, 2, lie))
     log = reopened(disk)
-    assert log.high_watermark_saved == 0
+    assert log.checkpoints.high_watermark_saved == 0
     assert served(log) == OFFSETS
 
 
@@ -474,7 +457,7 @@ def test_segments_from_before_the_log_start_may_be_there_in_part(disk: FaultyDis
     disk.kill()
     disk.unlink(path(name))
     log = reopened(disk)
-    assert (log.log_start_offset, log.log_end_offset, log.is_whole) == (8, BATCHES, True)
+    assert (log.log_start_offset, log.log_end_offset, log.state.is_whole) == (8, BATCHES, True)
     assert served(log) == OFFSETS[8:]
 
 
@@ -485,12 +468,12 @@ def test_a_copy_of_old_data_is_still_unchecked(disk: FaultyDisk) -> None:
     log.truncate_to(5, NOW_MS)
     piece = log.read(4, 1 << 20, 5)
     assert piece is not None
-    assert log.needs_check(piece)
+    assert log.reader.unchecked.touches(piece)
     append(log, batch())
     fresh = log.read(5, 1 << 20, 6)
     assert fresh is not None
-    assert not log.needs_check(fresh)
-    assert read_header(log.load(fresh)).base_offset == 5
+    assert not log.reader.unchecked.touches(fresh)
+    assert read_header(log.reader.load(fresh)).base_offset == 5
 
 
 # ---- indexes that lie ------------------------------------------------------------------------
@@ -596,10 +579,11 @@ def test_a_checked_slice_begins_with_the_batch_that_was_asked_for(
     log = reopened(disk)
     found = log.read(0, 300, 1)
     assert found is not None
-    job = log.begin_check(found if is_right else found._replace(first_offset=1))
+    job = log.reader.begin_check(found if is_right else found._replace(first_offset=1))
     job.run()
-    assert (job.damage is None) == is_right
-    assert (job.end >= found.length) == is_right
+    assert job.found is not None
+    assert (job.found.damage is None) == is_right
+    assert (job.found.end >= found.length) == is_right
 
 
 def test_a_check_finds_a_last_batch_that_claims_offsets_of_the_next_segment(
@@ -613,9 +597,9 @@ def test_a_check_finds_a_last_batch_that_claims_offsets_of_the_next_segment(
     found = log.read(2, 10_000, 4)
     assert found is not None
     assert found.length == 2 * size
-    job = log.begin_check(found)
+    job = log.reader.begin_check(found)
     job.run()
-    assert (job.end, job.damage) == (size, f"no batch is whole and right at byte {size}")
+    assert job.found == (0, size, f"no batch is whole and right at byte {size}")
 
 
 # ---- files that end before they were said to ---------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from raylog.storage.log import Log, Slice
 from raylog.wire.errors import InvalidRecord, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import Record, encode_batch
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -21,11 +21,6 @@ from tests.support.logs import (
 )
 
 FIRST = f"{DIRECTORY}/00000000000000000000.log"
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def refuse(log: Log, size: int = 3_000) -> None:
@@ -40,7 +35,7 @@ def test_a_full_disk_refuses_a_batch_and_the_log_goes_on_when_there_is_space(
 ) -> None:
     log = open_log(disk)
     append(log, batch())
-    disk.capacity = disk.used + disk.block
+    disk.capacity = disk.used_bytes + disk.block
     assert log.trouble == ""
     refuse(log)
     refuse(log)
@@ -56,10 +51,10 @@ def test_a_full_disk_refuses_a_batch_and_the_log_goes_on_when_there_is_space(
     assert open_log(disk).log_end_offset == 2
 
 
-def test_nothing_is_left_of_a_short_write(disk: FaultyDisk) -> None:
+def test_short_write_is_truncated(disk: FaultyDisk) -> None:
     log = open_log(disk)
     end = append(log, batch()).length
-    disk.capacity = disk.used + disk.block
+    disk.capacity = disk.used_bytes + disk.block
     refuse(log)
     assert len(disk.contents(FIRST)) == end
     disk.heal()
@@ -77,7 +72,7 @@ def test_a_full_disk_at_the_first_append(disk: FaultyDisk) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
-def test_no_room_for_another_segment_is_passing(disk: FaultyDisk, code: int) -> None:
+def test_failed_segment_creation_is_retried_by_the_next_append(disk: FaultyDisk, code: int) -> None:
     log = open_log(disk, segment_bytes=100)
     append(log, batch())
     disk.fail("open", code)
@@ -99,8 +94,8 @@ def test_any_other_failure_to_write_takes_the_log_offline(disk: FaultyDisk, call
         lambda: append(log, batch()),
         lambda: log.read(0, 100, 1),
         lambda: log.retention(NOW_MS, 1),
-        log.begin_flush,
-        lambda: log.begin_checkpoint(NOW_MS, 1),
+        log.flushes.begin,
+        lambda: log.checkpoints.begin(NOW_MS, 1),
     ):
         with pytest.raises(KafkaStorageError, match="offline"):
             use()
@@ -113,7 +108,7 @@ def test_a_failure_to_read_takes_the_log_offline(disk: FaultyDisk) -> None:
     found = Slice("00000000000000000000.log", 0, 100, 0, 3)
     uses: list[Callable[[Log], object]] = [
         lambda log: log.read(4, 100, 6),
-        lambda log: log.load(found),
+        lambda log: log.reader.load(found),
         lambda log: looked_up(log, NOW_MS),
         lambda log: looked_up(log, None),
     ]
@@ -147,12 +142,12 @@ def test_a_failed_fdatasync_is_never_repeated(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch())
     disk.fail("fdatasync", errno.EIO)
-    job = log.begin_flush()
+    job = log.flushes.begin()
     job.run()
     with pytest.raises(KafkaStorageError, match="flush"):
-        log.end_flush(job)
+        log.flushes.end(job)
     assert log.offline
-    assert log.recovery_point == 0
+    assert log.state.recovery_point == 0
     disk.calls.clear()
     log.close()
     assert "fdatasync" not in disk.calls
@@ -161,16 +156,16 @@ def test_a_failed_fdatasync_is_never_repeated(disk: FaultyDisk) -> None:
 def test_appends_go_on_during_a_flush_that_covers_what_came_before(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=300)
     append(log, batch())
-    job = log.begin_flush()
+    job = log.flushes.begin()
     for _ in range(5):
         append(log, batch())
     job.run()
-    log.end_flush(job)
-    assert log.recovery_point == 1
-    assert log.needs_flush(NOW_MS)
+    log.flushes.end(job)
+    assert log.state.recovery_point == 1
+    assert log.flushes.is_due(NOW_MS)
     flush(log)
-    assert log.recovery_point == 6
-    assert not log.needs_flush(NOW_MS)
+    assert log.state.recovery_point == 6
+    assert not log.flushes.is_due(NOW_MS)
 
 
 def test_an_index_that_finds_no_room_is_written_later(disk: FaultyDisk) -> None:
@@ -179,10 +174,10 @@ def test_an_index_that_finds_no_room_is_written_later(disk: FaultyDisk) -> None:
         append(log, batch())
     disk.fail("open", errno.ENOSPC, path=".index")
     flush(log)
-    assert log.recovery_point == 4
-    assert log.needs_flush(NOW_MS)
+    assert log.state.recovery_point == 4
+    assert log.flushes.is_due(NOW_MS)
     flush(log)
-    assert not log.needs_flush(NOW_MS)
+    assert not log.flushes.is_due(NOW_MS)
     assert "00000000000000000000.index" in disk.listdir(str(DIRECTORY))
 
 
@@ -234,13 +229,13 @@ def test_an_older_checkpoint_does_not_undo_a_newer_one(disk: FaultyDisk) -> None
     log = open_log(disk)
     append(log, batch(9))
     log.delete_records_to(3)
-    older = log.begin_checkpoint(NOW_MS, 9)
+    older = log.checkpoints.begin(NOW_MS, 9)
     log.delete_records_to(5)
-    newer = log.begin_checkpoint(NOW_MS, 9)
+    newer = log.checkpoints.begin(NOW_MS, 9)
     for job in (newer, older):
         assert job is not None
         job.run()
-        log.end_checkpoint(job)
+        log.checkpoints.end(job)
     disk.kill()
     assert open_log(disk).log_start_offset == 5
 
@@ -249,7 +244,7 @@ def test_a_truncation_that_finds_no_room_changes_nothing(disk: FaultyDisk) -> No
     log = open_log(disk, segment_bytes=10_000)
     for _ in range(4):
         append(log, batch(size=4_000))
-    disk.capacity = disk.used + 8 * disk.block
+    disk.capacity = disk.used_bytes + 8 * disk.block
     with pytest.raises(KafkaStorageError):
         log.truncate_to(1, NOW_MS)
     assert not log.offline
@@ -269,7 +264,7 @@ def test_a_log_on_a_full_disk_can_be_opened(disk: FaultyDisk) -> None:
     assert log.log_end_offset == 9
     found = log.read(1, 100, 9)
     assert found is not None
-    assert len(log.load(found)) == found.length
+    assert len(log.reader.load(found)) == found.length
     disk.heal()
     flush(log)
     assert "00000000000000000000.index" in disk.listdir(str(DIRECTORY))
@@ -304,7 +299,7 @@ def test_a_close_that_fails_leaves_a_log_to_be_scanned(disk: FaultyDisk) -> None
     [("fsync_dir", lambda log: log.truncate_to(2, NOW_MS)), ("ftruncate", Log.close)],
     ids=["truncation", "close"],
 )
-def test_what_could_not_be_made_durable_is_noted_for_another_process(
+def test_failed_flush_is_noted_for_the_next_process(
     disk: FaultyDisk, call: str, step: Callable[[Log], None]
 ) -> None:
     log = open_log(disk)
@@ -313,22 +308,18 @@ def test_what_could_not_be_made_durable_is_noted_for_another_process(
     disk.fail(call, errno.EIO)
     with pytest.raises(KafkaStorageError):
         step(log)
-    assert log.flush_failed
+    assert log.state.flush_failed
     assert "unflushed" in disk.listdir(str(DIRECTORY))
 
 
 def test_flush_settings(disk: FaultyDisk) -> None:
     log = open_log(disk, flush_messages=3, flush_ms=1_000)
-    assert not log.needs_flush(NOW_MS + 5_000)
-    due = []
-    for count in (2, 1):
-        append(log, batch(count))
-        due.append(log.flush_due)
-    flush(log)
+    assert not log.flushes.is_due(NOW_MS + 5_000)
     append(log, batch())
-    assert [*due, log.flush_due] == [False, True, False]
-    assert not log.needs_flush(NOW_MS + 999)
-    assert log.needs_flush(NOW_MS + 1_000)
+    flush(log)
+    append(log, batch(4))
+    assert not log.flushes.is_due(NOW_MS + 999)
+    assert log.flushes.is_due(NOW_MS + 1_000)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
@@ -337,7 +328,7 @@ def test_a_short_write_that_cannot_be_cut_back_takes_the_log_offline(
 ) -> None:
     log = open_log(disk)
     append(log, batch())
-    disk.capacity = disk.used + disk.block
+    disk.capacity = disk.used_bytes + disk.block
     disk.fail("ftruncate", code)
     with pytest.raises(KafkaStorageError, match="cutting back a short write"):
         append(log, batch(size=3_000))
@@ -359,21 +350,21 @@ def test_the_last_segment_may_not_open_for_the_first_append(
         assert log.trouble == ""
 
 
-def test_one_flush_at_a_time_and_none_of_a_log_that_is_offline(disk: FaultyDisk) -> None:
+def test_flush_is_due_only_when_none_runs_and_the_log_is_online(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=300, flush_ms=0)
     append(log, batch())
-    assert log.needs_flush(NOW_MS)
-    job = log.begin_flush()
+    assert log.flushes.is_due(NOW_MS)
+    job = log.flushes.begin()
     append(log, batch(size=400))
-    assert not log.needs_flush(NOW_MS)
+    assert not log.flushes.is_due(NOW_MS)
     job.run()
-    log.end_flush(job, NOW_MS)
-    assert log.needs_flush(NOW_MS)
+    log.flushes.end(job, NOW_MS)
+    assert log.flushes.is_due(NOW_MS)
     disk.fail("pwritev", errno.EIO)
     with pytest.raises(KafkaStorageError):
         append(log, batch())
     assert log.offline
-    assert not log.needs_flush(NOW_MS)
+    assert not log.flushes.is_due(NOW_MS)
 
 
 # ---- reading beside the log ------------------------------------------------------------------
@@ -392,9 +383,13 @@ def test_a_slice_is_loaded_beside_the_log(disk: FaultyDisk) -> None:
     append(log, second)
     open_before = disk.open_descriptors
     for found in (read(log), read(log, 1)):
-        job = log.begin_load(found)
+        job = log.reader.begin_load(found)
         job.run()
-        assert log.end_load(job) == log.load(found) == bytes((first, second)[found.first_offset])
+        assert (
+            log.reader.end_load(job)
+            == log.reader.load(found)
+            == bytes((first, second)[found.first_offset])
+        )
     assert disk.open_descriptors == open_before
 
 
@@ -402,36 +397,36 @@ def test_a_slice_is_loaded_beside_the_log(disk: FaultyDisk) -> None:
 def test_a_slice_that_cannot_be_loaded_takes_the_log_offline(disk: FaultyDisk, call: str) -> None:
     log = open_log(disk)
     append(log, batch())
-    job = log.begin_load(read(log))
+    job = log.reader.begin_load(read(log))
     disk.fail(call, errno.EIO)
     job.run()
     with pytest.raises(KafkaStorageError, match="read"):
-        log.end_load(job)
+        log.reader.end_load(job)
     assert log.offline
 
 
-def test_no_descriptor_for_a_slice_is_passing(disk: FaultyDisk) -> None:
+def test_slice_load_can_be_retried_after_running_out_of_descriptors(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch())
     found = read(log)
-    job = log.begin_load(found)
+    job = log.reader.begin_load(found)
     disk.fail("open", errno.EMFILE)
     job.run()
     with pytest.raises(KafkaStorageError):
-        log.end_load(job)
+        log.reader.end_load(job)
     assert not log.offline
-    job = log.begin_load(found)
+    job = log.reader.begin_load(found)
     job.run()
-    assert len(log.end_load(job)) == found.length
+    assert len(log.reader.end_load(job)) == found.length
 
 
 def loaded_beside(log: Log, found: Slice) -> bytes:
-    job = log.begin_load(found)
+    job = log.reader.begin_load(found)
     job.run()
-    return log.end_load(job)
+    return log.reader.end_load(job)
 
 
-@pytest.mark.parametrize("load", [Log.load, loaded_beside])
+@pytest.mark.parametrize("load", [lambda log, found: log.reader.load(found), loaded_beside])
 def test_a_file_that_ends_within_a_slice_takes_the_log_offline(
     disk: FaultyDisk, load: Callable[[Log, Slice], bytes]
 ) -> None:
@@ -450,14 +445,14 @@ def test_a_slice_whose_segment_is_gone_is_refused_and_the_log_goes_on(disk: Faul
     for _ in range(3):
         append(log, batch())
     found = read(log)
-    loaded, late = log.begin_load(found), log.begin_load(found)
+    loaded, late = log.reader.begin_load(found), log.reader.begin_load(found)
     loaded.run()
     log.truncate_fully(5)
     late.run()
-    assert len(log.end_load(loaded)) == found.length
+    assert len(log.reader.end_load(loaded)) == found.length
     with pytest.raises(KafkaStorageError, match="is gone meanwhile"):
-        log.end_load(late)
-    for use in (log.load, log.begin_load):
+        log.reader.end_load(late)
+    for use in (log.reader.load, log.reader.begin_load):
         with pytest.raises(OffsetOutOfRange, match="is gone"):
             use(found)
     assert not log.offline
@@ -473,7 +468,7 @@ def unchecked(disk: FaultyDisk) -> Log:
     checkpoint(log)
     log.close()
     log = open_log(disk, segment_bytes=300)
-    assert log.needs_check(read(log))
+    assert log.reader.unchecked.touches(read(log))
     return log
 
 
@@ -486,21 +481,21 @@ def test_a_check_that_cannot_read_leaves_the_slice_unchecked(
 ) -> None:
     log = unchecked(disk)
     found = read(log)
-    job = log.begin_check(found)
+    job = log.reader.begin_check(found)
     disk.fail(call, code, path=".log")
     job.run()
-    assert job.damage is None
+    assert job.found is None
     with pytest.raises(KafkaStorageError):
-        log.end_check(job)
+        log.reader.end_check(job)
     assert log.offline == is_lost
-    assert log.needs_check(found)
+    assert log.reader.unchecked.touches(found)
 
 
 def test_a_check_of_a_segment_that_is_gone_meanwhile_says_nothing(disk: FaultyDisk) -> None:
     log = unchecked(disk)
-    job = log.begin_check(read(log))
+    job = log.reader.begin_check(read(log))
     log.truncate_fully(5)
     job.run()
     assert job.failure is not None
-    log.end_check(job)
+    log.reader.end_check(job)
     assert not log.offline

@@ -1,4 +1,4 @@
-"""Names, index files and checkpoint files: what is written is read, what is damaged is not."""
+"""Names, index files and checkpoint files: what is written can be read, damage is detected."""
 
 import struct
 from dataclasses import replace
@@ -20,7 +20,7 @@ from raylog.storage.index import (
     decode_head,
     encode_index,
 )
-from tests.support.disk import FaultyDisk
+from tests.worlds.storage.disk import FaultyDisk
 
 SUMMARY = SegmentSummary(100, 5_000, 160, 1, 9, 140)
 ABORTED = [AbortedTransaction(7, 100, 120, 121), AbortedTransaction(8, 90, 130, 131)]
@@ -95,7 +95,7 @@ def test_an_index_file_is_read_as_it_was_written() -> None:
 
 
 @given(st.data())
-def test_a_damaged_index_file_is_none(data: st.DataObject) -> None:
+def test_damaged_index_file_is_ignored(data: st.DataObject) -> None:
     whole = encode_index(SUMMARY, index(), ABORTED)
     damaged = bytearray(whole)
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -210,7 +210,7 @@ def test_a_cleaners_state_is_read_as_it_was_written() -> None:
 
 
 class ShrinkingDisk(FaultyDisk):
-    """Files end before they were said to."""
+    """A disk whose files are shorter than it says."""
 
     def size(self, fd: int) -> int:
         return super().size(fd) + 10
@@ -224,7 +224,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_what_is_left() -> None:
     assert disk.open_descriptors == 0
 
 
-def test_what_an_earlier_try_left_is_no_part_of_a_file() -> None:
+def test_leftover_temporary_file_is_overwritten() -> None:
     disk = FaultyDisk()
     fd = disk.open("/d/state.tmp", create=True)
     disk.pwritev(fd, (b"longer than that",), 0)

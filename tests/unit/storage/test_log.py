@@ -4,21 +4,17 @@ import errno
 
 import pytest
 
+from raylog.storage.index import decode_head
 from raylog.storage.log import LogConfig, Slice
 from raylog.storage.producers import ProducerSnapshot
 from raylog.wire.compression import Codec
 from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import encode_like, iter_batches, read_header
 from tests.support.batches import raw_batch, raw_record
-from tests.support.disk import FaultyDisk
-from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, looked_up, open_log
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import DIRECTORY, NOW_MS, append, batch, flush, looked_up, open_log
 
 FIRST = "00000000000000000000.log"
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def test_an_empty_log_has_no_files_and_no_descriptors(disk: FaultyDisk) -> None:
@@ -134,7 +130,7 @@ def test_reading_on_visits_every_batch_once(disk: FaultyDisk, interval: int) -> 
         written.append(bytes(data))
     offset, read = 0, b""
     while (found := log.read(offset, 700, log.log_end_offset)) is not None:
-        read += log.load(found)
+        read += log.reader.load(found)
         assert found.next_offset > offset
         offset = found.next_offset
     assert read == b"".join(written)
@@ -169,7 +165,7 @@ def test_a_follower_takes_batches_as_they_are(disk: FaultyDisk) -> None:
     assert log.epochs.entries() == [(0, 0), (2, 2), (9, 9)]
     found = log.read(5, 10_000, 11)
     assert found is not None
-    assert log.load(found) == batches[2]
+    assert log.reader.load(found) == batches[2]
     with pytest.raises(OffsetOutOfRange):
         log.append_verbatim(batches[2], NOW_MS)
 
@@ -192,7 +188,7 @@ def test_a_follower_writes_batches_for_one_segment_at_once(disk: FaultyDisk) -> 
     assert len(log.producers) == 1
     found = log.read(4, 10_000, 8)
     assert found is not None
-    assert log.load(found) == batches[1] + batches[2]
+    assert log.reader.load(found) == batches[1] + batches[2]
 
 
 def test_a_followers_segments_are_the_leaders(disk: FaultyDisk) -> None:
@@ -217,7 +213,7 @@ def test_an_empty_log_begins_within_the_leaders_first_batch(disk: FaultyDisk) ->
     assert (log.log_start_offset, log.segments) == (5, ["00000000000000000003-1.log"])
     found = log.read(5, 10_000, 8)
     assert found is not None
-    assert log.load(found) == batch(4, offset=3) + batch(offset=7)
+    assert log.reader.load(found) == batch(4, offset=3) + batch(offset=7)
     disk.kill()
     log = open_log(disk)
     assert (log.log_start_offset, log.log_end_offset) == (5, 8)
@@ -240,7 +236,7 @@ def test_descriptors_stay_few_without_flushes(disk: FaultyDisk) -> None:
         assert disk.open_descriptors <= 2
     flush(log)
     assert disk.open_descriptors == 1
-    assert log.recovery_point == 20
+    assert log.state.recovery_point == 20
 
 
 def test_lookups_by_time(disk: FaultyDisk) -> None:
@@ -328,11 +324,11 @@ def test_producers_are_encoded_by_the_checkpoint_and_not_by_the_append_that_roll
     for sequence in range(4):
         append(log, batch(producer_id=1, sequence=sequence))
     assert log.segment_count == 4
-    job = log.begin_checkpoint(NOW_MS, 4)
+    job = log.checkpoints.begin(NOW_MS, 4)
     assert job is not None
     assert encoded == []
     job.run()
-    log.end_checkpoint(job)
+    log.checkpoints.end(job)
     assert len(encoded) == len(job.snapshots) > 0
 
 
@@ -366,3 +362,33 @@ def test_times_are_looked_up_by_an_index_that_was_made_again(disk: FaultyDisk) -
         one = looked_up(log, NOW_MS + 3_600_000 * hour)
         found.append(None if one is None else one.offset)
     assert found == [0, 1, 1, 1, 1, 4, 4, 6, None]
+
+
+def test_segments_are_named_by_base_offset_and_only_appended_to() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, segment_bytes=5_000)
+    earlier: dict[str, bytes] = {}
+    for _ in range(40):
+        append(log, batch(5))
+        for name in log.segments:
+            written = disk.contents(f"{DIRECTORY}/{name}").rstrip(b"\0")
+            assert written.startswith(earlier.get(name, b""))
+            earlier[name] = written
+    assert len(earlier) > 3
+    for name, data in earlier.items():
+        first, _ = next(iter_batches(data))
+        assert name == f"{first.base_offset:020}.log"
+
+
+def test_the_index_from_offset_to_position_is_sparse() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, index_interval_bytes=4_096)
+    for _ in range(200):
+        append(log, batch(1, size=500))
+    found = log.read(150, 1, 200)
+    assert isinstance(found, Slice)
+    assert found.next_offset == 151
+    log.close(200)
+    head = decode_head(disk.contents(f"{DIRECTORY}/{log.segments[0][:20]}.index"))
+    assert head is not None
+    assert 0 < head.entries <= log.size // 4_096 + 1

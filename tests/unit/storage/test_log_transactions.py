@@ -1,20 +1,15 @@
-"""What a log knows of transactions, through truncation, retention, kills and long silence."""
+"""What a log knows about transactions, after truncation, retention, kills and long silence."""
 
 from __future__ import annotations
 
 import pytest
 
 from raylog.storage.log import Log
-from tests.support.disk import FaultyDisk
-from tests.support.logs import NOW_MS, append, batch, checkpoint, flush, marker, open_log
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import NOW_MS, append, batch, checkpoint, flush, marker, open_log
 
 OPEN, ABORTED = 5, 6
 LATER_MS = NOW_MS + 10**12
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def filled(disk: FaultyDisk, segment_bytes: int) -> Log:
@@ -35,19 +30,19 @@ SIZES = pytest.mark.parametrize("segment_bytes", [200, 10_000])
 @SIZES
 def test_a_marker_that_is_cut_off_has_ended_nothing(disk: FaultyDisk, segment_bytes: int) -> None:
     log = filled(disk, segment_bytes)
-    assert log.aborted_transactions(0, 6) == [(ABORTED, 0, 4, 3)]
-    assert log.last_stable_offset(6) == 3
+    assert log.reader.aborted_transactions(0, 6) == [(ABORTED, 0, 4, 3)]
+    assert log.reader.last_stable_offset(6) == 3
     log.truncate_to(4, NOW_MS)
-    assert log.aborted_transactions(0, 6) == []
-    assert log.last_stable_offset(4) == 0
+    assert log.reader.aborted_transactions(0, 6) == []
+    assert log.reader.last_stable_offset(4) == 0
     append(log, marker(ABORTED, commit=True))
     append(log, marker(OPEN, commit=False))
-    assert log.aborted_transactions(0, 6) == [(OPEN, 3, 5, 6)]
-    assert log.last_stable_offset(6) == 6
+    assert log.reader.aborted_transactions(0, 6) == [(OPEN, 3, 5, 6)]
+    assert log.reader.last_stable_offset(6) == 6
 
 
 @SIZES
-def test_what_is_cut_off_was_not_begun(disk: FaultyDisk, segment_bytes: int) -> None:
+def test_truncated_transaction_was_never_begun(disk: FaultyDisk, segment_bytes: int) -> None:
     log = filled(disk, segment_bytes)
     log.truncate_to(3, NOW_MS)
     assert log.producers.transaction_start(OPEN) == -1
@@ -56,12 +51,12 @@ def test_what_is_cut_off_was_not_begun(disk: FaultyDisk, segment_bytes: int) -> 
     disk.kill()
     log = open_log(disk, segment_bytes=segment_bytes)
     assert log.producers.transaction_start(OPEN) == -1
-    assert log.last_stable_offset(3) == 0
+    assert log.reader.last_stable_offset(3) == 0
 
 
 @SIZES
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_marker_whose_data_expired_is_told_with_what_it_aborted(
+def test_a_marker_whose_data_expired_is_reported_with_what_it_aborted(
     disk: FaultyDisk, segment_bytes: int, killed: bool
 ) -> None:
     log = filled(disk, segment_bytes)
@@ -70,8 +65,8 @@ def test_a_marker_whose_data_expired_is_told_with_what_it_aborted(
     if killed:
         disk.kill()
         log = open_log(disk, segment_bytes=segment_bytes)
-    assert log.aborted_transactions(2, 6) == [(ABORTED, 0, 4, 3)]
-    assert log.last_stable_offset(6) == 3
+    assert log.reader.aborted_transactions(2, 6) == [(ABORTED, 0, 4, 3)]
+    assert log.reader.last_stable_offset(6) == 3
 
 
 @SIZES
@@ -86,17 +81,17 @@ def test_a_transaction_outlives_its_records_and_any_silence(
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
     assert [one.producer_id for one in log.producers.describe()] == [OPEN]
     assert log.producers.transaction_start(OPEN) == 3
-    assert log.last_stable_offset(7) == 7
+    assert log.reader.last_stable_offset(7) == 7
     flush(log)
     checkpoint(log)
     disk.kill()
     log = open_log(disk, segment_bytes=segment_bytes)
     assert log.producers.transaction_start(OPEN) == 3
     append(log, batch(producer_id=9))
-    assert log.last_stable_offset(8) == 7
+    assert log.reader.last_stable_offset(8) == 7
     append(log, marker(OPEN, commit=False))
-    assert log.last_stable_offset(9) == 9
-    assert log.aborted_transactions(7, 9) == [(OPEN, 3, 8, 9)]
+    assert log.reader.last_stable_offset(9) == 9
+    assert log.reader.aborted_transactions(7, 9) == [(OPEN, 3, 8, 9)]
 
 
 def test_a_marker_that_is_not_replicated_holds_back_across_a_restart(disk: FaultyDisk) -> None:
@@ -104,5 +99,5 @@ def test_a_marker_that_is_not_replicated_holds_back_across_a_restart(disk: Fault
     append(log, marker(OPEN, commit=True))
     log.close(6)
     log = open_log(disk, segment_bytes=10_000)
-    assert log.last_stable_offset(6) == 3
-    assert log.last_stable_offset(7) == 7
+    assert log.reader.last_stable_offset(6) == 3
+    assert log.reader.last_stable_offset(7) == 7

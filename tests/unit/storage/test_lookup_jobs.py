@@ -1,4 +1,4 @@
-"""Lookups by time run beside the log: appends, deletions and cleanings go on meanwhile."""
+"""Lookups by time run in parallel with appends, deletions and cleanings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ from raylog.storage.files import SegmentFiles
 from raylog.storage.log import Log
 from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
 
 
 def grown(disk: FaultyDisk) -> Log:
@@ -30,20 +25,20 @@ def grown(disk: FaultyDisk) -> Log:
 
 def test_the_log_may_grow_roll_and_flush_meanwhile(disk: FaultyDisk) -> None:
     log = grown(disk)
-    last, largest = log.begin_lookup(NOW_MS + 3_001), log.begin_lookup(None)
+    last, largest = log.reader.begin_lookup(NOW_MS + 3_001), log.reader.begin_lookup(None)
     for second in range(4, 9):
         append(log, batch(2, timestamp=NOW_MS + 1_000 * second))
     flush(log)
     for job, found in ((last, (7, NOW_MS + 3_001, 0)), (largest, (7, NOW_MS + 3_001, 0))):
         job.run()
-        assert log.end_lookup(job)
+        assert log.reader.end_lookup(job)
         assert job.found == found
 
 
 def test_a_lookup_opens_what_it_reads_and_nothing_stays_open(disk: FaultyDisk) -> None:
     log = grown(disk)
     open_before = disk.open_descriptors
-    jobs = [log.begin_lookup(NOW_MS + 1_000 * second) for second in range(4)]
+    jobs = [log.reader.begin_lookup(NOW_MS + 1_000 * second) for second in range(4)]
     log.close()
     for job in jobs:
         job.run()
@@ -51,40 +46,40 @@ def test_a_lookup_opens_what_it_reads_and_nothing_stays_open(disk: FaultyDisk) -
     assert disk.open_descriptors == 0 <= open_before
 
 
-def test_what_was_deleted_meanwhile_is_looked_for_again(disk: FaultyDisk) -> None:
+def test_lookup_is_repeated_when_its_records_were_deleted(disk: FaultyDisk) -> None:
     log = grown(disk)
-    before, gone = log.begin_lookup(0), log.begin_lookup(0)
+    before, gone = log.reader.begin_lookup(0), log.reader.begin_lookup(0)
     before.run()
     log.delete_records_to(4)
-    assert not log.end_lookup(before)
+    assert not log.reader.end_lookup(before)
     log.retention(NOW_MS, 8)
     checkpoint(log, NOW_MS + 1_000_000)
     gone.run()
-    assert not log.end_lookup(gone)
+    assert not log.reader.end_lookup(gone)
     assert not log.offline
-    again = log.begin_lookup(0)
+    again = log.reader.begin_lookup(0)
     again.run()
-    assert log.end_lookup(again)
+    assert log.reader.end_lookup(again)
     assert again.found == (4, NOW_MS + 2_000, 0)
 
 
 def test_a_segment_that_is_missing_takes_the_log_offline(disk: FaultyDisk) -> None:
     log = grown(disk)
-    job = log.begin_lookup(NOW_MS + 1_000)
+    job = log.reader.begin_lookup(NOW_MS + 1_000)
     disk.unlink(f"{DIRECTORY}/{log.segments[1]}")
     job.run()
     with pytest.raises(KafkaStorageError, match="read"):
-        log.end_lookup(job)
+        log.reader.end_lookup(job)
     assert log.offline
 
 
 def test_the_damaged_segment_is_condemned_and_no_other(disk: FaultyDisk) -> None:
     log = grown(disk)
     disk.corrupt(f"{DIRECTORY}/{log.segments[1]}", 70, b"\xff")
-    job = log.begin_lookup(NOW_MS + 1_000)
+    job = log.reader.begin_lookup(NOW_MS + 1_000)
     job.run()
     with pytest.raises(KafkaStorageError, match=log.segments[1]):
-        log.end_lookup(job)
+        log.reader.end_lookup(job)
     log.close()
     assert open_log(disk).log_end_offset == 2
 
@@ -109,8 +104,8 @@ def test_a_lookup_begins_at_the_log_start(
     monkeypatch.setattr(SegmentFiles, "batches", counted)
     for timestamp in (NOW_MS, 0):
         seen.clear()
-        job = log.begin_lookup(timestamp)
+        job = log.reader.begin_lookup(timestamp)
         job.run()
-        assert log.end_lookup(job)
+        assert log.reader.end_lookup(job)
         assert job.found == (199, NOW_MS, 0)
         assert len(seen) == 1

@@ -1,4 +1,4 @@
-"""What opening a log believes, keeps and removes, file by file."""
+"""What opening a log trusts, keeps and removes, file by file."""
 
 from dataclasses import replace
 
@@ -8,8 +8,8 @@ from raylog.storage.checkpoint import CleanEnd, LogState, StateFile
 from raylog.storage.epochs import EpochStart
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.producers import ProducerStates
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -18,20 +18,14 @@ from tests.support.logs import (
     contents,
     flush,
     marker,
+    names,
     open_log,
+    path,
+    put,
 )
 
 BATCHES = 12
 SIZE = len(batch(producer_id=1))
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-def path(name: str) -> str:
-    return f"{DIRECTORY}/{name}"
 
 
 def filled(disk: FaultyDisk, *, durable: bool = True, epochs: int = 0) -> Log:
@@ -55,17 +49,6 @@ def offsets(log: Log) -> list[int]:
     return [offset for offset, _, _ in contents(log)]
 
 
-def names(disk: FaultyDisk, suffix: str) -> list[str]:
-    return sorted(name for name in disk.listdir(str(DIRECTORY)) if name.endswith(suffix))
-
-
-def put(disk: FaultyDisk, name: str, data: bytes) -> None:
-    fd = disk.open(path(name), create=True)
-    disk.ftruncate(fd, 0)
-    disk.pwritev(fd, (data,), 0)
-    disk.close(fd)
-
-
 def state_of(disk: FaultyDisk) -> LogState:
     state = StateFile(disk, str(DIRECTORY)).read()
     assert state is not None
@@ -82,7 +65,7 @@ def change_state(disk: FaultyDisk, state: LogState) -> None:
 def test_a_log_that_has_all_it_held_misses_nothing(disk: FaultyDisk) -> None:
     filled(disk)
     log = reopened(disk)
-    assert (log.held, log.recovery_point, log.is_whole) == (0, BATCHES, True)
+    assert (log.state.held, log.state.recovery_point, log.state.is_whole) == (0, BATCHES, True)
 
 
 def test_a_log_that_lost_its_end_is_durable_to_where_it_ends(disk: FaultyDisk) -> None:
@@ -91,7 +74,7 @@ def test_a_log_that_lost_its_end_is_durable_to_where_it_ends(disk: FaultyDisk) -
     assert f"{BATCHES:020}.producers" in names(disk, ".producers")
     disk.unlink(path(log.segments[-1]))
     log = reopened(disk)
-    assert (log.log_end_offset, log.recovery_point, log.held) == (10, 10, BATCHES)
+    assert (log.log_end_offset, log.state.recovery_point, log.state.held) == (10, 10, BATCHES)
     assert max(int(name[:20]) for name in names(disk, ".producers")) <= 10
     append(log, batch(producer_id=1, sequence=10))
     append(log, batch(producer_id=1, sequence=11))
@@ -206,7 +189,7 @@ def test_a_log_without_the_segment_in_which_it_starts_has_lost_records(disk: Fau
         disk.unlink(path(name))
     log = reopened(disk)
     assert (log.log_start_offset, log.log_end_offset) == (8, 8)
-    assert (log.held, log.is_whole) == (9, False)
+    assert (log.state.held, log.state.is_whole) == (9, False)
 
 
 def test_records_that_were_all_deleted_keep_their_segment_and_their_producers(
@@ -221,7 +204,7 @@ def test_records_that_were_all_deleted_keep_their_segment_and_their_producers(
     assert log.producers.describe()[0].last_sequence == 11
 
 
-def test_who_wrote_what_was_lost_before_the_log_start_is_not_known(disk: FaultyDisk) -> None:
+def test_producers_of_records_below_the_log_start_are_forgotten(disk: FaultyDisk) -> None:
     filled(disk).close()
     assert names(disk, ".producers")
     change_state(disk, replace(state_of(disk), log_start_offset=BATCHES + 1))
@@ -234,9 +217,7 @@ def test_who_wrote_what_was_lost_before_the_log_start_is_not_known(disk: FaultyD
 # ---- behind the data -------------------------------------------------------------------------
 
 
-def test_what_is_far_behind_the_data_is_found(
-    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_far_behind_a_gap_is_found(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raylog.storage.recovery._CHUNK", 100)
     log = open_log(disk)
     append(log, batch())
@@ -281,7 +262,7 @@ def test_a_scan_saves_the_producers_as_of_each_segment(disk: FaultyDisk) -> None
         assert states.describe()[0].last_sequence == int(name[:20]) - 1
 
 
-def test_of_a_producers_batches_the_order_counts(disk: FaultyDisk) -> None:
+def test_producer_state_is_rebuilt_in_batch_order(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch(producer_id=1, sequence=0))
     append(log, batch(producer_id=1, sequence=1, transactional=True))
@@ -290,7 +271,7 @@ def test_of_a_producers_batches_the_order_counts(disk: FaultyDisk) -> None:
     disk.kill()
     log = open_log(disk)
     assert log.producers.describe() == before
-    assert log.last_stable_offset(3) == 3
+    assert log.reader.last_stable_offset(3) == 3
     append(log, batch(producer_id=1, sequence=2))
     append(log, batch(producer_id=2, sequence=0))
     before = log.producers.describe()

@@ -1,4 +1,4 @@
-"""The file that says whose log a directory holds."""
+"""The file that names the owner of a log directory."""
 
 import errno
 import json
@@ -16,7 +16,7 @@ from raylog.storage.partition_file import (
     write_partition_file,
 )
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
+from tests.worlds.storage.disk import FaultyDisk
 
 DIRECTORY = "/topics/orders-3"
 PATH = f"{DIRECTORY}/{PARTITION_FILE}"
@@ -55,7 +55,7 @@ def put(disk: FaultyDisk, text: str) -> None:
     disk.close(fd)
 
 
-def test_what_is_written_is_read_and_can_be_read_by_people() -> None:
+def test_partition_file_round_trips_as_readable_text() -> None:
     disk = FaultyDisk()
     disk.mkdir(DIRECTORY)
     assert read_partition_file(disk, DIRECTORY) is None
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_and_can_be_read_by_people() -> None:
     assert disk.open_descriptors == 0
 
 
-def test_it_is_there_after_a_power_loss() -> None:
+def test_partition_file_survives_a_power_loss() -> None:
     for seed in range(20):
         disk = FaultyDisk()
         disk.mkdir(DIRECTORY)
@@ -129,7 +129,7 @@ GOOD = json.loads(AS_WRITTEN)
         *(json.dumps({k: v for k, v in GOOD.items() if k != gone}) for gone in GOOD),
     ],
 )
-def test_a_damaged_file_is_told_apart(text: str) -> None:
+def test_a_damaged_file_is_distinguished(text: str) -> None:
     disk = FaultyDisk()
     put(disk, text)
     with pytest.raises(PartitionFileDamaged) as damaged:

@@ -18,7 +18,7 @@ from raylog.wire.records import (
     read_header,
     set_log_append_time,
 )
-from tests.support.logs import NOW_MS, batch, marker
+from tests.worlds.storage.logs import NOW_MS, batch, marker
 
 SEQUENCE_MAX = 2**31 - 1
 HALF = SEQUENCE_MAX // 2
@@ -132,7 +132,7 @@ def test_a_new_epoch_starts_at_zero_and_ends_the_old_one(states: ProducerStates)
 
 
 @pytest.mark.parametrize("raised_by_marker", [False, True])
-def test_what_was_written_in_the_epoch_before_is_no_repeat(
+def test_batch_of_an_earlier_producer_epoch_is_no_duplicate(
     states: ProducerStates, raised_by_marker: bool
 ) -> None:
     """Or records would be acknowledged that the log does not have."""
@@ -234,7 +234,7 @@ def test_a_write_outside_of_it_is_refused_under_a_new_epoch_too(states: Producer
     assert states.transaction_start(1) == 0
 
 
-def test_of_batches_without_a_sequence_the_epoch_counts_alone(states: ProducerStates) -> None:
+def test_batches_without_sequence_are_checked_only_by_epoch(states: ProducerStates) -> None:
     """A coordinator writes them, as many of one content as it likes."""
     for offset in range(7):
         write(states, offset, header(-1, epoch=3, transactional=True))
@@ -324,7 +324,7 @@ def test_a_snapshot_is_of_its_moment_though_it_is_encoded_later(states: Producer
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])
-def test_a_damaged_snapshot_is_none(states: ProducerStates, cut: int) -> None:
+def test_damaged_snapshot_is_ignored(states: ProducerStates, cut: int) -> None:
     write(states, 0, header())
     assert ProducerStates.restore(states.snapshot().encode()[:cut]) is None
     damaged = bytearray(states.snapshot().encode())
@@ -342,5 +342,5 @@ def test_a_control_batch_that_ends_no_transaction_changes_nothing(states: Produc
 
 
 @pytest.mark.parametrize("lie", [None, 7, [1], {"open": 3}, {"producers": 1}])
-def test_a_snapshot_of_another_shape_is_none(lie: object) -> None:
+def test_snapshot_of_another_shape_is_ignored(lie: object) -> None:
     assert ProducerStates.restore(encode(PRODUCERS_KIND, 1, lie)) is None

@@ -1,10 +1,10 @@
-"""What readers find: slices and what is known of them, indexes in memory, aborted transactions."""
+"""What readers find: slices and their metadata, indexes in memory, aborted transactions."""
 
 import pytest
 
 from raylog.storage.log import Log, Slice
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     NOW_MS,
     append,
     batch,
@@ -13,11 +13,6 @@ from tests.support.logs import (
     marker,
     open_log,
 )
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def segmented(disk: FaultyDisk, count: int = 6, **settings: int) -> Log:
@@ -40,7 +35,7 @@ def piece_at(log: Log, offset: int, max_bytes: int = 1) -> Slice:
 
 
 def indexed(log: Log) -> list[int]:
-    return [int(name[:20]) for name in log.segments if log.is_indexed(int(name[:20]))]
+    return [int(name[:20]) for name in log.segments if log.reader.is_indexed(int(name[:20]))]
 
 
 def test_few_indexes_of_closed_segments_are_in_memory(disk: FaultyDisk) -> None:
@@ -50,9 +45,9 @@ def test_few_indexes_of_closed_segments_are_in_memory(disk: FaultyDisk) -> None:
         piece_at(log, offset)
     assert indexed(log) == [2, 4, 10]
     for offset in (6, 8):
-        job = log.begin_index(offset)
+        job = log.reader.begin_index(offset)
         job.run()
-        log.end_index(job)
+        log.reader.end_index(job)
     assert indexed(log) == [6, 8, 10]
     log.retention(NOW_MS, 0)
     assert indexed(log) == [10]
@@ -62,9 +57,9 @@ def test_an_index_that_is_there_already_is_counted_once(disk: FaultyDisk) -> Non
     log = segmented(disk)
     piece_at(log, 1)
     for _ in range(3):
-        job = log.begin_index(0)
+        job = log.reader.begin_index(0)
         job.run()
-        log.end_index(job)
+        log.reader.end_index(job)
     piece_at(log, 3)
     assert indexed(log) == [0, 2, 10]
 
@@ -72,11 +67,11 @@ def test_an_index_that_is_there_already_is_counted_once(disk: FaultyDisk) -> Non
 def test_the_index_of_a_segment_that_grows_stays(disk: FaultyDisk) -> None:
     segmented(disk, index_interval_bytes=1).close()
     log = open_log(disk, index_interval_bytes=1)
-    assert not log.is_indexed(10)
+    assert not log.reader.is_indexed(10)
     append(log, batch())
     for offset in (1, 3, 5):
         piece_at(log, offset)
-    assert log.is_indexed(10)
+    assert log.reader.is_indexed(10)
     append(log, batch())
     assert piece_at(log, 13).first_offset == 13
 
@@ -84,25 +79,23 @@ def test_the_index_of_a_segment_that_grows_stays(disk: FaultyDisk) -> None:
 # ---- slices ----------------------------------------------------------------------------------
 
 
-def test_what_was_written_lately_is_recent(
-    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_written_bytes_are_recent(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     log = segmented(disk)
     size = len(batch())
     pieces = [piece_at(log, offset) for offset in range(12)]
-    assert [log.is_recent(piece) for piece in pieces] == [False] * 10 + [True] * 2
-    monkeypatch.setattr("raylog.storage.readable.RECENT_BYTES", 2 * size)
-    assert log.is_recent(pieces[10])
-    monkeypatch.setattr("raylog.storage.readable.RECENT_BYTES", 2 * size - 1)
-    assert [log.is_recent(piece) for piece in pieces[10:]] == [False, True]
+    assert [log.reader.is_recent(piece) for piece in pieces] == [False] * 10 + [True] * 2
+    monkeypatch.setattr("raylog.storage.reader.RECENT_BYTES", 2 * size)
+    assert log.reader.is_recent(pieces[10])
+    monkeypatch.setattr("raylog.storage.reader.RECENT_BYTES", 2 * size - 1)
+    assert [log.reader.is_recent(piece) for piece in pieces[10:]] == [False, True]
 
 
-def test_of_a_log_just_opened_nothing_is_recent(disk: FaultyDisk) -> None:
+def test_records_of_a_just_opened_log_are_not_recent(disk: FaultyDisk) -> None:
     segmented(disk).close()
     log = open_log(disk)
-    assert not log.is_recent(piece_at(log, 11))
+    assert not log.reader.is_recent(piece_at(log, 11))
     append(log, batch())
-    assert log.is_recent(piece_at(log, 12))
+    assert log.reader.is_recent(piece_at(log, 12))
 
 
 @pytest.mark.parametrize(
@@ -120,11 +113,11 @@ def test_a_check_goes_some_way_ahead(
     monkeypatch.setattr("raylog.storage.checking.AHEAD_BYTES", ahead * size)
     log = open_log(disk, index_interval_bytes=1)
     found = piece_at(log, 0, asked * size)
-    job = log.begin_check(found)
+    job = log.reader.begin_check(found)
     job.run()
-    assert (job.end, job.damage) == (checked * size, None)
-    log.end_check(job)
-    needed = [log.needs_check(piece_at(log, offset)) for offset in range(6)]
+    assert job.found == (found.position, checked * size, None)
+    log.reader.end_check(job)
+    needed = [log.reader.unchecked.touches(piece_at(log, offset)) for offset in range(6)]
     assert needed == [offset >= checked for offset in range(6)]
 
 
@@ -133,13 +126,14 @@ def test_the_last_batch_of_a_segment_is_checked_by_itself(disk: FaultyDisk) -> N
     log = open_log(disk)
     for offset in (3, 11):
         found = piece_at(log, offset)
-        assert log.needs_check(found)
-        job = log.begin_check(found)
+        assert log.reader.unchecked.touches(found)
+        job = log.reader.begin_check(found)
         job.run()
-        assert job.damage is None
-        log.end_check(job)
-        assert not log.needs_check(found)
-        assert log.needs_check(piece_at(log, offset - 1))
+        assert job.found is not None
+        assert job.found.damage is None
+        log.reader.end_check(job)
+        assert not log.reader.unchecked.touches(found)
+        assert log.reader.unchecked.touches(piece_at(log, offset - 1))
 
 
 def test_a_batch_in_which_the_log_starts_is_of_the_epoch_that_starts_there(
@@ -152,15 +146,16 @@ def test_a_batch_in_which_the_log_starts_is_of_the_epoch_that_starts_there(
     log.close()
     log = open_log(disk)
     assert log.epochs.entries() == [(2, 3), (3, 5)]
-    job = log.begin_check(piece_at(log, 3))
+    job = log.reader.begin_check(piece_at(log, 3))
     job.run()
-    assert job.damage is None
+    assert job.found is not None
+    assert job.found.damage is None
 
 
 # ---- lookups ---------------------------------------------------------------------------------
 
 
-def test_of_equal_times_the_first_counts(disk: FaultyDisk) -> None:
+def test_timestamp_lookup_returns_the_first_of_equal_times(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=3 * len(batch()))
     for timestamp in (5, 9, 7, 9, 9, 9):
         append(log, batch(timestamp=NOW_MS + timestamp))
@@ -172,7 +167,7 @@ def test_of_equal_times_the_first_counts(disk: FaultyDisk) -> None:
 def test_a_lookup_is_of_the_moment_when_it_was_begun(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch())
-    job = log.begin_lookup(None)
+    job = log.reader.begin_lookup(None)
     append(log, batch(timestamp=NOW_MS + 9))
     job.run()
     assert job.found is not None
@@ -193,7 +188,7 @@ def test_aborted_transactions_of_a_part_of_the_log(disk: FaultyDisk, segment_byt
     append(log, batch(producer_id=3, transactional=True))
     append(log, marker(3, commit=False))
     one, two, three = (1, 0, 2, 1), (2, 1, 3, 4), (3, 4, 5, 6)
-    assert log.aborted_transactions(0, 6) == [one, two, three]
+    assert log.reader.aborted_transactions(0, 6) == [one, two, three]
     for start, end, expected in [
         (0, 1, [one]),
         (0, 2, [one, two]),
@@ -204,16 +199,16 @@ def test_aborted_transactions_of_a_part_of_the_log(disk: FaultyDisk, segment_byt
         (4, 5, [three]),
         (5, 6, [three]),
     ]:
-        assert log.aborted_transactions(start, end) == expected, (start, end)
+        assert log.reader.aborted_transactions(start, end) == expected, (start, end)
     log.close()
     log = open_log(disk, segment_bytes=segment_bytes)
-    assert log.aborted_transactions(0, 6) == [one, two, three]
+    assert log.reader.aborted_transactions(0, 6) == [one, two, three]
 
 
-def test_what_commits_is_not_among_the_aborted(disk: FaultyDisk) -> None:
+def test_committed_transaction_is_not_listed_as_aborted(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch(producer_id=1, transactional=True))
     append(log, marker(1, commit=True))
-    assert log.aborted_transactions(0, 2) == []
-    assert log.last_stable_offset(1) == 0
-    assert log.last_stable_offset(2) == 2
+    assert log.reader.aborted_transactions(0, 2) == []
+    assert log.reader.last_stable_offset(1) == 0
+    assert log.reader.last_stable_offset(2) == 2

@@ -1,4 +1,4 @@
-"""The log on the machine's own disk: maps of readers, a small disk that is really full."""
+"""The log on the machine's own disk: readers' maps, and a small disk that is really full."""
 
 import mmap
 import os
@@ -13,8 +13,8 @@ from raylog.storage.disk import OsDisk, make_durably, remove, sync_names_anew
 from raylog.storage.dry_run import DryRunDisk
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.logs import NOW_MS, append, batch, flush
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import NOW_MS, append, batch, flush
 
 CONFIG = LogConfig(segment_bytes=100_000)
 SMALL_BYTES = 256 * 1024
@@ -98,7 +98,7 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     found = log.read(0, SMALL_BYTES, end + 100)
     assert found is not None
     view = mapped(log, found.segment_id)
-    assert view[found.position : found.position + found.length] == log.load(found)
+    assert view[found.position : found.position + found.length] == log.reader.load(found)
     ballast.unlink()
     assert _append_until_full(log) > end
     assert not log.offline
@@ -176,7 +176,7 @@ def test_a_directory_is_moved_to_a_name_that_nothing_has(tmp_path: Path) -> None
 
 
 class _SharedDirectory(OsDisk):
-    """Somebody else removes what was just made, as two that sync one directory do."""
+    """Another process removes what was just created, as when two sync one directory."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         opened = super().open(path, create=create)
@@ -184,12 +184,12 @@ class _SharedDirectory(OsDisk):
         return opened
 
 
-def test_two_may_sync_one_directory_anew(tmp_path: Path) -> None:
+def test_concurrent_name_syncs_of_one_directory_are_allowed(tmp_path: Path) -> None:
     sync_names_anew(_SharedDirectory(), str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
-def test_what_goes_while_space_is_counted_counts_no_more(
+def test_file_that_vanishes_is_not_counted_as_used_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"a" * 10_000)
@@ -201,15 +201,15 @@ def test_what_goes_while_space_is_counted_counts_no_more(
 def test_a_machine_without_a_boot_id_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "boot_id"
-    monkeypatch.setattr("raylog.storage.disk._BOOT_ID", str(told))
+    boot_id = tmp_path / "boot_id"
+    monkeypatch.setattr("raylog.storage.disk._BOOT_ID", str(boot_id))
     assert OsDisk().boot_id() == ""
-    told.write_text("abc\n")
+    boot_id.write_text("abc\n")
     assert OsDisk().boot_id() == DryRunDisk().boot_id() == "abc"
 
 
 class ClosedDisk(FaultyDisk):
-    """Has a directory whose names nobody may read."""
+    """A disk with a directory whose names cannot be read."""
 
     def __init__(self) -> None:
         super().__init__()

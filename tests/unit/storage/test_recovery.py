@@ -1,4 +1,4 @@
-"""Opening a log after a clean close, a killed process, a power cut, and damage."""
+"""Opening a log after a clean close, a killed process, a power loss, and damage."""
 
 import errno
 import random
@@ -8,9 +8,8 @@ from itertools import count
 import pytest
 
 from raylog.storage.log import Log
-from tests.support.disk import FaultyDisk
-from tests.support.dying_disk import DyingDisk, Killed
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk, Killed
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -19,16 +18,8 @@ from tests.support.logs import (
     flush,
     marker,
     open_log,
+    path,
 )
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-def path(name: str) -> str:
-    return f"{DIRECTORY}/{name}"
 
 
 def fill(log: Log, count: int = 10) -> int:
@@ -41,7 +32,7 @@ def fill(log: Log, count: int = 10) -> int:
 def everything(log: Log) -> bytes:
     offset, data = log.log_start_offset, b""
     while (found := log.read(offset, 1_000, log.log_end_offset)) is not None:
-        data += log.load(found)
+        data += log.reader.load(found)
         offset = found.next_offset
     return data
 
@@ -56,7 +47,11 @@ def test_a_clean_close_cuts_the_hole_and_needs_no_scan(disk: FaultyDisk) -> None
     log = open_log(disk, segment_bytes=800)
     assert log.report.clean
     assert log.report.scanned_bytes == 0
-    assert (log.log_end_offset, log.recovery_point, log.high_watermark_saved) == (10, 10, 10)
+    assert (log.log_end_offset, log.state.recovery_point, log.checkpoints.high_watermark_saved) == (
+        10,
+        10,
+        10,
+    )
     assert everything(log) == data
     assert len(disk.contents(path(last))) < 800
     assert log.producers.describe()[0].last_sequence == 9
@@ -88,7 +83,7 @@ def test_the_clean_mark_does_not_outlive_the_next_append(disk: FaultyDisk) -> No
 
 
 class Always(random.Random):
-    """Chance that has one outcome: of what was not synced, at 0.0 nothing survives, at 0.5 all."""
+    """Chance with one outcome: at 0.0 no unsynced data survives, at 0.5 all of it does."""
 
     def __init__(self, outcome: float) -> None:
         super().__init__()
@@ -203,7 +198,7 @@ def test_an_index_is_checkpointed_when_its_segment_has_grown_enough(disk: Faulty
     assert writes_index(log, 1)
 
 
-def test_what_was_flushed_later_than_the_last_checkpoint_of_the_index_is_not_scanned(
+def test_flushed_records_after_the_index_checkpoint_are_not_scanned(
     disk: FaultyDisk,
 ) -> None:
     sizes = {"segment_bytes": 1_000, "index_checkpoint_bytes": 500}
@@ -246,7 +241,7 @@ def test_a_checkpoint_without_its_files_costs_a_scan(disk: FaultyDisk, damage: s
     assert log.producers.describe()[0].last_sequence == 49
 
 
-def test_what_was_flushed_survives_a_power_cut(disk: FaultyDisk) -> None:
+def test_flushed_records_survive_a_power_cut(disk: FaultyDisk) -> None:
     for seed in range(30):
         disk = FaultyDisk()
         log = open_log(disk, segment_bytes=800)
@@ -403,14 +398,14 @@ def test_producers_stay_known_whose_segments_go_after_a_recovery(disk: FaultyDis
 def test_producers_stay_known_wherever_the_power_goes_while_their_segments_go() -> None:
     """What says that segments are gone is saved when all that they alone told is saved."""
     for call in count():
-        disk = DyingDisk()
+        disk = FaultyDisk()
         log = open_log(disk, segment_bytes=400, file_delete_delay_ms=0)
         append(log, batch(producer_id=2, sequence=4))
         fill(log, 8)
         log.delete_records_to(9)
         flush(log)
         assert len(log.retention(NOW_MS, 9)) == 5
-        job = log.begin_checkpoint(NOW_MS, 9)
+        job = log.checkpoints.begin(NOW_MS, 9)
         assert job is not None
         disk.left = call
         with suppress(Killed):
@@ -431,18 +426,18 @@ def test_transactions_survive_with_their_aborted_list(disk: FaultyDisk) -> None:
         append(log, batch(producer_id=5, sequence=sequence, transactional=True))
     append(log, marker(5, commit=False))
     append(log, batch(producer_id=6, transactional=True))
-    aborted = log.aborted_transactions(0, 8)
+    aborted = log.reader.aborted_transactions(0, 8)
     assert aborted == [(5, 0, 6, 7)]
     disk.kill()
     for _ in range(2):
         log = open_log(disk, segment_bytes=500)
-        assert log.aborted_transactions(0, 8) == aborted
-        assert log.aborted_transactions(7, 8) == []
-        assert log.last_stable_offset(8) == 7
+        assert log.reader.aborted_transactions(0, 8) == aborted
+        assert log.reader.aborted_transactions(7, 8) == []
+        assert log.reader.last_stable_offset(8) == 7
         log.close()
 
 
-def test_what_was_aborted_before_a_checkpoint_is_known_where_recovery_resumes_there(
+def test_aborted_transactions_are_known_when_recovery_starts_at_a_checkpoint(
     disk: FaultyDisk,
 ) -> None:
     log = open_log(disk, index_checkpoint_bytes=500)
@@ -453,11 +448,11 @@ def test_what_was_aborted_before_a_checkpoint_is_known_where_recovery_resumes_th
     append(log, batch(producer_id=6, transactional=True))
     append(log, marker(6, commit=False))
     aborted = [(5, 0, 6, 7), (6, 7, 8, 9)]
-    assert log.aborted_transactions(0, 9) == aborted
+    assert log.reader.aborted_transactions(0, 9) == aborted
     disk.kill()
     log = open_log(disk, index_checkpoint_bytes=500)
     assert 0 < log.report.scanned_bytes < log.size
-    assert log.aborted_transactions(0, 9) == aborted
+    assert log.reader.aborted_transactions(0, 9) == aborted
 
 
 def test_the_high_watermark_and_the_log_start_come_back(disk: FaultyDisk) -> None:
@@ -465,13 +460,13 @@ def test_the_high_watermark_and_the_log_start_come_back(disk: FaultyDisk) -> Non
     fill(log)
     flush(log)
     log.delete_records_to(4)
-    job = log.begin_checkpoint(NOW_MS, 7)
+    job = log.checkpoints.begin(NOW_MS, 7)
     assert job is not None
     job.run()
-    log.end_checkpoint(job)
+    log.checkpoints.end(job)
     disk.crash(random.Random(1))
     log = open_log(disk)
-    assert (log.log_start_offset, log.high_watermark_saved) in ((4, 7), (4, 0))
+    assert (log.log_start_offset, log.checkpoints.high_watermark_saved) in ((4, 7), (4, 0))
 
 
 def test_temporary_files_and_strays_go(disk: FaultyDisk) -> None:
@@ -523,7 +518,7 @@ def test_producers_that_a_recovery_cannot_save(disk: FaultyDisk, code: int) -> N
 
 
 class ShortDisk(FaultyDisk):
-    """Files end before they were said to."""
+    """A disk whose files are shorter than it says."""
 
     def size(self, fd: int) -> int:
         return super().size(fd) + 100

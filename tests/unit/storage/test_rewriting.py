@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from raylog.actors.simulation import volume
+from raylog.simulation import volume
 from raylog.storage.disk import Writable
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import iter_batches
-from tests.support.disk import FaultyDisk
-from tests.support.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
 
 FLUSH = {
     "the last segment": ("fdatasync", 0),
@@ -51,13 +51,13 @@ def offsets(log: Log) -> list[int]:
     """Of all batches, as they are read."""
     found: list[int] = []
     while (slice_ := log.read(len(found), 10_000, log.log_end_offset)) and slice_.length:
-        found += [header.base_offset for header, _ in iter_batches(log.load(slice_))]
+        found += [header.base_offset for header, _ in iter_batches(log.reader.load(slice_))]
     return found
 
 
 @pytest.mark.parametrize("segment_bytes", [10_000, 300])
 @pytest.mark.parametrize("in_another_process", [False, True])
-def test_what_counts_as_flushed_is_on_the_disk(
+def test_rewritten_log_is_on_disk_before_it_counts_as_flushed(
     segment_bytes: int, in_another_process: bool
 ) -> None:
     disk = FaultyDisk()
@@ -69,7 +69,7 @@ def test_what_counts_as_flushed_is_on_the_disk(
     log = open_log(disk, segment_bytes=segment_bytes)
     append(log, batch())
     flush(log)
-    assert (log.recovery_point, log.is_whole) == (6, True)
+    assert (log.state.recovery_point, log.state.is_whole) == (6, True)
     disk.evict()
     assert offsets(log) == list(range(6))
     disk.crash(random.Random(1))
@@ -109,14 +109,14 @@ def test_after_a_checkpoint_that_failed_nothing_counts_as_durable_that_may_not_b
     with pytest.raises(KafkaStorageError, match="checkpoint"):
         checkpoint(log)
     assert log.offline
-    assert log.flush_failed
+    assert log.state.flush_failed
     if in_another_process:
         disk.kill()
     else:
         log.close()
     log = open_log(disk)
     flush(log)
-    assert log.recovery_point == 3
+    assert log.state.recovery_point == 3
     disk.crash(random.Random(seed))
     assert offsets(open_log(disk)) == [0, 1, 2]
 
@@ -133,16 +133,16 @@ def test_a_disk_that_is_full_leaves_no_doubt() -> None:
     assert checkpoint(log)
 
 
-def test_what_memory_has_let_go_of_is_missed() -> None:
+def test_records_lost_from_the_page_cache_are_detected() -> None:
     """Everything that the log had at the failure, not only what a checkpoint knew of."""
     disk = FaultyDisk()
     log = failed(disk)
     log.close()
     disk.evict()
     log = open_log(disk)
-    assert (log.log_end_offset, log.held, log.is_whole) == (2, 5, False)
+    assert (log.log_end_offset, log.state.held, log.state.is_whole) == (2, 5, False)
     disk.kill()
-    assert not open_log(disk).is_whole
+    assert not open_log(disk).state.is_whole
 
 
 def test_segments_that_a_checkpoint_knew_to_be_written_are_scanned() -> None:
@@ -159,16 +159,16 @@ def test_segments_that_a_checkpoint_knew_to_be_written_are_scanned() -> None:
     disk.evict()
     for _ in range(2):
         log = open_log(disk, **settings)
-        assert (log.log_end_offset, log.held) == (end, 8)
+        assert (log.log_end_offset, log.state.held) == (end, 8)
         disk.kill()
 
 
-def test_what_is_durable_is_not_written_again_and_holes_stay() -> None:
+def test_rewriting_skips_durable_data_and_keeps_holes() -> None:
     disk = FaultyDisk()
     log = failed(disk)
     log.close()
     path = f"{DIRECTORY}/{log.segments[0]}"
-    used, size = disk.used, len(disk.contents(path))
+    used, size = disk.used_bytes, len(disk.contents(path))
     written: list[int] = []
     original = disk.pwritev
 
@@ -182,7 +182,7 @@ def test_what_is_durable_is_not_written_again_and_holes_stay() -> None:
     durable = log.read(0, 10_000, 2)
     assert durable is not None
     assert written == [durable.length]
-    assert (disk.used, len(disk.contents(path))) == (used, size)
+    assert (disk.used_bytes, len(disk.contents(path))) == (used, size)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_log_stays_closed_until_it_is_written_anew(call: str, path: str) -> No
     assert offsets(log) == list(range(5))
 
 
-def test_who_cannot_leave_a_note_says_so() -> None:
+def test_failed_flush_is_remembered_when_its_note_cannot_be_written() -> None:
     disk = FaultyDisk()
     log = failed(FaultyDisk())
-    assert log.flush_failed
+    assert log.state.flush_failed
     log = open_log(disk)
     append(log, batch())
     disk.fail("open", errno.EROFS, times=10, path="unflushed")
@@ -229,7 +229,7 @@ def test_who_cannot_leave_a_note_says_so() -> None:
         flush(log)
     log.close()
     disk.heal()
-    assert log.flush_failed
+    assert log.state.flush_failed
     config = LogConfig(delete=True, compact=False)
     log = Log.open(DIRECTORY, config, disk, now_ms=NOW_MS, flush_failed=True)
     flush(log)

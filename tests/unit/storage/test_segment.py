@@ -1,12 +1,12 @@
-"""When a segment is full, too old, or has room for more: each limit, and what lies beside it."""
+"""When a segment is full, too old, or has room: each limit, and values next to it."""
 
 import pytest
 
 from raylog.storage.layout import segment_name
 from raylog.storage.segment import Segment
 from raylog.wire.records import read_header
-from tests.support.disk import FaultyDisk
-from tests.support.logs import NOW_MS, batch
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import NOW_MS, batch
 
 BASE = 1_000
 SIZE = 100
@@ -101,12 +101,12 @@ def test_an_entry_comes_once_the_interval_has_passed_since_the_last() -> None:
     assert there.max_timestamp_offset == BASE + 4, "the first of those with the largest time"
 
 
-def test_what_has_no_time_is_not_the_newest() -> None:
+def test_segment_without_timestamps_has_no_max_timestamp() -> None:
     there = segment(timestamp=-1)
     assert (there.first_timestamp, there.max_timestamp, there.max_timestamp_offset) == (-1, -1, -1)
 
 
-def test_what_is_cleared_is_as_new() -> None:
+def test_cleared_segment_equals_a_new_one() -> None:
     there = segment(entries=3)
     there.clear()
     fresh = segment(size=0)

@@ -1,4 +1,4 @@
-"""A disk may write less than it is asked to: all that writes a file goes on with the rest."""
+"""A disk may write less than asked: all code that writes files continues with the rest."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ from raylog.storage.config import NEVER
 from raylog.storage.disk import Writable
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -27,7 +27,7 @@ SETTINGS = {"segment_bytes": 1_000, "min_cleanable_dirty_ratio": 0, "file_delete
 
 
 class ShortDisk(FaultyDisk):
-    """Writes no more than some bytes at a time, from when it is told to."""
+    """Writes only a few bytes at a time, once it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def written_anew(log: Log, disk: ShortDisk) -> None:
 
 @pytest.mark.parametrize("step", [cleaned, shortened, checkpointed, closed, written_anew])
 @pytest.mark.parametrize("bytes_at_once", [1, 7])
-def test_a_step_with_short_writes_leaves_what_it_leaves_else(
+def test_short_writes_do_not_change_the_outcome_of_a_step(
     step: Callable[[Log, ShortDisk], None], bytes_at_once: int
 ) -> None:
     left = []

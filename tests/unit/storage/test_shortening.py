@@ -6,8 +6,8 @@ import pytest
 
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -22,11 +22,6 @@ HOUR_MS = 3_600_000
 
 def settings(retention_bytes: int) -> LogConfig:
     return LogConfig(retention_bytes=retention_bytes, retention_ms=-1)
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def segmented(disk: FaultyDisk, count: int = 6, **settings: int) -> Log:
@@ -62,7 +57,7 @@ def test_without_any_retention_what_is_past_goes(disk: FaultyDisk) -> None:
     assert len(log.retention(last_ms + 1, 6)) == 1
 
 
-def test_no_segment_goes_before_one_that_is_in_front_of_it(disk: FaultyDisk) -> None:
+def test_segments_expire_only_in_order(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=100, retention_ms=HOUR_MS)
     for age_ms in (0, 9 * HOUR_MS, 9 * HOUR_MS):
         append(log, batch(timestamp=NOW_MS - age_ms))
@@ -123,7 +118,7 @@ def test_records_without_timestamps_are_as_old_as_their_file(disk: FaultyDisk) -
     append(log, batch(timestamp=-1))
     log.close()
     disk.now_ms += HOUR_MS
-    log = Log.open(DIRECTORY, log.config, disk, now_ms=disk.now_ms)
+    log = Log.open(DIRECTORY, log.state.config, disk, now_ms=disk.now_ms)
     assert log.retention(NOW_MS + 1_000 + HOUR_MS, 2) == []
     assert len(log.retention(NOW_MS + 1_001 + HOUR_MS, 2)) == 1
 
@@ -135,7 +130,7 @@ def test_a_record_with_a_time_decides_beside_those_without(disk: FaultyDisk) -> 
     assert len(log.retention(NOW_MS, 2)) == 1
 
 
-def test_a_file_whose_age_cannot_be_told_is_no_reason_to_delete_it(disk: FaultyDisk) -> None:
+def test_a_file_whose_age_is_unknown_is_no_reason_to_delete_it(disk: FaultyDisk) -> None:
     log = open_log(disk, retention_ms=HOUR_MS)
     append(log, batch(timestamp=-1))
     disk.fail("modified_ms", errno.EIO)
@@ -239,7 +234,7 @@ def test_truncation_at_a_segment_removes_whole_segments(disk: FaultyDisk) -> Non
     log.truncate_to(4, NOW_MS)
     assert log.segments == [f"{number:020}.log" for number in range(4)]
     assert append(log, batch()).segment_id == "00000000000000000004-1.log"
-    assert log.recovery_point == 4
+    assert log.state.recovery_point == 4
 
 
 def test_truncation_within_a_batch_drops_the_batch(disk: FaultyDisk) -> None:
@@ -328,12 +323,12 @@ def test_truncation_takes_producers_back(disk: FaultyDisk) -> None:
 
 def test_no_truncation_while_a_job_is_under_way(disk: FaultyDisk) -> None:
     log = segmented(disk)
-    job = log.begin_flush()
+    job = log.flushes.begin()
     busy = [log.busy]
     with pytest.raises(AssertionError):
         log.truncate_to(3, NOW_MS)
     job.run()
-    log.end_flush(job)
+    log.flushes.end(job)
     busy.append(log.busy)
     log.truncate_to(3, NOW_MS)
     assert busy == [True, False]
@@ -341,11 +336,11 @@ def test_no_truncation_while_a_job_is_under_way(disk: FaultyDisk) -> None:
 
 def test_no_truncation_while_a_checkpoint_is_under_way(disk: FaultyDisk) -> None:
     log = segmented(disk)
-    job = log.begin_checkpoint(NOW_MS, 6)
+    job = log.checkpoints.begin(NOW_MS, 6)
     assert job is not None
     assert log.busy
     job.run()
-    log.end_checkpoint(job)
+    log.checkpoints.end(job)
     assert not log.busy
 
 
@@ -362,12 +357,12 @@ def test_the_high_watermark_goes_down_with_the_log(disk: FaultyDisk, anew: bool)
     log = segmented(disk)
     flush(log)
     checkpoint(log)
-    assert log.high_watermark_saved == 6
+    assert log.checkpoints.high_watermark_saved == 6
     if anew:
         log.truncate_fully(4)
     else:
         log.truncate_to(4, NOW_MS)
-    saved = log.high_watermark_saved
+    saved = log.checkpoints.high_watermark_saved
     assert saved == (0 if anew else 4)
     log.close()
-    assert open_log(disk).high_watermark_saved == saved
+    assert open_log(disk).checkpoints.high_watermark_saved == saved

@@ -4,8 +4,8 @@ import pytest
 
 from raylog.storage.checkpoint import StateFile
 from raylog.storage.log import Log, LogConfig
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -16,16 +16,12 @@ from tests.support.logs import (
     clean_step,
     flush,
     keyed,
+    names,
     open_log,
 )
 
 DAY_MS = 24 * 3_600_000
 SIZE = len(batch(producer_id=1))
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
 
 
 def segmented(disk: FaultyDisk, **settings: int) -> Log:
@@ -34,10 +30,6 @@ def segmented(disk: FaultyDisk, **settings: int) -> Log:
     for number in range(12):
         append(log, batch(producer_id=1, sequence=number))
     return log
-
-
-def names(disk: FaultyDisk, suffix: str) -> list[str]:
-    return sorted(name for name in disk.listdir(str(DIRECTORY)) if name.endswith(suffix))
 
 
 def test_producers_expire_with_retention(disk: FaultyDisk) -> None:
@@ -109,7 +101,7 @@ def test_readers_that_go_on_are_not_sent_to_a_segment_that_was_cut(disk: FaultyD
         found = log.read(offset, 1, 8)
         assert found is not None
         assert found.segment_id in log.segments
-        assert len(log.load(found)) == SIZE
+        assert len(log.reader.load(found)) == SIZE
 
 
 def test_readers_that_go_on_are_sent_to_what_was_cleaned(disk: FaultyDisk) -> None:
@@ -137,7 +129,7 @@ def test_a_log_that_is_whole_again_says_so(disk: FaultyDisk) -> None:
         checkpoint(log)
         state = file.read()
         assert state is not None
-        assert (state.held, log.is_whole) == (held, held == 0)
+        assert (state.held, log.state.is_whole) == (held, held == 0)
         append(log, batch())
 
 
@@ -145,12 +137,12 @@ def test_a_high_watermark_that_moved_is_worth_a_checkpoint(disk: FaultyDisk) -> 
     log = segmented(disk)
     flush(log)
     for high_watermark in (5, 6):
-        job = log.begin_checkpoint(NOW_MS, high_watermark)
+        job = log.checkpoints.begin(NOW_MS, high_watermark)
         assert job is not None
         job.run()
-        log.end_checkpoint(job)
-        assert log.high_watermark_saved == high_watermark
-        assert log.begin_checkpoint(NOW_MS, high_watermark) is None
+        log.checkpoints.end(job)
+        assert log.checkpoints.high_watermark_saved == high_watermark
+        assert log.checkpoints.begin(NOW_MS, high_watermark) is None
 
 
 def test_pauses_are_for_all_bytes_that_were_read_and_written(disk: FaultyDisk) -> None:

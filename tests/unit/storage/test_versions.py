@@ -1,4 +1,4 @@
-"""Files of other builds: older ones are read, newer ones are refused and left as they are."""
+"""Files of other builds: older ones are read, newer ones are refused and left unchanged."""
 
 import pytest
 
@@ -11,8 +11,8 @@ from raylog.storage.checkpoint import (
     encode,
 )
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.logs import DIRECTORY, append, batch, checkpoint, flush, open_log
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import DIRECTORY, append, batch, checkpoint, flush, open_log
 
 SMALL_FILES = {
     "state": STATE_KIND,
@@ -95,6 +95,6 @@ def test_an_index_of_a_newer_build_is_made_again(disk: FaultyDisk) -> None:
 def test_a_high_watermark_of_the_first_version_is_read(disk: FaultyDisk) -> None:
     put(disk, "high-watermark", encode(HIGH_WATERMARK_KIND, 1, 4))
     log = open_log(disk, segment_bytes=500)
-    assert log.high_watermark_saved == 4
+    assert log.checkpoints.high_watermark_saved == 4
     put(disk, "high-watermark", encode(HIGH_WATERMARK_KIND, 1, "4"))
-    assert open_log(disk, segment_bytes=500).high_watermark_saved == 0
+    assert open_log(disk, segment_bytes=500).checkpoints.high_watermark_saved == 0

@@ -1,4 +1,4 @@
-"""The growing end of a log: what a follower may take, flushes, and what is said of trouble."""
+"""The growing end of a log: what a follower may append, flushes, and reports of trouble."""
 
 import errno
 
@@ -8,8 +8,8 @@ from raylog.storage.checkpoint import StateFile
 from raylog.storage.scan import scan
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
 from tests.support.batches import raw_batch, raw_record
-from tests.support.disk import FaultyDisk
-from tests.support.logs import (
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -19,12 +19,6 @@ from tests.support.logs import (
     flush,
     open_log,
 )
-
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
 
 # ---- following -------------------------------------------------------------------------------
 
@@ -63,7 +57,7 @@ def test_a_log_with_records_takes_nothing_that_begins_before_its_end(disk: Fault
 # ---- flushes and checkpoints -----------------------------------------------------------------
 
 
-def test_what_is_durable_is_not_flushed_again(disk: FaultyDisk) -> None:
+def test_durable_segments_are_not_flushed_again(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=len(batch()))
     for _ in range(3):
         append(log, batch())
@@ -100,7 +94,7 @@ def test_a_file_that_was_cut_back_is_extended_again(disk: FaultyDisk) -> None:
     append(log, batch())
     name = f"{DIRECTORY}/{log.segments[0]}"
     extended = len(disk.contents(name))
-    disk.capacity = disk.used + disk.block
+    disk.capacity = disk.used_bytes + disk.block
     with pytest.raises(KafkaStorageError, match="disk full"):
         append(log, batch(size=4_000))
     assert len(disk.contents(name)) == log.size

@@ -99,7 +99,7 @@ def test_settings_are_those_of_a_broker() -> None:
         pass
 
 
-def test_mistakes_of_a_first_test_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_a_first_test_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected 1 broker or more, found 0"):
         EmbeddedBroker(0)
     numbers: Any = {"num.partitions": 3}
@@ -163,11 +163,11 @@ def test_a_broker_tells_who_it_is_and_where_its_logs_are(tmp_path: Path) -> None
                 resource_type=4, resource_name="0", configuration_keys=keys
             )
             answer = client.ask(DescribeConfigsRequest(resources=[resource]), 4)
-    told = {one.name: (one.value, one.config_source) for one in answer.results[0].configs}
-    value, source = told.pop("log.dirs")
+    described = {one.name: (one.value, one.config_source) for one in answer.results[0].configs}
+    value, source = described.pop("log.dirs")
     assert value.startswith(str(tmp_path))
     assert source == 4
-    assert told == {
+    assert described == {
         "broker.id": ("0", 4),
         "num.partitions": ("3", 4),
         "message.max.bytes": ("1048588", 5),

@@ -26,16 +26,17 @@ def test(tmp_path: Path) -> Path:
     return tmp_path / "test_small.py"
 
 
+@pytest.mark.long
 def test_a_failure_is_kept_until_it_is_mended(
     test: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "kept"
     test.write_text(FAILING.replace("LIMIT", "7"))
     assert explore_all([test], kept, SECONDS, rounds=1) == PASSED
-    told = (kept / "test_small.txt").read_text()
-    assert "number=7" in told, "the smallest example"
-    assert "reproduce_failure" in told
-    assert "RAYLOG_EXPLORE=1" in told
+    text = (kept / "test_small.txt").read_text()
+    assert "number=7" in text, "the smallest example"
+    assert "reproduce_failure" in text
+    assert "RAYLOG_EXPLORE=1" in text
     assert "number=7" in capsys.readouterr().out
     assert list((kept / "examples").rglob("*"))
 

@@ -1,4 +1,4 @@
-"""An embedded broker tells Prometheus what was done to it, neither more nor less."""
+"""An embedded broker's metrics report exactly what was done to it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.wire.records import Record, encode_batch
 from raylog.wire.schema import layout_of
-from tests.support.producing import codes, produce
 from tests.support.scraping import Scraped, scrape
 from tests.support.wire_client import CLIENT_ID, WireClient
+from tests.worlds.gateway.producing import codes, produce
 
 LISTENER = {"health.listener": "127.0.0.1:0"}
 RECORDS = 10
@@ -31,7 +31,7 @@ BATCH = encode_batch([Record(n, 1_000_000, None, b"v" * 100, []) for n in range(
 
 
 class Counting(WireClient):
-    """A connection that knows how much it has sent and received."""
+    """A connection that counts the bytes it sent and received."""
 
     sent = 0
     received = 0
@@ -87,7 +87,7 @@ def send_unknown(broker: EmbeddedBroker, api_key: int) -> None:
         assert connection.recv(1) == b""
 
 
-def test_what_was_done_is_told(broker: EmbeddedBroker) -> None:
+def test_embedded_broker_metrics_count_requests_and_errors(broker: EmbeddedBroker) -> None:
     (url,) = broker.metrics_urls
     with connected(broker) as client:
         create(client, "t")
@@ -143,7 +143,9 @@ def test_a_client_cannot_add_series(broker: EmbeddedBroker) -> None:
     hostile = ['a"b', "a\nb", 'x"} 1\nforged{a="', "n" * 300, "\\", "é"]
     with connected(broker) as client:
         create(client, "t")
-        client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="missing")]), 8)
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name="missing")])
+        asked.allow_auto_topic_creation = False
+        client.ask(asked, 8)
         client.ask(produce((0, BATCH), topic="missing"), 9)
         client.ask(fetch("missing"), 11)
         send_unknown(broker, 99)

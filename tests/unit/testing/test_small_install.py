@@ -1,4 +1,4 @@
-"""`pip install raylog` without extras: what it brings, what runs with it, what else is named."""
+"""`pip install raylog` without extras: its contents, what runs, and the extras that errors name."""
 
 import importlib.metadata
 import os
@@ -107,7 +107,7 @@ def test_the_pytest_fixture_runs(small: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "expected"),
     [
         ("from raylog.cli import main; main()", "The command raylog needs the package typer"),
         ("from raylog.ray_data import read", "raylog.ray_data needs the package"),
@@ -117,11 +117,13 @@ def test_the_pytest_fixture_runs(small: Path, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_needs_an_extra_names_it(small: Path, tmp_path: Path, program: str, told: str) -> None:
+def test_feature_that_needs_an_extra_names_it(
+    small: Path, tmp_path: Path, program: str, expected: str
+) -> None:
     done = run(small, tmp_path, "-c", program)
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode != 0
-    assert told in last
+    assert expected in last
     assert "pip install 'raylog[" in last
 
 

@@ -1,4 +1,4 @@
-"""The wheel holds everything, and runs where folders of the user's have our short names."""
+"""The wheel is complete, and works beside user folders that have our short names."""
 
 import os
 import shutil
@@ -64,6 +64,7 @@ def test_the_wheel_holds_every_module_once(wheel: Path) -> None:
     assert "raylog/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
+@pytest.mark.long
 def test_the_wheel_runs_beside_folders_of_the_same_names(wheel: Path, tmp_path: Path) -> None:
     python = install(wheel, tmp_path / "environment")
     here = tmp_path / "elsewhere"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.wire.api import ApiKey
+from raylog.wire.api import ApiKey, limit_of
 from raylog.wire.errors import DecodeError, EncodeError
 from raylog.wire.internal.blobs import (
     OFFSETS_TOPIC,
@@ -24,7 +24,6 @@ from raylog.wire.internal.consumer_protocol import (
 )
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
-from raylog.wire.limits import limit_of
 from tests.support.cpu_time import cpu_s
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=3)
@@ -129,8 +128,9 @@ class TestConsumerProtocol:
         newer = b"\x00\x09" + encode_value(self.subscription, 3)[2:] + b"more"
         assert decode_blob(ConsumerProtocolSubscription, newer) == self.subscription
 
+    @pytest.mark.long
     @pytest.mark.parametrize("topics", [[""] * 4_000_000, [f"{n:05}" for n in range(1_000_000)]])
-    def test_what_swells_is_not_decoded(self, topics: list[str]) -> None:
+    def test_blob_that_expands_too_much_is_not_decoded(self, topics: list[str]) -> None:
         blob = encode_value(ConsumerProtocolSubscription(topics=topics), 3)
         assert len(blob) < limit_of(ApiKey.JOIN_GROUP).bytes_max
 

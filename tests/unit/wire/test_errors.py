@@ -71,8 +71,8 @@ def test_a_text_that_quotes_what_a_client_sent_is_cut(letter: str) -> None:
     assert str(error).endswith("...")
     assert len(str(error)) == ERROR_TEXT_MAX
     assert message_of(PeerLost(said)) == error_text(said)
-    told = DescribedGroup(group_id="g", error_code=42, error_message=str(error))
-    assert encode(ConsumerGroupDescribeResponse(groups=[told]), 1)
+    group = DescribedGroup(group_id="g", error_code=42, error_message=str(error))
+    assert encode(ConsumerGroupDescribeResponse(groups=[group]), 1)
 
 
 def test_texts_can_be_written_whatever_they_quote() -> None:

@@ -1,4 +1,4 @@
-"""What importing the codec brings along."""
+"""What importing the codec imports."""
 
 import subprocess
 import sys

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from raylog.wire.api import ApiKey, supported_versions
+from raylog.wire.api import ApiKey
 from raylog.wire.messages.fetch import FetchRequest, PartitionData
 from raylog.wire.messages.registry import request_class, response_class
 from raylog.wire.schema import (
@@ -87,6 +87,6 @@ def test_every_message_class_has_described_fields() -> None:
 
 
 def test_unstable_version_is_not_announced() -> None:
-    assert supported_versions(ApiKey.INIT_PRODUCER_ID) == range(6)
+    assert ApiKey.INIT_PRODUCER_ID.versions == range(6)
     assert layout_of(request_class(ApiKey.INIT_PRODUCER_ID)).versions == range(7)
-    assert supported_versions(ApiKey.FETCH) == range(4, 19)
+    assert ApiKey.FETCH.versions == range(4, 19)

@@ -1,6 +1,7 @@
-"""What a client may write. Answers were taken from Apache Kafka 4.3.1 over a raw socket.
+"""What clients may write. The answers were recorded from Apache Kafka 4.3.1 over a raw socket.
 
-Where Raylog is stricter than Kafka the case says so; it is never laxer by the header.
+Where Raylog is stricter than Kafka, the case says so. It is never more lenient, judging by the
+header.
 """
 
 import pytest

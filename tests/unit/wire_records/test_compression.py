@@ -1,4 +1,4 @@
-"""Codecs: what they accept, and that no input makes them take much memory."""
+"""Codecs: what they accept, and that no input makes them use much memory."""
 
 import gzip
 import struct
@@ -128,7 +128,7 @@ BEHIND = {
 
 
 @pytest.mark.parametrize(("codec", "behind", "expected"), BEHIND.values(), ids=BEHIND)
-def test_what_follows_a_frame(codec: Codec, behind: bytes, expected: bytes | None) -> None:
+def test_data_after_a_compressed_frame(codec: Codec, behind: bytes, expected: bytes | None) -> None:
     data = compress(codec, b"abc") + behind
     if expected is None:
         with pytest.raises(CorruptMessage):

@@ -1,4 +1,4 @@
-"""Batches that the Java producer and librdkafka wrote, as Apache Kafka 4.3.1 stored them."""
+"""Batches written by the Java producer and librdkafka, as stored by Apache Kafka 4.3.1."""
 
 import pytest
 

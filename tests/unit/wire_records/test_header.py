@@ -1,4 +1,4 @@
-"""Batches by their header alone: reading, iterating, patching."""
+"""Batches by their headers alone: reading, iterating, patching."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_every_field_of_a_header() -> None:
     assert header.record_count == 2
 
 
-def test_what_follows_from_a_header() -> None:
+def test_derived_fields_of_a_batch_header() -> None:
     header = read_header(TWO)
 
     assert header.size == len(TWO)
@@ -118,7 +118,7 @@ def test_old_formats_are_named(magic: int) -> None:
         raw_batch(raw_record(), base_offset=2**63 - 1),
     ],
 )
-def test_what_no_batch_can_have_is_corrupt(buf: bytes) -> None:
+def test_impossible_batch_header_is_corrupt(buf: bytes) -> None:
     with pytest.raises(CorruptMessage):
         read_header(buf)
 

@@ -1,4 +1,4 @@
-"""Walking over records: the same verdict as decoding them, and their extreme times."""
+"""Iterating over records: the same verdict as decoding, and their lowest and highest times."""
 
 import random
 
@@ -82,6 +82,7 @@ def test_headers_count_too(count: int, records: int) -> None:
         assert walk(body, records, patience=Patience(2 * count)) is None
 
 
+@pytest.mark.long
 def test_a_batch_has_no_more_headers_than_anybody_needs() -> None:
     """Two bytes each: a megabyte of them is 106 bytes with zstd."""
     most = body_of([Record(0, NOW_MS, b"k", b"v", [("", None)] * HEADERS_MAX)])

@@ -1,1 +1,1 @@
-"""Membership of a consumer in its group: machines without I/O for both protocols."""
+"""A consumer's group membership: state machines without I/O for both group protocols."""

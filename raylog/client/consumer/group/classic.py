@@ -5,18 +5,17 @@
                      │                                            ▼ new topics, enforce_rebalance
                      └──────────── released ─────────────── RELEASING
 
-FindCoordinator is the shell's. Eager members give up all before they join again; cooperative ones
-(KIP-429, when every assignor is cooperative) keep what they have, learn in the sync what moves on,
-give that up and join once more. Heartbeats stop while joining and syncing, and go on while the
-application gives partitions up. Whatever says that the coordinator has put us out
-(UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION) makes what we have lost; a coordinator that moved does not:
-generation and assignment survive, only a join in progress is repeated.
+The shell sends FindCoordinator. Eager members give up all partitions before they rejoin.
+Cooperative members (KIP-429, when every assignor is cooperative) keep theirs, learn from the sync
+which ones move, give those up and rejoin. Heartbeats stop during joins and syncs, and continue
+while the application gives partitions up. An error that ends the membership (UNKNOWN_MEMBER_ID,
+ILLEGAL_GENERATION) makes all partitions lost. When the coordinator moves, generation and assignment
+survive; only a join in progress is repeated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from raylog.assignors.api import Assignor, MemberAssignment, PluginError, raised
@@ -43,9 +42,12 @@ from raylog.client.consumer.group.events import (
     Ticked,
     TopicsSeen,
 )
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import ClientError, NotKafka, NotSupported
-from raylog.wire.errors import DecodeError, ErrorCode, FencedInstanceId, KafkaError, error_of
+from raylog.client.refusals import refusal
+from raylog.client.retries import MEMBERSHIP_ENDED, has_coordinator_moved
+from raylog.wire.errors import DecodeError, ErrorCode, FencedInstanceId, KafkaError
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raylog.wire.messages.join_group import (
     JoinGroupRequest,
@@ -62,16 +64,11 @@ from raylog.wire.messages.sync_group import (
 NEVER = float("inf")
 _NO_GENERATION = -1
 _JOIN_SLACK_MS = 5_000
-"""How much later than the rebalance timeout the answer to a join may come."""
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_PUT_OUT = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-_AGAIN = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, *_MOVED}
-)
+"""How much later than the rebalance timeout a JoinGroup response may come."""
 
 
 class Phase(Enum):
-    """Where a member is; the module's docstring draws it."""
+    """A member's phase; the module's docstring shows the transitions."""
 
     OUT = auto()
     JOINING = auto()
@@ -80,32 +77,19 @@ class Phase(Enum):
     STABLE = auto()
     RELEASING = auto()
     FAILED = auto()
-    """Fenced: another member has our instance id."""
+    """Fenced: another member has the same group.instance.id."""
     GONE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicSettings:
-    """What the machine needs to know."""
-
-    group_id: str
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    retry_backoff_ms: int = 100
-    group_instance_id: str | None = None
-    rack: str | None = None
 
 
 class ClassicMember:
     """One consumer's membership; `handle` takes an event and returns effects."""
 
-    def __init__(self, settings: ClassicSettings, assignors: Sequence[Assignor]) -> None:
-        """The preferred assignor comes first."""
+    def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor]) -> None:
+        """`assignors` are in order of preference."""
         self.settings = settings
         self.phase = Phase.OUT
         self.owned: frozenset[TopicPartition] = frozenset()
-        """What the application has, or is about to be given."""
+        """Partitions that the application has, or is about to get."""
         self.is_cooperative = all(assignor.cooperative for assignor in assignors)
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._topics: frozenset[str] | None = None
@@ -115,27 +99,27 @@ class ClassicMember:
         self._protocol = ""
         self._is_leader = False
         self._divided: Mapping[str, int] | None = None
-        """What the assignor knew of the topics, if we ran it."""
+        """The partition counts that the assignor used, if this member ran it."""
         self._seen: dict[str, int] = {}
         self._awaited: object = None
-        """The request, Divide or Release whose outcome moves us on."""
+        """The request, Divide or Release whose outcome comes next."""
         self._heartbeat: object = None
-        """A heartbeat on its way."""
+        """The heartbeat in flight."""
         self._heartbeat_at_ms = NEVER
         self._join_at_ms = NEVER
         """When to join; NEVER: when the application polls."""
         self._rejoin_at_ms = NEVER
-        """When a stable member joins again, because its assignment made no sense."""
+        """When a stable member rejoins, because a further rebalance is needed."""
         self._poll_until_ms = NEVER
         self._reason: str | None = None
-        """Why to join again as soon as possible."""
+        """Why to rejoin as soon as possible."""
         self._to_take: frozenset[TopicPartition] | None = None
-        """Given to us, once a release is over."""
+        """The assignment to take once a release is done."""
         self._failure: Exception | None = None
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Whom the coordinator knows."""
+        """The member as the coordinator knows it."""
         return GroupMetadata(
             self.settings.group_id,
             self._generation,
@@ -150,7 +134,7 @@ class ClassicMember:
 
     @property
     def next_ms(self) -> float:
-        """When `Ticked` should come at the latest."""
+        """The latest time for the next `Ticked`."""
         if self.phase is Phase.OUT:
             return self._join_at_ms
         if self._has_heartbeats:
@@ -160,7 +144,7 @@ class ClassicMember:
         return NEVER
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Take an event at a time that never goes back."""
+        """Handle an event. `now_ms` must never go back."""
         match event:
             case Ticked():
                 return self._tick(now_ms)
@@ -176,7 +160,7 @@ class ClassicMember:
                 return self._changed(event, now_ms)
 
     def _changed(self, event: Event, now_ms: float) -> list[Effect]:
-        """Events that may make us join again."""
+        """Handle events that may require a rejoin."""
         match event:
             case Subscribed(topics):
                 self._topics = topics
@@ -238,7 +222,7 @@ class ClassicMember:
         return [Send(request, HeartbeatResponse)]
 
     def _expire(self) -> list[Effect]:
-        """The application has not polled for too long: leave, so that others get its partitions."""
+        """Leave the group after too long without a poll, so that others get the partitions."""
         left = self._leave_request("max.poll.interval.ms has passed without a poll", None)
         self._forget_membership(keep_id=False)
         return left + self._lose()
@@ -246,7 +230,7 @@ class ClassicMember:
     # -- joining -----------------------------------------------------------------------------------
 
     def _rejoin_if_stale(self) -> list[Effect]:
-        """The leader looks after the topics that it divided."""
+        """Rejoin if this member leads and the topics it assigned have changed."""
         if self._divided is None or not self._is_leader:
             return []
         changed = [
@@ -257,7 +241,7 @@ class ClassicMember:
         return self._rejoin(f"the partitions of {sorted(changed)[0]} have changed")
 
     def _rejoin(self, reason: str) -> list[Effect]:
-        """Join again, now or when what is under way has ended."""
+        """Rejoin now, or when the step in progress has ended."""
         if self.phase in (Phase.JOINING, Phase.DIVIDING, Phase.SYNCING, Phase.RELEASING):
             self._reason = self._reason or reason
             return []
@@ -269,13 +253,13 @@ class ClassicMember:
         return self._prepare()
 
     def _is_current(self) -> bool:
-        """Whether the topics that we divided, if we did, are as they were."""
+        """Return whether the topics that this leader assigned are unchanged; True for followers."""
         if not self._is_leader or self._divided is None:
             return True
         return all(self._seen.get(topic, 0) == count for topic, count in self._divided.items())
 
     def _prepare(self) -> list[Effect]:
-        """Give up what has to be given up before joining."""
+        """Release what must be released before joining, then join."""
         going = self.owned
         if self.is_cooperative:
             wanted = self._topics or frozenset()
@@ -290,7 +274,7 @@ class ClassicMember:
         return [release]
 
     def _released(self, release: Release) -> list[Effect]:
-        """The application has no more of it; go on with what made it give that up."""
+        """Continue with what the release was for."""
         self._awaited = None
         self.owned -= release.partitions
         if self._generation == _NO_GENERATION:
@@ -306,7 +290,7 @@ class ClassicMember:
         return self._prepare()
 
     def _join(self) -> list[Effect]:
-        """Send a JoinGroup; an assignor that raises is the application's to see."""
+        """Send a JoinGroup, or report an assignor's error to the application."""
         assert self._topics is not None, "a member without a subscription joins nothing"
         settings = self.settings
         try:
@@ -332,7 +316,7 @@ class ClassicMember:
         return [Send(request, JoinGroupResponse, timeout_ms)]
 
     def _protocols(self, topics: frozenset[str]) -> list[JoinGroupRequestProtocol]:
-        """What this member tells the leader, once for each assignor; raises PluginError."""
+        """Return the subscription for each assignor, for the leader; raise PluginError."""
         owned = self.owned if self.is_cooperative else frozenset()
         found = []
         for name, assignor in self._assignors.items():
@@ -352,7 +336,7 @@ class ClassicMember:
         return []
 
     def _joined(self, answer: JoinGroupResponse, now_ms: float) -> list[Effect]:
-        """The group's new generation."""
+        """Handle a successful JoinGroup: a new generation."""
         if answer.protocol_type not in (None, protocol.PROTOCOL_TYPE):
             return self._fail(
                 NotKafka(f"expected a group of consumers, found {answer.protocol_type!r}")
@@ -372,7 +356,7 @@ class ClassicMember:
         self._divided = None
         if not self._is_leader:
             return self._sync({})
-        if answer.skip_assignment:  # a static member that is back, and does not know what it gave
+        if answer.skip_assignment:  # a static member that returns, and cannot know what it assigned
             if self.is_cooperative:
                 self._expect_another_round(now_ms)
             return self._sync({})
@@ -393,7 +377,7 @@ class ClassicMember:
         return self._sync(divided.assignments)
 
     def _expect_another_round(self, now_ms: float) -> None:
-        """Who gives partitions up joins again; we do if it is back with none (KIP-345)."""
+        """Plan a rejoin, in case members that give partitions up do not rejoin (KIP-345)."""
         self._rejoin_at_ms = now_ms + self.settings.max_poll_interval_ms
 
     def _sync(self, assignments: Mapping[str, MemberAssignment]) -> list[Effect]:
@@ -417,7 +401,7 @@ class ClassicMember:
         return [Send(request, SyncGroupResponse, timeout_ms)]
 
     def _synced(self, answer: SyncGroupResponse, now_ms: float) -> list[Effect]:
-        """Our assignment."""
+        """Handle a successful SyncGroup: this member's assignment."""
         if answer.protocol_type not in (None, protocol.PROTOCOL_TYPE) or (
             answer.protocol_name not in (None, self._protocol)
         ):
@@ -446,7 +430,7 @@ class ClassicMember:
             self._reason = self._reason or "partitions were given up for others (KIP-429)"
             return self._release(Release(going))
         effects = self._take(given)
-        if strange:  # not at once: the leader may see the same for a while
+        if strange:  # not at once: the leader may see the same metadata for a while
             self._rejoin_at_ms = now_ms + self.settings.retry_backoff_ms
             return effects
         if self._reason is not None or self._topics != self._joined_topics:
@@ -458,77 +442,77 @@ class ClassicMember:
         self.owned = given
         return [Take(added)]
 
-    # -- answers -----------------------------------------------------------------------------------
+    # -- responses ---------------------------------------------------------------------------------
 
     def _answered(self, request: object, answer: object, now_ms: float) -> list[Effect]:
-        """Take an answer, unless it is to something that no longer matters."""
+        """Handle a response, unless its request no longer matters."""
         if request is self._heartbeat:
             self._heartbeat = None
             return self._beaten(answer, now_ms) if self._has_heartbeats else []
         if request is not self._awaited:
             return []
         self._awaited = None
-        refusal = _refusal(answer)
-        if refusal is not None:
-            return self._refused(request, answer, refusal, now_ms)
+        error = _error_in(answer)
+        if error is not None:
+            return self._refused(request, answer, error, now_ms)
         if isinstance(answer, JoinGroupResponse):
             return self._joined(answer, now_ms)
         assert isinstance(answer, SyncGroupResponse), f"{answer} answers nothing of ours"
         return self._synced(answer, now_ms)
 
     def _refused(
-        self, request: object, answer: object, refusal: Exception, now_ms: float
+        self, request: object, answer: object, error: Exception, now_ms: float
     ) -> list[Effect]:
-        """A join or a sync was refused, or lost on the way."""
-        if not isinstance(refusal, KafkaError):
-            if isinstance(refusal, NotSupported | NotKafka):
-                return self._fail(refusal)
+        """Handle a join or sync that was refused or lost."""
+        if not isinstance(error, KafkaError):
+            if isinstance(error, NotSupported | NotKafka):
+                return self._fail(error)
             return [ForgetCoordinator(), *self._join_later(now_ms)]
-        code = refusal.code
+        code = error.code
         if code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(answer, JoinGroupResponse):
             if not answer.member_id:
                 return self._fail(NotKafka("expected a member id, found none"))
             self._member_id = answer.member_id
             return self._join()
-        if code in _PUT_OUT:
+        if code in MEMBERSHIP_ENDED:
             self._forget_membership(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
             return self._lose() if self.owned else self._join_later(now_ms)
-        if code in _AGAIN or code.retriable:
-            forget: list[Effect] = [ForgetCoordinator()] if code in _MOVED else []
+        if code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
+            forget: list[Effect] = [ForgetCoordinator()] if has_coordinator_moved(error) else []
             if code is ErrorCode.REBALANCE_IN_PROGRESS and isinstance(request, SyncGroupRequest):
-                return self._join()  # somebody came meanwhile
+                return self._join()  # a new member joined meanwhile
             return forget + self._join_later(now_ms)
-        return self._fail(refusal)
+        return self._fail(error)
 
     def _beaten(self, answer: object, now_ms: float) -> list[Effect]:
-        """A heartbeat was answered."""
-        refusal = _refusal(answer)
-        if refusal is None:
+        """Handle a heartbeat's response."""
+        error = _error_in(answer)
+        if error is None:
             return []
         soon_ms = now_ms + min(self.settings.retry_backoff_ms, self.settings.heartbeat_interval_ms)
-        if not isinstance(refusal, KafkaError):
+        if not isinstance(error, KafkaError):
             self._heartbeat_at_ms = soon_ms
             return [ForgetCoordinator()]
-        code = refusal.code
+        code = error.code
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             if self.phase is Phase.RELEASING:
                 return []
             self._reason = "the group rebalances"
             return self._prepare()
-        if code in _PUT_OUT:
+        if code in MEMBERSHIP_ENDED:
             self._forget_membership(keep_id=code is ErrorCode.ILLEGAL_GENERATION)
             if self.owned:
                 return self._lose()
             return self._join_later(now_ms)
-        if code in _AGAIN or code.retriable:
+        if code.retriable:
             self._heartbeat_at_ms = soon_ms
-            return [ForgetCoordinator()] if code in _MOVED else []
-        return self._fail(refusal)
+            return [ForgetCoordinator()] if has_coordinator_moved(error) else []
+        return self._fail(error)
 
     def _fail(self, error: Exception) -> list[Effect]:
-        """What no repeat by us cures: tell the application; its next poll tries again.
+        """Report a non-retriable error to the application; its next poll rejoins.
 
-        A fenced static member never tries again: the other one would be fenced in turn.
+        A fenced static member never rejoins: it would fence the other member in turn.
         """
         self._awaited = None
         self._forget_membership(keep_id=True)
@@ -540,10 +524,10 @@ class ClassicMember:
         lost = self._lose() if self.owned else []
         return [*lost, Fail(error)]
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- end of membership -------------------------------------------------------------------------
 
     def _lose(self) -> list[Effect]:
-        """The application learns that it has nothing any more; then we join anew."""
+        """Tell the application that all its partitions are lost, then join afresh."""
         if not self.owned:
             self.phase = Phase.OUT
             self._join_at_ms = NEVER
@@ -552,7 +536,7 @@ class ClassicMember:
         return self._release(Release(self.owned, lost=True))
 
     def _forget_membership(self, *, keep_id: bool) -> None:
-        """The coordinator does not count us any more."""
+        """Drop the generation, which the coordinator no longer accepts."""
         self._generation = _NO_GENERATION
         self._is_leader = False
         self._divided = None
@@ -562,7 +546,7 @@ class ClassicMember:
             self._member_id = ""
 
     def _leave_request(self, reason: str, leave_group: bool | None) -> list[Effect]:
-        """Tell the coordinator, if it knows us and is to be told."""
+        """Return a LeaveGroup request, if the member has an id and is to leave."""
         static = self.settings.group_instance_id
         leaves = static is None if leave_group is None else leave_group
         if not leaves or not self._member_id:
@@ -586,14 +570,14 @@ class ClassicMember:
         return effects
 
     def topics_to_watch(self) -> frozenset[str]:
-        """Whose partitions matter: of a leader all that it divided."""
+        """Return the topics to watch; a leader also watches those it assigned."""
         return (self._topics or frozenset()) | frozenset(self._divided or ())
 
 
-def _refusal(answer: object) -> Exception | None:
-    """The error in an answer."""
+def _error_in(answer: object) -> Exception | None:
+    """Return the error in an answer, if any."""
     if isinstance(answer, Exception):
         assert isinstance(answer, KafkaError | ClientError | DecodeError), repr(answer)
         return answer
     assert isinstance(answer, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse)
-    return error_of(answer.error_code, "group") if answer.error_code != ErrorCode.NONE else None
+    return refusal(answer.error_code, "group")

@@ -1,20 +1,19 @@
-"""A member of a KIP-848 group, without I/O: one request, ConsumerGroupHeartbeat, does all.
+"""A member of a KIP-848 group, without I/O. Its only request is ConsumerGroupHeartbeat.
 
     OUT ──poll──▶ JOINING (epoch 0) ──▶ MEMBER ◀─ acknowledged ─ reconciling: release, then take
                      ▲                     │ fenced, unknown, too long without a poll
                      └── released as lost ─┘
 
-The coordinator decides who has what, and matches patterns (v1). An answer may bring an assignment:
-what is not in it is released first, what is new is taken, and then a heartbeat at once says what is
-owned. Partitions that others have not given up yet are not in it. A field that has not changed is
-left out; after a lost answer everything is said again. Leaving is epoch -1; a static member that
-comes back leaves with -2.
+The coordinator assigns partitions and matches patterns (v1). When a response brings an assignment,
+the member first releases the partitions that are not in it, then takes the new ones, and at once
+sends a heartbeat with what it owns. Partitions that other members have not given up yet are not in
+the assignment. Fields that have not changed are left out; after a lost response every field is sent
+again. Epoch -1 leaves the group; -2 leaves as a static member that will come back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from raylog.client.cluster import TopicPartition, by_topic
@@ -37,9 +36,12 @@ from raylog.client.consumer.group.events import (
     Ticked,
     TopicsSeen,
 )
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import NotKafka, NotSupported
-from raylog.wire.errors import ErrorCode, FencedInstanceId, KafkaError, error_of
+from raylog.client.refusals import refusal
+from raylog.client.retries import MEMBERSHIP_ENDED, backoff_ms, code_of, has_coordinator_moved
+from raylog.wire.errors import FencedInstanceId, KafkaError
 from raylog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -52,38 +54,22 @@ _JOIN = 0
 _LEAVE = -1
 _LEAVE_STATIC = -2
 _INTERVAL_MS = 5_000
-"""Until the coordinator says its own."""
-_LOOKS_DOUBLING = 5
-"""So often the pause between two looks at metadata doubles."""
-_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-_PUT_OUT = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Used until the coordinator sends its own interval."""
+_LOOK_MS_FACTOR_MAX = 32
+"""The longest pause between metadata lookups, as a multiple of the first."""
 
 
 class Phase(Enum):
-    """Where a member is; the module's docstring draws it."""
+    """A member's phase; the module's docstring shows the transitions."""
 
     OUT = auto()
     JOINING = auto()
     MEMBER = auto()
     LOSING = auto()
-    """Put out: the application gives up what it has lost."""
+    """No longer a member; the application is giving up its lost partitions."""
     FAILED = auto()
-    """Fenced: another member has our instance id."""
+    """Fenced: another member has the same group.instance.id."""
     GONE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class MemberSettings:
-    """What the machine needs to know."""
-
-    group_id: str
-    member_id: str
-    """Chosen by the client (KIP-1082); the same for as long as it lives."""
-    max_poll_interval_ms: int = 300_000
-    retry_backoff_ms: int = 100
-    group_instance_id: str | None = None
-    rack: str | None = None
-    remote_assignor: str | None = None
 
 
 class ConsumerMember:
@@ -93,29 +79,29 @@ class ConsumerMember:
         self.settings = settings
         self.phase = Phase.OUT
         self.owned: frozenset[TopicPartition] = frozenset()
-        """What the application has, or is about to be given."""
+        """Partitions that the application has, or is about to get."""
         self._member_id = settings.member_id
         self._epoch = _NO_EPOCH
         self._wanted: Subscribed | None = None
-        self._told: Subscribed | None = None
-        """The subscription that the coordinator knows."""
+        self._sent: Subscribed | None = None
+        """The subscription that was last sent to the coordinator."""
         self._target: dict[bytes, frozenset[int]] | None = None
-        """The assignment; None once it is carried out."""
+        """The assignment; None once it has been applied."""
         self._names: dict[bytes, str] = {}
         self._owned_ids: dict[str, bytes] = {}
-        """Of the topics that we own partitions of: one that is made anew has another id."""
+        """Ids of topics with owned partitions: a recreated topic has another id."""
         self._unknown: frozenset[bytes] = frozenset()
-        """Ids in the assignment whose names metadata did not tell yet."""
+        """Topic ids in the assignment whose names metadata does not have yet."""
         self._looks = 0
-        """How often metadata was asked for these."""
+        """How often metadata was asked for them."""
         self._look_up_at_ms = NEVER
         self._awaited: object = None
-        """The heartbeat on its way."""
+        """The heartbeat in flight."""
         self._release: Release | None = None
         self._is_full = True
-        """Whether the next heartbeat says everything."""
+        """Whether the next heartbeat is a full one."""
         self._must_tell = False
-        """Whether it says what is owned."""
+        """Whether the next heartbeat lists the owned partitions."""
         self._interval_ms: float = _INTERVAL_MS
         self._beat_at_ms = NEVER
         self._poll_until_ms = NEVER
@@ -123,19 +109,19 @@ class ConsumerMember:
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Whom the coordinator knows."""
+        """The member as the coordinator knows it."""
         return GroupMetadata(
             self.settings.group_id, self._epoch, self._member_id, self.settings.group_instance_id
         )
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the coordinator holds an answer up: in this protocol it never does."""
+        """Whether a join waits for other members: never in this protocol."""
         return False
 
     @property
     def next_ms(self) -> float:
-        """When `Ticked` should come at the latest."""
+        """The latest time for the next `Ticked`."""
         if self.phase is Phase.OUT:
             return self._beat_at_ms
         if self.phase is Phase.MEMBER:
@@ -144,11 +130,11 @@ class ConsumerMember:
         return NEVER
 
     def topics_to_watch(self) -> frozenset[str]:
-        """Whose names and ids matter."""
+        """Return the topics whose names and ids matter."""
         return self._wanted.topics if self._wanted is not None else frozenset()
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Take an event at a time that never goes back."""
+        """Handle an event. `now_ms` must never go back."""
         match event:
             case Ticked():
                 return self._tick(now_ms)
@@ -213,7 +199,7 @@ class ConsumerMember:
         return self._tick(now_ms)
 
     def _beat_soon(self, now_ms: float) -> list[Effect]:
-        """Say what is new without waiting for the next heartbeat."""
+        """Send changes at once instead of with the next heartbeat."""
         if self.phase is not Phase.MEMBER:
             return []
         self._beat_at_ms = now_ms
@@ -237,9 +223,9 @@ class ConsumerMember:
     def _send(self, epoch: int, owned: list[TopicPartitions] | None) -> list[Effect]:
         settings, wanted, full = self.settings, self._wanted, self._is_full
         assert wanted is not None, "a member without a subscription joins nothing"
-        says_topics = full or wanted != self._told
+        says_topics = full or wanted != self._sent
         pattern: str | None = None
-        if says_topics and (wanted.pattern or (self._told is not None and self._told.pattern)):
+        if says_topics and (wanted.pattern or (self._sent is not None and self._sent.pattern)):
             pattern = wanted.pattern or ""
         request = ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
@@ -253,7 +239,7 @@ class ConsumerMember:
             server_assignor=settings.remote_assignor if full else None,
             topic_partitions=owned,
         )
-        self._told = wanted
+        self._sent = wanted
         self._is_full = self._must_tell = False
         self._awaited = request
         return [Send(request, ConsumerGroupHeartbeatResponse)]
@@ -264,13 +250,13 @@ class ConsumerMember:
         if isinstance(answer, Exception):
             return self._refused(answer, now_ms)
         assert isinstance(answer, ConsumerGroupHeartbeatResponse), f"{answer} answers no heartbeat"
-        if answer.error_code != ErrorCode.NONE:
-            told = answer.error_message or "group"
-            return self._refused(error_of(answer.error_code, told), now_ms)
+        error = refusal(answer.error_code, answer.error_message or "group")
+        if error is not None:
+            return self._refused(error, now_ms)
         if answer.member_epoch < _JOIN or answer.heartbeat_interval_ms <= 0:
             return self._fail(NotKafka(f"expected an epoch and an interval, found {answer}"))
         if answer.member_epoch < self._epoch:
-            return []  # overtaken
+            return []  # outdated
         self.phase = Phase.MEMBER
         self._epoch = answer.member_epoch
         self._member_id = answer.member_id or self._member_id
@@ -285,24 +271,24 @@ class ConsumerMember:
 
     @property
     def _has_news(self) -> bool:
-        return self._awaited is None and self._wanted != self._told
+        return self._awaited is None and self._wanted != self._sent
 
     def _refused(self, error: Exception, now_ms: float) -> list[Effect]:
         self._is_full = True
-        code = error.code if isinstance(error, KafkaError) else None
-        if code in _PUT_OUT:
+        if code_of(error) in MEMBERSHIP_ENDED:
             return self._put_out() or self._join()
-        if isinstance(error, NotSupported | NotKafka) or (code is not None and not code.retriable):
+        is_final = isinstance(error, KafkaError) and not error.code.retriable
+        if is_final or isinstance(error, NotSupported | NotKafka):
             return self._fail(error)
         if self.phase is Phase.JOINING:
             self.phase = Phase.OUT
         self._beat_at_ms = now_ms + self.settings.retry_backoff_ms
-        return [ForgetCoordinator()] if code is None or code in _MOVED else []
+        return [ForgetCoordinator()] if has_coordinator_moved(error) else []
 
     # -- reconciliation ----------------------------------------------------------------------------
 
     def _reconcile(self, now_ms: float) -> list[Effect]:
-        """Carry the assignment out as far as its topics' names are known."""
+        """Apply the assignment as far as its topics' names are known."""
         if self._target is None or self._release is not None or self.phase is not Phase.MEMBER:
             return []
         names = self._names
@@ -333,10 +319,11 @@ class ConsumerMember:
         return effects + (self._beat_soon(now_ms) if self._must_tell else [])
 
     def _look_up(self, unknown: frozenset[bytes], now_ms: float) -> None:
-        """Have metadata asked for names: at once, then later each time that it does not know."""
+        """Schedule a metadata lookup of names: at once, then with exponential backoff."""
         self._looks = self._looks + 1 if unknown == self._unknown else 0
         self._unknown = unknown
-        pause_ms = self.settings.retry_backoff_ms * 2 ** min(self._looks - 1, _LOOKS_DOUBLING)
+        first_ms = self.settings.retry_backoff_ms
+        pause_ms = backoff_ms(first_ms, _LOOK_MS_FACTOR_MAX * first_ms, self._looks - 1)
         self._look_up_at_ms = now_ms + (pause_ms if self._looks else 0)
 
     def _released(self, release: Release, now_ms: float) -> list[Effect]:
@@ -353,10 +340,10 @@ class ConsumerMember:
         self._must_tell = True
         return self._reconcile(now_ms)
 
-    # -- ends --------------------------------------------------------------------------------------
+    # -- end of membership -------------------------------------------------------------------------
 
     def _put_out(self) -> list[Effect]:
-        """The coordinator does not count us any more: what we have is lost."""
+        """End the membership: owned partitions are lost."""
         self._epoch = _NO_EPOCH
         self._target = None
         self._awaited = None
@@ -370,9 +357,9 @@ class ConsumerMember:
         return [self._release]
 
     def _fail(self, error: Exception) -> list[Effect]:
-        """What no repeat by us cures: tell the application; its next poll tries again.
+        """Report a non-retriable error to the application; its next poll rejoins.
 
-        A fenced static member never tries again: the other one would be fenced in turn.
+        A fenced static member never rejoins: it would fence the other member in turn.
         """
         effects = self._put_out()
         if isinstance(error, FencedInstanceId):
@@ -401,12 +388,12 @@ class ConsumerMember:
         self._put_out()
         self.owned = frozenset()
         self._release = None
-        self._wanted = self._told = None
+        self._wanted = self._sent = None
         self.phase = Phase.GONE
         return effects
 
     def _grouped(self, keys: Iterable[TopicPartition]) -> list[TopicPartitions]:
-        """Partitions as the coordinator names them."""
+        """Group partitions by topic id, for a request."""
         ids = self._owned_ids
         return [
             TopicPartitions(topic_id=ids[topic], partitions=[key.partition for key in some])

@@ -1,4 +1,4 @@
-"""What goes into a membership machine and what comes out of it.
+"""Events and effects of the membership machines.
 
 Both machines, `classic.ClassicMember` and `consumer.ConsumerMember`, take these events and return
 these effects. The shell (`shell.py`) carries effects out in the order given. Times are in ms on the
@@ -18,11 +18,11 @@ from raylog.client.cluster import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The application said, or a pattern's topics tell, what it wants to read."""
+    """The subscription has changed, or the topics that match its pattern have."""
 
     topics: frozenset[str]
     pattern: str | None = None
-    """For the coordinator to match (KIP-848, v1); `topics` is empty then."""
+    """A pattern for the coordinator to match (KIP-848, v1); `topics` is empty then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class Polled:
     """The application has called poll."""
 
     at_ms: float
-    """Perhaps some time ago: the machine learns of polls when it matters."""
+    """May be some time ago: polls are reported only when they matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed; `next_ms` said until when nothing would happen."""
+    """Time has passed, perhaps up to `next_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request of `Send` has its answer, or failed."""
+    """A request of `Send` was answered or has failed."""
 
     request: object
     answer: object
@@ -49,14 +49,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The application has given up what a `Release` named."""
+    """The application has given up the partitions of a `Release`."""
 
     release: Release
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The application was told of what a `Take` named."""
+    """The application has been given the partitions of a `Take`."""
 
     take: Take
 
@@ -69,9 +69,9 @@ class Divided:
     assignments: Mapping[str, MemberAssignment]
     """By member id."""
     partitions: Mapping[str, int]
-    """What it knew: topic to number of partitions."""
+    """The partition counts that the assignor used, by topic."""
     is_complete: bool = True
-    """Whether all is given out; else somebody has to give partitions up first (KIP-429)."""
+    """Whether every partition is assigned; otherwise members must first give some up (KIP-429)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class DivideFailed:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """New metadata: topic to number of partitions, as far as known; and names of topic ids."""
+    """New metadata: partition counts of topics, as far as known, and the names of topic ids."""
 
     partitions: Mapping[str, int]
     names: Mapping[bytes, str]
@@ -92,18 +92,18 @@ class TopicsSeen:
 
 @dataclass(frozen=True, slots=True)
 class RejoinAsked:
-    """Somebody wants a rebalance: `enforce_rebalance`, or a commit that found us outside."""
+    """A rebalance was requested: by `enforce_rebalance`, or by a commit outside the group."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
-    """The member ends; the application has given up its partitions before."""
+    """The member is to leave; the application has given up its partitions."""
 
     reason: str
     leave_group: bool | None = None
-    """None: a dynamic member leaves, a static one may come back within its session (KIP-345)."""
+    """None: a dynamic member leaves, a static one may return within its session (KIP-345)."""
 
 
 Event = (
@@ -125,41 +125,41 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Ask the coordinator; `Answered` follows."""
+    """Send a request to the coordinator; `Answered` follows."""
 
     request: object
     expected: type
     timeout_ms: float | None = None
-    """None: as other requests."""
+    """None: the default timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetCoordinator:
-    """Look for the coordinator anew before the next `Send`."""
+    """Look up the coordinator again before the next `Send`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """Let the application give partitions up, in its next poll; `Released` follows.
+    """Make the application give up partitions in its next poll; `Released` follows.
 
-    A lost release replaces whatever the application was not told yet.
+    A lost release replaces all steps that the application has not seen yet.
     """
 
     partitions: frozenset[TopicPartition]
     lost: bool = False
-    """Others may have them already: nothing of them can be committed."""
+    """Others may own the partitions already: their offsets cannot be committed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Take:
-    """Give the application these partitions, in its next poll; `Taken` follows."""
+    """Give the application these partitions in its next poll; `Taken` follows."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Divide:
-    """We lead: run the assignor for these members; `Divided` or `DivideFailed` follows."""
+    """Run the assignor for these members, as the leader; `Divided` or `DivideFailed` follows."""
 
     protocol: str
     members: tuple[Member, ...]
@@ -167,14 +167,14 @@ class Divide:
 
 @dataclass(frozen=True, slots=True)
 class LookUpTopics:
-    """Ask for metadata; `TopicsSeen` follows. Ids are of topics whose names are unknown."""
+    """Fetch metadata; `TopicsSeen` follows. The ids are of topics with unknown names."""
 
     topic_ids: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Raise this from the application's next poll."""
+    """Raise this error from the application's next poll."""
 
     error: Exception
 

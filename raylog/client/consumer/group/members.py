@@ -1,4 +1,4 @@
-"""The membership machine that a consumer's settings ask for."""
+"""Creating the membership machine that a consumer's settings ask for."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from raylog.assignors.api import Assignor, PluginError, load
-from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings
-from raylog.client.consumer.group.consumer import ConsumerMember, MemberSettings
+from raylog.client.consumer.group.classic import ClassicMember
+from raylog.client.consumer.group.consumer import ConsumerMember
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.consumer.group.shell import Membership
 from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.errors import InvalidSetting
 
 
 def load_assignors(settings: ConsumerSettings) -> tuple[Assignor, ...]:
-    """The assignors that settings name, none for the new protocol; raises InvalidSetting."""
+    """Load the assignors in the settings (none for KIP-848); raise InvalidSetting."""
     if settings.group_protocol != "classic":
         return ()
     try:
@@ -29,35 +30,24 @@ def new_member(
     retry_backoff_ms: int,
     chance: Callable[[], float],
 ) -> Membership:
-    """A member of the group, not joined yet."""
+    """Create a member of the group, not joined yet."""
     assert settings.group_id is not None, "members have a group"
-    if settings.group_protocol == "consumer":
-        return ConsumerMember(
-            MemberSettings(
-                settings.group_id,
-                _member_id(chance),
-                max_poll_interval_ms=settings.max_poll_interval_ms,
-                retry_backoff_ms=retry_backoff_ms,
-                group_instance_id=settings.group_instance_id,
-                rack=settings.client_rack or None,
-                remote_assignor=settings.group_remote_assignor,
-            )
-        )
-    return ClassicMember(
-        ClassicSettings(
-            settings.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            heartbeat_interval_ms=settings.heartbeat_interval_ms,
-            max_poll_interval_ms=settings.max_poll_interval_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            group_instance_id=settings.group_instance_id,
-            rack=settings.client_rack or None,
-        ),
-        assignors,
+    is_classic = settings.group_protocol == "classic"
+    own = MemberSettings(
+        settings.group_id,
+        "" if is_classic else _member_id(chance),
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        max_poll_interval_ms=settings.max_poll_interval_ms,
+        retry_backoff_ms=retry_backoff_ms,
+        group_instance_id=settings.group_instance_id,
+        rack=settings.client_rack or None,
+        remote_assignor=settings.group_remote_assignor,
     )
+    return ClassicMember(own, assignors) if is_classic else ConsumerMember(own)
 
 
 def _member_id(chance: Callable[[], float]) -> str:
-    """A random UUID, the same in a simulation that repeats."""
+    """Return a random UUID, reproducible in a simulation."""
     high, low = (int(chance() * 2**53) for _ in range(2))
     return str(uuid.UUID(int=high << 75 | low, version=4))

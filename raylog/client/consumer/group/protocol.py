@@ -1,4 +1,4 @@
-"""The consumer protocol's blobs: subscriptions v0-v3 and assignments, to and from our objects."""
+"""Codec of the consumer protocol's opaque bytes: subscriptions v0-v3 and assignments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raylog.wire.messages.join_group import JoinGroupResponseMember
 PROTOCOL_TYPE = "consumer"
 NEWEST_SUBSCRIPTION = 3
 _ASSIGNMENT_VERSION = 0
-"""Versions of the assignment do not differ."""
+"""All versions of the assignment have the same format."""
 
 
 def encode_subscription(
@@ -30,7 +30,7 @@ def encode_subscription(
     rack: str | None = None,
     version: int = NEWEST_SUBSCRIPTION,
 ) -> bytes:
-    """What a member wants and has; readers of older versions ignore what they do not know."""
+    """Encode a subscription; readers of older versions ignore newer fields."""
     subscription = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data or None,
@@ -42,7 +42,7 @@ def encode_subscription(
 
 
 def decode_member(member: JoinGroupResponseMember) -> Member:
-    """A member as the leader is told of it; raises DecodeError."""
+    """Decode a member's subscription, as the leader receives it; raise DecodeError."""
     blob = decode_blob(ConsumerProtocolSubscription, member.metadata)
     owned: dict[str, tuple[int, ...]] = {}
     for of_topic in blob.owned_partitions:
@@ -59,7 +59,7 @@ def decode_member(member: JoinGroupResponseMember) -> Member:
 
 
 def encode_assignment(assignment: MemberAssignment) -> bytes:
-    """What the leader gives to one member."""
+    """Encode one member's assignment."""
     return encode_value(
         ConsumerProtocolAssignment(
             assigned_partitions=[
@@ -74,7 +74,7 @@ def encode_assignment(assignment: MemberAssignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> MemberAssignment:
-    """What this member is given; no bytes are no partitions. Raises DecodeError."""
+    """Decode this member's assignment; empty bytes mean no partitions. Raises DecodeError."""
     if not data:
         return MemberAssignment()
     blob = decode_blob(ConsumerProtocolAssignment, data)
@@ -87,7 +87,7 @@ def decode_assignment(data: bytes) -> MemberAssignment:
 
 
 def partitions_of(assignment: MemberAssignment) -> frozenset[TopicPartition]:
-    """An assignment's partitions."""
+    """Return an assignment's partitions."""
     return frozenset(
         TopicPartition(topic, partition)
         for topic, partitions in assignment.partitions.items()
@@ -96,7 +96,7 @@ def partitions_of(assignment: MemberAssignment) -> frozenset[TopicPartition]:
 
 
 def _grouped(owned: Iterable[TopicPartition]) -> list[TopicPartitions]:
-    """Partitions by topic, sorted."""
+    """Group partitions by topic, sorted."""
     return [
         TopicPartitions(topic=topic, partitions=[key.partition for key in keys])
         for topic, keys in by_topic(sorted(owned)).items()

@@ -1,8 +1,8 @@
-"""The shell of a membership machine: its clock, its requests, its metadata and its assignors.
+"""The shell of a membership machine: its clock, requests, metadata and assignors.
 
-Two tasks run beside the application: one lets time into the machine, one looks after the topics.
-What the application must do itself (give up partitions, take them, see failures) waits in `queue`
-for its next poll.
+Two background tasks run: one passes time to the machine, one watches the topics. What the
+application must do itself (give up partitions, take them, see failures) waits in `queue` for its
+next poll.
 """
 
 from __future__ import annotations
@@ -38,44 +38,45 @@ from raylog.client.consumer.group.events import (
 from raylog.client.consumer.group.wanted import Wanted
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators
-from raylog.client.core import Core, is_retriable
+from raylog.client.core import Core
 from raylog.client.errors import ClientError, NotSupported
+from raylog.client.retries import is_retriable
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import DecodeError, EncodeError, KafkaError
 from raylog.wire.messages.leave_group import LeaveGroupRequest
 
 _log = logging.getLogger(__name__)
 _MISSING_MS = 1_000.0
-"""How soon to look again for topics that are subscribed to and do not exist."""
+"""How soon to look again for subscribed topics that do not exist."""
 _WAIT_MS_MAX = 3_600_000.0
 _MEMBERS_LEAVE_SINCE = 3
-"""LeaveGroup version that names members (KIP-345)."""
+"""First LeaveGroup version with a list of members (KIP-345)."""
 
 
 class Membership(Protocol):
-    """What both machines are."""
+    """The interface of both machines."""
 
     @property
     def metadata(self) -> GroupMetadata:
-        """Whom the coordinator knows."""
+        """The member as the coordinator knows it."""
 
     @property
     def next_ms(self) -> float:
-        """When to tick at the latest."""
+        """The latest time for the next `Ticked`."""
 
     @property
     def is_rebalancing(self) -> bool:
         """Whether the assignment is about to change."""
 
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
-        """Take an event."""
+        """Handle an event."""
 
     def topics_to_watch(self) -> frozenset[str]:
-        """Whose partitions matter."""
+        """Return the topics whose metadata matters."""
 
 
 class GroupShell:
-    """One member at work. All methods belong to the event loop's thread."""
+    """Runs one member. All methods must be called in the event loop's thread."""
 
     def __init__(
         self,
@@ -88,14 +89,15 @@ class GroupShell:
         create_topics: bool = False,
         internal_topics: bool = False,
     ) -> None:
-        """`core` is for the coordinator: a join that waits holds up what comes behind it.
+        """Create the shell of a member.
 
-        `metadata` is another core with the same view of the cluster.
+        `core` is for the coordinator, because a join that waits delays later requests on its
+        connections. `metadata` is another core with the same view of the cluster.
         """
         self.member = member
         self.queue: deque[Release | Take | Fail] = deque()
         self.polled_ms = float("-inf")
-        """When the application polled last; any thread may set it."""
+        """When the application last polled; any thread may set it."""
         self.on_topics: Callable[[Collection[str]], None] | None = None
         """Called with topics whose metadata was looked up."""
         self._core = core
@@ -105,14 +107,14 @@ class GroupShell:
         self._create_topics = create_topics
         self._internal_topics = internal_topics
         self.last_membership = member.metadata
-        """Whom the coordinator knew last: of a member that was put out, who it was.
+        """The last membership that the coordinator accepted, kept after the member was removed.
 
-        In a transaction its offsets are refused then. Those of nobody in particular are taken,
-        although others have the partitions.
+        A transaction that commits under it is then refused. Offsets committed without a member
+        would be accepted, although other members own the partitions.
         """
         self._group_id = member.metadata.group_id
         self._wanted = Wanted()
-        self._told_polled_ms = float("-inf")
+        self._reported_polled_ms = float("-inf")
         self._nudged = False
         self._look_nudged = False
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -120,12 +122,12 @@ class GroupShell:
     # -- the application's side ------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to live."""
+        """Start the background tasks."""
         self._spawn(self._tick_on())
         self._spawn(self._watch())
 
     def subscribe(self, wanted: Wanted) -> None:
-        """Want other topics; a client-side pattern is resolved by the next look at metadata."""
+        """Change the subscription; the next metadata lookup resolves a client-side pattern."""
         self._wanted = wanted
         if wanted.on_server and wanted.pattern is not None:
             self.feed(Subscribed(frozenset(), wanted.pattern.pattern))
@@ -135,7 +137,7 @@ class GroupShell:
         self._core.io.wake()
 
     def feed(self, event: Event) -> None:
-        """Give the machine an event and carry out what follows."""
+        """Pass an event to the machine and carry out its effects."""
         now_ms = self._core.io.now_ms()
         effects = self.member.handle(event, now_ms)
         if (membership := self.member.metadata).is_member:
@@ -148,19 +150,19 @@ class GroupShell:
         self._core.io.wake()
 
     def polled(self) -> None:
-        """The application polls now."""
+        """Register that the application polls now."""
         self.polled_ms = self._core.io.now_ms()
         self._tell_polled()
 
     def finished(self, item: Release | Take | Fail) -> None:
-        """The application has done what the first of `queue` asked for."""
+        """Remove the first item of `queue`, which the application has dealt with."""
         if self.queue and self.queue[0] is item:
             self.queue.popleft()
 
     async def leave(self, reason: str, leave_group: bool | None, timeout_ms: float) -> None:
-        """End the membership; waits a while for the coordinator to know."""
+        """End the membership; wait up to `timeout_ms` for the coordinator's answer."""
         if self.member.is_rebalancing:
-            self._core.close()  # a join that waits would hold up the word
+            self._core.close()  # a join that waits would delay the LeaveGroup
         before = set(self._tasks)
         self.feed(LeaveAsked(reason, leave_group))
         self.queue.clear()
@@ -169,7 +171,7 @@ class GroupShell:
             await asyncio.wait(leaving, timeout=timeout_ms / 1_000)
 
     async def stop(self) -> None:
-        """End all tasks, without a word to the coordinator."""
+        """End all tasks without notifying the coordinator."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -194,7 +196,7 @@ class GroupShell:
                 self._look_nudged = True
 
     async def _ask(self, send: Send) -> None:
-        """Ask the coordinator, whoever it is now."""
+        """Send a request to the current coordinator."""
         answer: object
         try:
             found = await self._coordinators.find([self._group_id])
@@ -210,7 +212,7 @@ class GroupShell:
         self.feed(Answered(send.request, answer))
 
     async def _fitting(self, node_id: int, request: object) -> object:
-        """The request as the coordinator's version has it."""
+        """Return the request in the form that the coordinator's version supports."""
         if isinstance(request, LeaveGroupRequest):
             version = await self._core.version_on(node_id, ApiKey.LEAVE_GROUP)
             if version < _MEMBERS_LEAVE_SINCE:
@@ -234,14 +236,14 @@ class GroupShell:
                 assignor.name, found, members, topics, shares_partitions=assignor.shares_partitions
             )
             given = first_round(divide.members, found) if assignor.cooperative else found
-        except Exception as error:  # noqa: BLE001 - whatever it is, the application's poll raises it
+        except Exception as error:  # noqa: BLE001 - the application's poll raises any error
             self.feed(DivideFailed(divide, error))
             return
         counts = {name: topics[name].partitions if name in topics else 0 for name in names}
         self.feed(Divided(divide, given, counts, is_complete=_count(given) == _count(found)))
 
     def _topic(self, name: str) -> Topic | None:
-        """A topic as assignors see it."""
+        """Return a topic in the form that assignors use."""
         view = self._metadata.cluster.topics.get(name)
         if view is None:
             return None
@@ -259,7 +261,7 @@ class GroupShell:
     # -- time --------------------------------------------------------------------------------------
 
     async def _tick_on(self) -> None:
-        """Let time into the machine."""
+        """Tick the machine when its time has come."""
         io = self._core.io
         while True:
             now_ms = io.now_ms()
@@ -271,15 +273,15 @@ class GroupShell:
             await io.wait(lambda: self._nudged, max(0.0, wait_ms))
 
     def _tell_polled(self) -> None:
-        """The machine learns of polls when it matters, not of each."""
-        if self.polled_ms > self._told_polled_ms:
-            self._told_polled_ms = self.polled_ms
+        """Pass the latest poll to the machine. Not called for each poll, only when it matters."""
+        if self.polled_ms > self._reported_polled_ms:
+            self._reported_polled_ms = self.polled_ms
             self.feed(Polled(self.polled_ms))
 
     # -- topics ------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Look at the topics now and then, and when somebody asks for it."""
+        """Look at the topics periodically and on request."""
         io, settings = self._core.io, self._metadata.settings
         while True:
             self._look_nudged = False
@@ -298,14 +300,14 @@ class GroupShell:
             await io.wait(lambda: self._look_nudged, wait_ms)
 
     async def _look(self) -> bool:
-        """Look at the topics that matter; whether all of them are there."""
+        """Refresh the topics that matter; return whether all of them exist."""
         wanted = self._wanted
         names = self.member.topics_to_watch() | wanted.topics
         if wanted.pattern is None:
             await self._look_up(names)
         else:
             await self._metadata.refresh(None)
-            if wanted.on_server:  # the assignment says which of them, by their ids
+            if wanted.on_server:  # the assignment names some of them, by id
                 names = frozenset(self._metadata.cluster.topics)
             else:
                 self._resolve(wanted)
@@ -315,20 +317,20 @@ class GroupShell:
         return all(name in self._metadata.cluster.topics for name in names)
 
     def _refuse_hopeless(self, topics: Collection[str]) -> None:
-        """Raise why a topic cannot be read, if waiting for it does not help."""
+        """Raise the error of a topic that will not become readable by waiting."""
         for name in topics:
             failure = self._metadata.cluster.failures.get(name)
             if failure is not None and not is_retriable(failure):
                 raise failure
 
     async def _look_up(self, names: Collection[str]) -> None:
-        """Ask for metadata of topics."""
+        """Refresh the metadata of topics."""
         if names:
             own = set(names) <= self._wanted.topics
             await self._metadata.refresh(names, create=self._create_topics and own)
 
     def _resolve(self, wanted: Wanted) -> None:
-        """Which topics a pattern means now."""
+        """Resolve a pattern to the topics that match it now."""
         assert wanted.pattern is not None, "a pattern is to be resolved"
         cluster = self._metadata.cluster
         found = frozenset(
@@ -340,7 +342,7 @@ class GroupShell:
             self.feed(Subscribed(found))
 
     def _see(self, names: Collection[str]) -> None:
-        """Tell the machine, and whoever else wants to know, what metadata says."""
+        """Pass the metadata of topics to the machine and to `on_topics`."""
         cluster = self._metadata.cluster
         counts: Mapping[str, int] = {
             name: len(cluster.topics[name].partitions) if name in cluster.topics else 0
@@ -352,7 +354,7 @@ class GroupShell:
             self.on_topics(names)
 
     def _spawn(self, coroutine: object) -> None:
-        """Run a task; one that dies takes the consumer with it: its next poll raises."""
+        """Start a task; if it fails, the consumer's next poll raises its error."""
         assert asyncio.iscoroutine(coroutine), "tasks are coroutines"
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
@@ -368,5 +370,5 @@ class GroupShell:
 
 
 def _count(assignments: Mapping[str, MemberAssignment]) -> int:
-    """How many partitions are given out."""
+    """Return how many partitions are assigned."""
     return sum(len(some) for one in assignments.values() for some in one.partitions.values())

@@ -12,18 +12,18 @@ from raylog.client.errors import InvalidSetting
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the application subscribed to: topics, or a pattern that whole names must match."""
+    """A subscription: topics, or a pattern that whole names must match."""
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
     on_server: bool = False
-    """The coordinator matches (KIP-848)."""
+    """Whether the coordinator matches the pattern (KIP-848)."""
 
 
 def wanted_of(topics: str | re.Pattern[str] | Iterable[str], *, on_server: bool) -> Wanted:
-    """What `subscribe` was given: topics; or a pattern, compiled or as text that begins with ^.
+    """Parse the argument of `subscribe`: topics, or a pattern, compiled or a string with ^ first.
 
-    Raises InvalidSetting, InvalidTopicException.
+    Raises InvalidSetting or InvalidTopicException.
     """
     if isinstance(topics, re.Pattern):
         return Wanted(pattern=topics, on_server=on_server)

@@ -1,4 +1,4 @@
-"""Workers that are Ray actors, wherever their cluster places them. Only this part needs Ray."""
+"""Workers that are Ray actors, placed by Ray. Only this module needs Ray."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import InvalidSetting
 from raylog.client.parallel.effects import Outcome
+from raylog.client.parallel.interfaces import Began, Ran
 from raylog.client.parallel.job import Job, failure_of
 from raylog.client.parallel.policy import FailureKind
-from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.extras import needs
 from raylog.wire.record import Record
@@ -31,12 +31,12 @@ class Runner:
 
 
 class RayWorkers:
-    """Actors are made as there is work. A lost one is replaced, its cell run again by another."""
+    """Starts actors on demand. A lost actor is replaced, and another one retries its cell."""
 
     can_end = True
 
     def __init__(self, job: Job, options: Mapping[str, object] | None = None) -> None:
-        """`options` are those of Ray's actors: `num_cpus`, `resources`, ...; Ray is connected."""
+        """`options` are Ray's actor options, such as `num_cpus`. Ray must be connected."""
         self._job = job
         self._options = {**_OPTIONS, **(options or {})}
         self._idle: list[Any] = []
@@ -47,7 +47,7 @@ class RayWorkers:
         self._is_closing = False
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
-        """Import Ray; raises MissingExtra, or InvalidSetting without a connection to a cluster."""
+        """Import Ray; raise MissingExtra, or InvalidSetting without a connection to a cluster."""
         with needs("ray", "ParallelConsumer(worker_kind='ray')"):
             import ray
         if not ray.is_initialized():
@@ -58,7 +58,7 @@ class RayWorkers:
         self._job_ref = ray.put(self._job)
 
     def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
-        """Send it to an idle actor, or a new one."""
+        """Send the run to an idle actor or a new one."""
         is_new = not self._idle
         actor = self._new() if is_new else self._idle.pop()
         self._by_cell[cell_id] = actor
@@ -90,7 +90,7 @@ class RayWorkers:
         return actor
 
     async def _attend(self, cell_id: int, actor: Any, started: Any, call: Any) -> None:
-        """Wait for one run, and before for its actor if that is a new one."""
+        """Wait for one run, and first for its actor if it is new."""
         outcome: Outcome
         try:
             if started is not None:
@@ -103,7 +103,7 @@ class RayWorkers:
             self._idle.append(actor)
         except self._ray.exceptions.RayError as error:
             self._actors.discard(actor)
-            self._ray.kill(actor)  # one that cannot be reached may live: it must not run on
+            self._ray.kill(actor)  # an unreachable actor may be alive: it must not continue
             outcome = failure_of(error, FailureKind.WORKER_LOST)
         del self._by_cell[cell_id]
         if cell_id in self._given_up:

@@ -1,7 +1,7 @@
-"""Workers that are processes of this machine, started anew ("spawn"), one run at a time each.
+"""Workers that are local processes, started by "spawn"; each handles one run at a time.
 
-Parent and child speak over a socket pair: frames of four bytes of length, then a pickle. The child
-begins with an empty frame, when it has started.
+Parent and child talk over a socket pair: frames of a four-byte length and a pickle. A child sends
+an empty frame once it has started.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from multiprocessing.context import SpawnProcess
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
+from raylog.client.parallel.interfaces import Began, Ran
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.wire.record import Record
 
 _LENGTH_BYTES = 4
 _END_S = 5.0
 _NEVER_STARTED_MAX = 5
-"""So many processes in a row that end before their first answer: no record is to blame."""
+"""After more consecutive processes that end before their first answer, the consumer fails."""
 
 
 class _Worker:
@@ -36,7 +36,7 @@ class _Worker:
         self.socket = parent
         self.writer: asyncio.StreamWriter | None = None
         self.waiting: list[bytes] = []
-        """To be written once the stream is there."""
+        """Frames to write once the stream is open."""
         self.cell_id: int | None = None
         self.is_given_up = False
         self.has_started = False
@@ -51,7 +51,7 @@ class _Worker:
 
 
 class ProcessWorkers:
-    """Processes start as there is work. One that dies costs its own cell a run, no other."""
+    """Starts processes on demand. One that dies costs only its own cell a run."""
 
     can_end = True
 
@@ -66,12 +66,12 @@ class ProcessWorkers:
         self._is_closing = False
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
-        """Processes start as there is work."""
+        """Set callbacks; processes start on demand."""
         self._ran, self._fatal, self._began = ran, fatal, began
         self._loop = asyncio.get_running_loop()
 
     def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
-        """Send it to an idle process, or a new one."""
+        """Send the run to an idle process or a new one."""
         worker = self._idle.pop() if self._idle else self._start_one()
         worker.cell_id = cell_id
         self._by_cell[cell_id] = worker
@@ -87,7 +87,7 @@ class ProcessWorkers:
             worker.process.kill()
 
     async def close(self) -> None:
-        """End all processes: idle ones by the end of their socket, others by a signal."""
+        """End all processes: idle ones by closing their socket, others by a signal."""
         self._is_closing = True
         for worker in self._workers:
             if worker.writer is not None:
@@ -112,7 +112,7 @@ class ProcessWorkers:
         return worker
 
     async def _attend(self, worker: _Worker) -> None:
-        """Take one process' answers until it ends."""
+        """Handle one process's answers until it ends."""
         reader, worker.writer = await asyncio.open_connection(sock=worker.socket)
         worker.writer.writelines(worker.waiting)
         worker.waiting.clear()
@@ -133,13 +133,13 @@ class ProcessWorkers:
             await self._ended(worker)
 
     def _started(self, worker: _Worker) -> None:
-        """The process is there: the run that it was started for begins."""
+        """Handle a process's start: the run that waited for it begins."""
         worker.has_started = True
         if worker.cell_id is not None and not self._is_closing:
             self._began(worker.cell_id)
 
     async def _ended(self, worker: _Worker) -> None:
-        """The process is gone, or shall be."""
+        """Handle the end of a process, or end it."""
         self._workers.discard(worker)
         if worker in self._idle:
             self._idle.remove(worker)
@@ -175,7 +175,7 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _serve(channel: socket.socket, job: Job) -> None:
-    """The child: run what comes until the parent is gone."""
+    """Run jobs in the child process until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which drains
     channel.sendall(bytes(_LENGTH_BYTES))
     with channel, channel.makefile("rb") as reader:

@@ -8,26 +8,26 @@ from collections.abc import Callable, Sequence
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
+from raylog.client.parallel.interfaces import Began, Ran
 from raylog.client.parallel.job import Job
-from raylog.client.parallel.ports import Began, Ran
 from raylog.client.parallel.workers.threads import STALLED
 from raylog.wire.record import Record
 
 _GRACE_S = 5.0
-"""How long a cancelled task may take; then it is left to itself."""
+"""How long to wait for a cancelled task before it is left to itself."""
 
 
 _RUNS_IN_TURN_MAX = 16
-"""A task gives way to the rest of the loop after so many runs: they need not have waited at all."""
+"""A task yields to the loop after this many runs, because none of them may have suspended."""
 _Work = tuple[int, TopicPartition, Sequence[Record]]
 
 
 class TaskWorkers:
-    """A task for each cell that runs; giving up cancels it.
+    """Runs one task per cell; giving up cancels it.
 
     A task whose run has ended starts the next run at once. A new task would start only after
-    everything else that is ready in the loop, such as the ends of all other cells. The next run
-    gets a task of its own all the same if the last one left context variables changed.
+    everything else that is ready in the loop, such as the ends of all other cells. However, the
+    next run gets a new task if the last one left context variables changed.
     """
 
     can_end = True
@@ -39,16 +39,16 @@ class TaskWorkers:
         self._left: set[asyncio.Task[None]] = set()
         """Tasks that did not end when cancelled."""
         self._next: list[_Work] | None = None
-        """Takes the work of the task that is telling how its run ended; None while none is."""
+        """Collects the next run while a task reports the end of its last one; otherwise None."""
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
-        """Tasks start as there is work."""
+        """Set callbacks; tasks start on demand."""
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._ran = ran
 
     def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
-        """Leave it to the task whose run has just ended, or start a new one."""
+        """Pass the run to the task whose run has just ended, or start a new task."""
         work = cell_id, key, records
         if self._next is not None and not self._next:
             self._next.append(work)
@@ -57,7 +57,7 @@ class TaskWorkers:
         return True
 
     def give_up(self, cell_id: int) -> None:
-        """Cancel it."""
+        """Cancel the run's task."""
         task = self._tasks.get(cell_id)
         if task is not None:
             self._given_up.add(cell_id)
@@ -65,7 +65,7 @@ class TaskWorkers:
             self._loop.call_later(_GRACE_S, self._leave, cell_id, task)
 
     async def close(self) -> None:
-        """Cancel all."""
+        """Cancel all tasks."""
         tasks = [*self._tasks.values(), *self._left]
         self._tasks.clear()
         for task in tasks:
@@ -79,7 +79,7 @@ class TaskWorkers:
         )
 
     async def _serve(self, work: _Work) -> None:
-        """Run, and run again for as long as the end of a run brings another one."""
+        """Run, and continue as long as the end of a run brings the next one."""
         task = asyncio.current_task()
         assert task is not None
         for _ in range(_RUNS_IN_TURN_MAX):
@@ -102,7 +102,7 @@ class TaskWorkers:
         self._start(work)
 
     def _tell(self, cell_id: int, outcome: Outcome) -> _Work | None:
-        """Tell how a run ended; returns what runs next in its place."""
+        """Report a run's outcome; return the run that takes its place, if any."""
         taken: list[_Work] = []
         self._next = taken
         try:
@@ -112,7 +112,7 @@ class TaskWorkers:
         return taken[0] if taken else None
 
     def _leave(self, cell_id: int, task: asyncio.Task[None]) -> None:
-        """It was cancelled and goes on: answer for it."""
+        """Answer for a cancelled task that has not ended."""
         if self._tasks.get(cell_id) is task:
             del self._tasks[cell_id]
             self._given_up.discard(cell_id)

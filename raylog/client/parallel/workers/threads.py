@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.parallel.effects import Outcome
+from raylog.client.parallel.interfaces import Began, Ran, WorkersExhausted
 from raylog.client.parallel.job import Job
 from raylog.client.parallel.policy import Failure, FailureKind
-from raylog.client.parallel.ports import Began, Ran, WorkersExhausted
 from raylog.wire.record import Record
 
 _Work = tuple[int, TopicPartition, Sequence[Record]]
@@ -23,9 +23,10 @@ STALLED = Failure(FailureKind.STALLED, "Stalled", "it ran longer than it may, an
 
 
 class ThreadWorkers:
-    """As many threads as cells run. No thread can be ended: one given up is replaced.
+    """Starts as many threads as cells run. A thread cannot be ended: if given up, it is replaced.
 
-    When it does return, it works on; until then it counts, and too many end the consumer.
+    When its call does return, the thread works again; until then it counts as lost, and too many
+    lost threads end the consumer.
     """
 
     can_end = False
@@ -42,12 +43,12 @@ class ThreadWorkers:
         self._is_closed = False
 
     async def start(self, ran: Ran, fatal: Callable[[Exception], None], began: Began) -> None:
-        """Threads start as there is work."""
+        """Set callbacks; threads start on demand."""
         self._loop = asyncio.get_running_loop()
         self._ran, self._fatal = ran, fatal
 
     def run(self, cell_id: int, key: TopicPartition, records: Sequence[Record]) -> bool:
-        """Queue it; there is a thread for each."""
+        """Queue the run; there is a thread for each."""
         self._running.add(cell_id)
         self._work.put((cell_id, key, records))
         if len(self._threads) < len(self._running) + len(self._given_up):
@@ -59,7 +60,7 @@ class ThreadWorkers:
         return True
 
     def give_up(self, cell_id: int) -> None:
-        """Answer for it; what it returns one day is ignored."""
+        """Answer for the run; ignore what it returns later."""
         if cell_id not in self._running:
             return  # it has just ended
         self._running.discard(cell_id)
@@ -69,7 +70,7 @@ class ThreadWorkers:
         self._loop.call_soon(self._ran, cell_id, STALLED)
 
     async def close(self) -> None:
-        """Let idle threads end; a call that does not return keeps its thread, a daemon."""
+        """End idle threads; a call that does not return keeps its thread, which is a daemon."""
         self._is_closed = True
         for _ in self._threads:
             self._work.put(None)
@@ -78,7 +79,7 @@ class ThreadWorkers:
                 thread.join(_JOIN_S)
 
     def _serve(self) -> None:
-        """One thread."""
+        """Run jobs in one thread."""
         job, ended = self._job, self._ended
         while (work := self._work.get()) is not None:
             cell_id, key, records = work
@@ -93,8 +94,8 @@ class ThreadWorkers:
                     return  # the loop has ended meanwhile
 
     def _collect(self) -> None:
-        """In the event loop: take all that ended."""
-        self._is_waking = False  # first: who ends from now on wakes again
+        """Take all outcomes, in the event loop."""
+        self._is_waking = False  # first, so that later outcomes wake the loop again
         while self._ended:
             cell_id, outcome = self._ended.popleft()
             if cell_id in self._running:

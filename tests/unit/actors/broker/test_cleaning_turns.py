@@ -1,6 +1,6 @@
-"""One process of a broker cleans at a time, the one with the dirtiest log first."""
+"""One process of a broker cleans at a time; the one with the dirtiest log is first."""
 
-from raylog.actors.broker.cleaning_turns import SILENT_MS, CleaningTurns
+from raylog.actors.broker.rules.cleaning_turns import SILENT_MS, CleaningTurns
 
 
 def test_one_cleans_at_a_time() -> None:
@@ -25,7 +25,7 @@ def test_the_dirtiest_is_next() -> None:
     assert turns.ask("a", 0.8, 40)
 
 
-def test_as_dirty_ones_do_not_wait_for_each_other() -> None:
+def test_equally_dirty_logs_do_not_wait_for_each_other() -> None:
     turns = CleaningTurns()
     assert turns.ask("a", 0.6, 0)
     assert not turns.ask("b", 0.6, 0)
@@ -34,7 +34,7 @@ def test_as_dirty_ones_do_not_wait_for_each_other() -> None:
     assert turns.ask("b", 0.6, 20)
 
 
-def test_who_is_silent_is_forgotten() -> None:
+def test_silent_process_loses_its_turn() -> None:
     turns = CleaningTurns()
     assert turns.ask("a", 0.6, 0)
     assert not turns.ask("b", 0.9, 0)

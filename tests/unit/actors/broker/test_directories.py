@@ -1,14 +1,14 @@
-"""Names of the partitions' directories."""
+"""Names of partition directories."""
 
 import pytest
 
-from raylog.actors.broker.directories import (
+from raylog.actors.broker.rules.directories import (
     directory_name,
     is_partition,
     is_stray,
     stray_name,
 )
-from raylog.actors.ports import TopicId
+from raylog.actors.common_messages import TopicId
 
 
 def test_the_topic_id_tells_directories_apart_where_the_name_is_cut() -> None:
@@ -18,7 +18,7 @@ def test_the_topic_id_tells_directories_apart_where_the_name_is_cut() -> None:
     assert directory_name("t", (TopicId(bytes(range(16))), 7)) == "t-7.AAECAwQFBgcICQoLDA0ODw"
 
 
-def test_a_stray_is_told_from_a_partition_by_its_name() -> None:
+def test_a_stray_is_distinguished_from_a_partition_by_its_name() -> None:
     for number in range(256):  # whatever the topic id ends with
         name = directory_name("a-stray", (TopicId(bytes([number]) * 16), 7))
         assert is_partition(name)

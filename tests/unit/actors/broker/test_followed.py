@@ -1,4 +1,4 @@
-"""What a broker follows: noted soon, checked before it is applied."""
+"""The metadata that a broker has followed: saved soon, checked before it is applied."""
 
 import errno
 import logging
@@ -10,18 +10,19 @@ import pytest
 from raylog.actors.broker.followed import NOTE_MS, FollowedMetadata
 from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.joining import RETRY_MS, keep_joining
+from raylog.actors.common_messages import TopicId
 from raylog.actors.metadata.followed import Followed, MetadataRefused
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import ClusterNamed, LeaderChanged, Record, TopicCreated
-from raylog.actors.ports import TopicId
-from raylog.actors.simulation.loop import run_in_virtual_time
+from raylog.simulation.loop import run_in_virtual_time
 from raylog.storage.disk import OsDisk
-from tests.support.metadata import image_of
-from tests.support.virtual import VirtualWorld
+from tests.worlds.decorators import TMP_PATH, in_world
+from tests.worlds.metadata import image_of
+from tests.worlds.virtual_time import VirtualWorld
 
 
 class Counting(OsDisk):
-    """Counts how often the note is written; fails as often as it is told to."""
+    """Counts how often the state file is written; fails on request."""
 
     def __init__(self) -> None:
         self.notes = 0
@@ -74,55 +75,49 @@ def play(story: Callable[[Bed], Awaitable[None]], path: Path) -> None:
     run_in_virtual_time(lambda _: main())
 
 
-def test_what_is_followed_is_noted_at_once_and_then_once_in_a_while(tmp_path: Path) -> None:
-    async def story(bed: Bed) -> None:
+@in_world(play, TMP_PATH)
+async def test_followed_metadata_is_noted_at_once_and_then_periodically(bed: Bed) -> None:
+    bed.grow()
+    await bed.runtime.sleep(0.1)
+    assert bed.disk.notes == 1
+    for _ in range(500):
         bed.grow()
-        await bed.runtime.sleep(0.1)
-        assert bed.disk.notes == 1
-        for _ in range(500):
-            bed.grow()
-            await bed.runtime.sleep(0.01)
-        assert 4 <= bed.disk.notes - 1 <= 6
-        await bed.runtime.sleep(2 * NOTE_MS / 1000)
-        before = bed.disk.notes
-        bed.followed.applied(bed.image)
-        await bed.runtime.sleep(3_600)
-        assert bed.disk.notes == before
-        assert bed.noted() == Followed("m", 4, bed.image.offset)
-
-    play(story, tmp_path)
+        await bed.runtime.sleep(0.01)
+    assert 4 <= bed.disk.notes - 1 <= 6
+    await bed.runtime.sleep(2 * NOTE_MS / 1000)
+    before = bed.disk.notes
+    bed.followed.applied(bed.image)
+    await bed.runtime.sleep(3_600)
+    assert bed.disk.notes == before
+    assert bed.noted() == Followed("m", 4, bed.image.offset)
 
 
-def test_a_note_that_cannot_be_written_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@in_world(play, TMP_PATH)
+async def test_a_note_that_cannot_be_written_is_tried_again(
+    bed: Bed, *, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(bed: Bed) -> None:
-        bed.disk.failures = 2
-        bed.grow()
-        await bed.runtime.sleep(5)
-        assert bed.disk.notes == 1
-        assert (
-            caplog.messages
-            == ["the metadata followed cannot be noted: [Errno 28] No space left on device"] * 2
-        )
-
-    play(story, tmp_path)
+    bed.disk.failures = 2
+    bed.grow()
+    await bed.runtime.sleep(5)
+    assert bed.disk.notes == 1
+    assert (
+        caplog.messages
+        == ["the followed metadata cannot be recorded: [Errno 28] No space left on device"] * 2
+    )
 
 
-def test_while_it_catches_up_a_broker_forgets_nothing(tmp_path: Path) -> None:
-    async def story(bed: Bed) -> None:
-        bed.grow(10)
-        await bed.followed.note_now()
-        whole = bed.image.followed
-        assert bed.noted() == whole
-        bed.image = MetadataImage()
-        bed.grow(3)
-        await bed.runtime.sleep(10)
-        assert bed.followed.latest == bed.noted() == whole
-        bed.grow(8)
-        assert bed.followed.latest == bed.image.followed
-
-    play(story, tmp_path)
+@in_world(play, TMP_PATH)
+async def test_while_it_catches_up_a_broker_forgets_nothing(bed: Bed) -> None:
+    bed.grow(10)
+    await bed.followed.note_now()
+    whole = bed.image.followed
+    assert bed.noted() == whole
+    bed.image = MetadataImage()
+    bed.grow(3)
+    await bed.runtime.sleep(10)
+    assert bed.followed.latest == bed.noted() == whole
+    bed.grow(8)
+    assert bed.followed.latest == bed.image.followed
 
 
 @pytest.mark.parametrize(
@@ -136,39 +131,35 @@ def test_while_it_catches_up_a_broker_forgets_nothing(tmp_path: Path) -> None:
         ("", 9, 100, False),
     ],
 )
-def test_a_snapshot_is_refused_that_lacks_what_was_followed(
-    tmp_path: Path, metadata_id: str, epoch: int, offset: int, refused: bool
+@in_world(play, TMP_PATH)
+async def test_a_snapshot_is_refused_that_lacks_what_was_followed(
+    bed: Bed, *, metadata_id: str, epoch: int, offset: int, refused: bool
 ) -> None:
-    async def story(bed: Bed) -> None:
-        bed.grow(10)
-        topic = TopicCreated(TopicId(b"t" * 16), "t")
-        first = LeaderChanged(epoch)
-        records: list[Record] = [first, ClusterNamed("c", metadata_id), topic]
-        snapshot = image_of(offset, records)
-        if refused:
-            with pytest.raises(MetadataRefused, match="broker 3 cannot follow the metadata"):
-                bed.followed.check(snapshot)
-        else:
+    bed.grow(10)
+    topic = TopicCreated(TopicId(b"t" * 16), "t")
+    first = LeaderChanged(epoch)
+    records: list[Record] = [first, ClusterNamed("c", metadata_id), topic]
+    snapshot = image_of(offset, records)
+    if refused:
+        with pytest.raises(MetadataRefused, match="broker 3 cannot follow the metadata"):
             bed.followed.check(snapshot)
+    else:
+        bed.followed.check(snapshot)
 
-    play(story, tmp_path)
 
-
-def test_who_joins_tries_until_the_metadata_is_right_and_says_once_why_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@in_world(play, TMP_PATH)
+async def test_refused_broker_retries_joining_and_logs_the_reason_once(
+    bed: Bed, *, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(bed: Bed) -> None:
-        caplog.set_level(logging.ERROR)
-        told: list[str] = []
-        tries = iter(range(4))
+    caplog.set_level(logging.ERROR)
+    reported: list[str] = []
+    tries = iter(range(4))
 
-        async def join() -> None:
-            if next(tries) < 3:
-                raise MetadataRefused("lost")
+    async def join() -> None:
+        if next(tries) < 3:
+            raise MetadataRefused("lost")
 
-        await keep_joining(bed.runtime, join, lambda why: told.append(str(why)))
-        assert told == ["lost", "lost", "lost", "None"]
-        assert caplog.messages == ["the cluster does not take this broker: lost"]
-        assert bed.runtime.monotonic_ms() >= (1 + 2 + 4) * RETRY_MS
-
-    play(story, tmp_path)
+    await keep_joining(bed.runtime, join, lambda why: reported.append(str(why)))
+    assert reported == ["lost", "lost", "lost", "None"]
+    assert caplog.messages == ["the cluster refuses this broker: lost"]
+    assert bed.runtime.monotonic_ms() >= (1 + 2 + 4) * RETRY_MS

@@ -1,4 +1,4 @@
-"""The gateway in the process of a replica: which one that is, and what becomes of both."""
+"""A gateway in a Replica process: which process it gets, and what happens when either ends."""
 
 import asyncio
 import itertools
@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from raylog.actors.broker import pool
-from raylog.actors.broker.effects import (
+from raylog.actors.broker.rules import pool
+from raylog.actors.broker.rules.effects import (
+    ColocateGateway,
     Effect,
     EndReplica,
-    HouseGateway,
     OpenPartitions,
     SpawnReplica,
 )
-from raylog.actors.broker.machine import BrokerMachine
-from raylog.actors.broker.pool import ReplicaPool, gateways_of, houses_gateway
+from raylog.actors.broker.rules.machine import BrokerMachine
+from raylog.actors.broker.rules.pool import ReplicaPool, colocates_gateway, gateways_of
+from raylog.actors.common_messages import PartitionKey, TopicId
 from raylog.actors.config import BrokerSettings, ResourceType
-from raylog.actors.controller.api import MetadataUpdate, NewTopic
+from raylog.actors.controller.messages import MetadataUpdate, NewTopic
 from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionCreated,
@@ -27,10 +28,10 @@ from raylog.actors.metadata.records import (
     TopicDeleted,
 )
 from raylog.actors.names import broker_name, host_of
-from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.runtime.base import Runtime
 from raylog.wire.errors import InvalidConfig
-from tests.support.brokers import CLUSTER, NotingCluster, NotingGateway
+from tests.worlds.broker.recording import CLUSTER, RecordingCluster, RecordingGateway
+from tests.worlds.decorators import TMP_PATH, in_world
 
 R0, R1, R2 = (f"c/replica/0/{number}" for number in range(3))
 T = TopicId(b"t" * 16)
@@ -61,12 +62,12 @@ def key(number: int) -> PartitionKey:
 def test_the_gateway_lodges_where_cores_are_few(
     given: dict[str, str], cores: int, expected: bool
 ) -> None:
-    assert houses_gateway(BrokerSettings(given), cores) is expected
+    assert colocates_gateway(BrokerSettings(given), cores) is expected
 
 
 def test_several_gateways_cannot_lodge() -> None:
     with pytest.raises(InvalidConfig, match=r"gateway\.actors must be 1"):
-        houses_gateway(BrokerSettings({SETTING: "true", "gateway.actors": "2"}), 1)
+        colocates_gateway(BrokerSettings({SETTING: "true", "gateway.actors": "2"}), 1)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,9 @@ def test_gateways_are_as_many_as_given_or_as_half_of_the_cores_carry(
     assert gateways_of(settings, cores) == expected
     found = pool.pool_of("c", 1, settings, cores, itertools.count())
     assert found.gateways == expected
-    assert found.gateways_told(settings) == ({"gateway.actors": str(expected)} if given else {})
+    assert found.gateway_count_setting(settings) == (
+        {"gateway.actors": str(expected)} if given else {}
+    )
 
 
 @pytest.mark.parametrize("wrong", ["0", "65", "many", "automatic", ""])
@@ -106,7 +109,7 @@ def pool_of(*names: str, home: str, spares: int = 1, actors_max: int = 1) -> Rep
         0,
         actors_max=actors_max,
         spares=spares,
-        houses_gateway=True,
+        colocates_gateway=True,
         numbers=itertools.count(len(names)),
     )
     for number, name in enumerate(names):
@@ -163,10 +166,10 @@ def test_the_best_home_runs_and_is_shared() -> None:
 
 
 class Broker:
-    """Broker 0, whose gateway lodges; feeds it events."""
+    """The machine of broker 0, whose gateway is co-located; its methods feed it events."""
 
     def __init__(self, *, spares: int = 1, actors_max: int = 1) -> None:
-        pool = ReplicaPool("c", 0, actors_max=actors_max, spares=spares, houses_gateway=True)
+        pool = ReplicaPool("c", 0, actors_max=actors_max, spares=spares, colocates_gateway=True)
         self.machine = BrokerMachine(
             "c", 0, BrokerSettings(), pool, topics_directory="/data/topics", incarnation="b"
         )
@@ -183,7 +186,7 @@ class Broker:
 
     def settle(self) -> None:
         """The gateway in R0, the spare R1."""
-        self.machine.house_gateway()
+        self.machine.colocate_gateway()
         self.ready(R0)
         self.machine.gateway_ready(R0)
         self.machine.begin()
@@ -192,9 +195,9 @@ class Broker:
 
 def test_the_gateway_is_housed_before_the_metadata_is_caught_up_and_spares_come_last() -> None:
     broker = Broker()
-    assert broker.machine.house_gateway() == [SpawnReplica(R0)]
-    assert broker.machine.house_gateway() == []
-    assert broker.ready(R0) == [HouseGateway(R0)]
+    assert broker.machine.colocate_gateway() == [SpawnReplica(R0)]
+    assert broker.machine.colocate_gateway() == []
+    assert broker.ready(R0) == [ColocateGateway(R0)]
     assert broker.topic() == []
     (opening,) = broker.machine.begin()
     assert isinstance(opening, OpenPartitions)
@@ -206,11 +209,11 @@ def test_the_gateway_is_housed_before_the_metadata_is_caught_up_and_spares_come_
 def test_partitions_found_at_the_start_go_to_the_process_that_will_house_the_gateway() -> None:
     broker = Broker()
     broker.topic()
-    assert broker.machine.house_gateway() == [SpawnReplica(R0)]
+    assert broker.machine.colocate_gateway() == [SpawnReplica(R0)]
     assert broker.machine.begin() == []
     opening, housing = broker.ready(R0)
     assert isinstance(opening, OpenPartitions)
-    assert (opening.replica, housing) == (R0, HouseGateway(R0))
+    assert (opening.replica, housing) == (R0, ColocateGateway(R0))
 
 
 def test_when_the_home_is_lost_the_gateway_follows_its_partitions() -> None:
@@ -220,7 +223,7 @@ def test_when_the_home_is_lost_the_gateway_follows_its_partitions() -> None:
     effects = broker.machine.replica_lost(R0, 0)
     opening, housing = effects[-2:]
     assert isinstance(opening, OpenPartitions)
-    assert (opening.replica, housing) == (R1, HouseGateway(R1))
+    assert (opening.replica, housing) == (R1, ColocateGateway(R1))
     assert not any(isinstance(effect, SpawnReplica) for effect in effects)
     assert broker.machine.gateway_failed(R0) == []  # its loss, told behind its host's
     assert broker.machine.gateway_ready(R0) == []  # an answer of the lost one
@@ -230,24 +233,24 @@ def test_when_the_home_is_lost_the_gateway_follows_its_partitions() -> None:
 def test_an_empty_home_is_succeeded_by_the_spare() -> None:
     broker = Broker()
     broker.settle()
-    assert broker.machine.replica_lost(R0, 0) == [HouseGateway(R1)]
+    assert broker.machine.replica_lost(R0, 0) == [ColocateGateway(R1)]
     assert broker.machine.gateway_ready(R1) == [SpawnReplica(R2)]
 
 
 def test_without_a_spare_the_gateway_waits_for_the_successor() -> None:
     broker = Broker(spares=0)
-    broker.machine.house_gateway()
+    broker.machine.colocate_gateway()
     broker.ready(R0)
     assert broker.machine.gateway_ready(R0) == []
     assert broker.machine.begin() == []
     assert broker.machine.replica_lost(R0, 0) == [SpawnReplica(R1)]
-    assert broker.ready(R1) == [HouseGateway(R1)]
+    assert broker.ready(R1) == [ColocateGateway(R1)]
 
 
 def test_a_gateway_that_does_not_start_is_tried_again() -> None:
     broker = Broker()
     broker.settle()
-    assert broker.machine.gateway_failed(R0) == [HouseGateway(R0)]
+    assert broker.machine.gateway_failed(R0) == [ColocateGateway(R0)]
 
 
 def test_the_home_outlives_its_last_partition() -> None:
@@ -277,123 +280,117 @@ def test_a_lost_dedicated_process_is_not_succeeded_by_the_home() -> None:
 
 # ---- the shell -------------------------------------------------------------------------------
 
-Story = Callable[[NotingCluster], Awaitable[None]]
+Story = Callable[[RecordingCluster], Awaitable[None]]
 
 
 def tell(story: Story, directory: Path) -> None:
-    async def told() -> None:
-        lodging = {"gateway.in.replica.process": "true", "replica.actors.max": "0"}
-        cluster = NotingCluster(directory, 1, **lodging)
+    async def main() -> None:
+        settings = {"gateway.in.replica.process": "true", "replica.actors.max": "0"}
+        cluster = RecordingCluster(directory, 1, **settings)
         await cluster.up()
         await cluster.until(lambda: len(cluster.replicas()) == 2)
         await story(cluster)
         await cluster.down()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
-def home(cluster: NotingCluster) -> str:
+def home(cluster: RecordingCluster) -> str:
     """Where the one gateway lives."""
     (gateway,) = cluster.gateways()
     assert host_of(gateway.name) != gateway.name
     return host_of(gateway.name)
 
 
-def test_all_partitions_are_in_the_process_of_the_gateway(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await cluster.create(NewTopic("t", 5, 1))
-        assert set((await cluster.routes(5)).values()) == {home(cluster)}
-        status = await cluster.describe()
-        assert sorted((one.role, one.state, one.partitions) for one in status.children) == [
-            ("gateway", "running", 0),
-            ("replica", "running", 5),
-            ("replica", "spare", 0),
-        ]
-
-    tell(story, tmp_path)
+@in_world(tell, TMP_PATH)
+async def test_all_partitions_are_in_the_process_of_the_gateway(cluster: RecordingCluster) -> None:
+    await cluster.create(NewTopic("t", 5, 1))
+    assert set((await cluster.routes(5)).values()) == {home(cluster)}
+    status = await cluster.describe()
+    assert sorted((one.role, one.state, one.partitions) for one in status.children) == [
+        ("gateway", "running", 0),
+        ("replica", "running", 5),
+        ("replica", "spare", 0),
+    ]
 
 
-@pytest.mark.parametrize("of", [NotingCluster.gateways, home], ids=["gateway", "replica"])
-def test_gateway_and_replica_fail_over_together(
-    tmp_path: Path, of: Callable[[NotingCluster], object]
+@pytest.mark.parametrize("of", [RecordingCluster.gateways, home], ids=["gateway", "replica"])
+@in_world(tell, TMP_PATH)
+async def test_gateway_and_replica_fail_over_together(
+    cluster: RecordingCluster, *, of: Callable[[RecordingCluster], object]
 ) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await cluster.create(NewTopic("t", 2, 1))
-        await cluster.routes(2)
-        before = home(cluster)
-        (spare,) = {replica.name for replica in cluster.replicas()} - {before}
-        killed = of(cluster)
-        await cluster.kill(killed if isinstance(killed, str) else cluster.gateways()[0].name)
-        await cluster.until(lambda: bool(cluster.gateways()))
-        assert set((await cluster.routes(2)).values()) == {spare}
-        assert home(cluster) == spare
-        await cluster.until(lambda: len(cluster.replicas()) == 2)
-        assert before not in {replica.name for replica in cluster.replicas()}
-        status = await cluster.describe()
-        restarts = {one.name: one.restarts for one in status.children if one.state == "running"}
-        assert restarts == {cluster.gateways()[0].name: 1, spare: 1}
-
-    tell(story, tmp_path)
+    await cluster.create(NewTopic("t", 2, 1))
+    await cluster.routes(2)
+    before = home(cluster)
+    (spare,) = {replica.name for replica in cluster.replicas()} - {before}
+    killed = of(cluster)
+    await cluster.kill(killed if isinstance(killed, str) else cluster.gateways()[0].name)
+    await cluster.until(lambda: bool(cluster.gateways()))
+    assert set((await cluster.routes(2)).values()) == {spare}
+    assert home(cluster) == spare
+    await cluster.until(lambda: len(cluster.replicas()) == 2)
+    assert before not in {replica.name for replica in cluster.replicas()}
+    status = await cluster.describe()
+    restarts = {one.name: one.restarts for one in status.children if one.state == "running"}
+    assert restarts == {cluster.gateways()[0].name: 1, spare: 1}
 
 
-def test_a_restarted_broker_adopts_the_lodger_with_its_host(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await cluster.create(NewTopic("t", 2, 1))
-        before = dict(await cluster.routes(2))
-        children = [*cluster.gateways(), *cluster.replicas()]
-        await cluster.kill(broker_name(CLUSTER, 0))
-        await cluster.spawn()
-        await cluster.ready()
-        assert [*cluster.gateways(), *cluster.replicas()] == children
-        assert await cluster.routes(2) == before
-        await cluster.kill(home(cluster))
-        await cluster.until(lambda: bool(cluster.gateways()))
-        assert home(cluster) not in before.values()
-
-    tell(story, tmp_path)
-
-
-def test_a_lodger_that_went_down_with_its_host_and_broker_is_started_elsewhere(
-    tmp_path: Path,
+@in_world(tell, TMP_PATH)
+async def test_a_restarted_broker_adopts_the_lodger_with_its_host(
+    cluster: RecordingCluster,
 ) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await cluster.create(NewTopic("t", 2, 1))
-        await cluster.routes(2)
-        before = home(cluster)
-        await cluster.kill(broker_name(CLUSTER, 0))
-        await cluster.kill(before)
-        await cluster.spawn()
-        await cluster.ready()
-        assert home(cluster) != before
-        assert set((await cluster.routes(2)).values()) == {home(cluster)}
+    await cluster.create(NewTopic("t", 2, 1))
+    before = dict(await cluster.routes(2))
+    children = [*cluster.gateways(), *cluster.replicas()]
+    await cluster.kill(broker_name(CLUSTER, 0))
+    await cluster.spawn()
+    await cluster.ready()
+    assert [*cluster.gateways(), *cluster.replicas()] == children
+    assert await cluster.routes(2) == before
+    await cluster.kill(home(cluster))
+    await cluster.until(lambda: bool(cluster.gateways()))
+    assert home(cluster) not in before.values()
 
-    tell(story, tmp_path)
+
+@in_world(tell, TMP_PATH)
+async def test_a_lodger_that_went_down_with_its_host_and_broker_is_started_elsewhere(
+    cluster: RecordingCluster,
+) -> None:
+    await cluster.create(NewTopic("t", 2, 1))
+    await cluster.routes(2)
+    before = home(cluster)
+    await cluster.kill(broker_name(CLUSTER, 0))
+    await cluster.kill(before)
+    await cluster.spawn()
+    await cluster.ready()
+    assert home(cluster) != before
+    assert set((await cluster.routes(2)).values()) == {home(cluster)}
 
 
 def test_a_lodger_that_cannot_start_is_tried_again_in_the_same_process(tmp_path: Path) -> None:
     starts: list[str] = []
 
-    class Failing(NotingGateway):
+    class Failing(RecordingGateway):
         def __init__(self, runtime: Runtime, *, name: str, **args: object) -> None:
             starts.append(host_of(name))
             if len(starts) == 1:
                 raise OSError("no port")
             super().__init__(runtime, name=name, **args)
 
-    async def told() -> None:
-        cluster = NotingCluster(tmp_path, gateway_in_replica_process="true")
+    async def main() -> None:
+        cluster = RecordingCluster(tmp_path, gateway_in_replica_process="true")
         cluster.roles["gateway"] = Failing
         await cluster.up()
         assert starts == [home(cluster)] * 2
         await cluster.down()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_at_the_end_the_lodger_leaves_before_the_logs_are_closed(tmp_path: Path) -> None:
     seen: list[tuple[str, bool]] = []
 
-    async def story(cluster: NotingCluster) -> None:
+    async def story(cluster: RecordingCluster) -> None:
         (housing,) = [one for one in cluster.replicas() if one.name == home(cluster)]
         (gateway,) = cluster.gateways()
 
@@ -412,8 +409,8 @@ def test_at_the_end_the_lodger_leaves_before_the_logs_are_closed(tmp_path: Path)
 
 
 def tell_apart(story: Story, directory: Path) -> None:
-    async def told() -> None:
-        cluster = NotingCluster(directory, 1, **{"gateway.in.replica.process": "false"})
+    async def main() -> None:
+        cluster = RecordingCluster(directory, 1, **{"gateway.in.replica.process": "false"})
         await cluster.up()
         await cluster.create(NewTopic("t", 2, 1))
         await cluster.routes(2)
@@ -423,16 +420,16 @@ def tell_apart(story: Story, directory: Path) -> None:
         assert not cluster.gateways()
         assert not cluster.replicas()
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
-def spares(cluster: NotingCluster) -> list[str]:
+def spares(cluster: RecordingCluster) -> list[str]:
     """Replica processes that hold no partition."""
     (gateway,) = cluster.gateways()
     return [one.name for one in cluster.replicas() if one.name not in gateway.routes.values()]
 
 
-async def lose_gateway(cluster: NotingCluster) -> None:
+async def lose_gateway(cluster: RecordingCluster) -> None:
     """Kill the gateway and wait for the next."""
     (before,) = cluster.gateways()
     await cluster.kill(before.name)
@@ -440,59 +437,55 @@ async def lose_gateway(cluster: NotingCluster) -> None:
     await cluster.routes(2)
 
 
-def test_its_successor_moves_into_the_spare_and_another_spare_follows(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        (spare,) = spares(cluster)
-        await lose_gateway(cluster)
-        assert home(cluster) == spare
-        await cluster.until(lambda: len(cluster.replicas()) == 4)
-        states = [one.state for one in (await cluster.describe()).children]
-        assert sorted(states) == ["host", "running", "running", "running", "spare"]
-        await cluster.create(NewTopic("u", 4, 1))
-        assert spare not in (await cluster.routes(6)).values()
-
-    tell_apart(story, tmp_path)
-
-
-def test_the_spare_is_left_with_its_gateway(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await lose_gateway(cluster)
-        first = home(cluster)
-        await cluster.until(lambda: len(cluster.replicas()) == 4)
-        await lose_gateway(cluster)
-        assert home(cluster) != first
-        await cluster.until(lambda: len(cluster.replicas()) == 4)
-        assert first not in [one.name for one in cluster.replicas()]
-
-    tell_apart(story, tmp_path)
+@in_world(tell_apart, TMP_PATH)
+async def test_successor_of_the_gateway_moves_into_the_spare(
+    cluster: RecordingCluster,
+) -> None:
+    (spare,) = spares(cluster)
+    await lose_gateway(cluster)
+    assert home(cluster) == spare
+    await cluster.until(lambda: len(cluster.replicas()) == 4)
+    states = [one.state for one in (await cluster.describe()).children]
+    assert sorted(states) == ["host", "running", "running", "running", "spare"]
+    await cluster.create(NewTopic("u", 4, 1))
+    assert spare not in (await cluster.routes(6)).values()
 
 
-def test_a_restarted_broker_leaves_the_gateway_where_it_is(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        await lose_gateway(cluster)
-        await cluster.until(lambda: len(cluster.replicas()) == 4)
-        children = [*cluster.gateways(), *cluster.replicas()]
-        await cluster.kill(broker_name(CLUSTER, 0))
-        await cluster.spawn()
-        await cluster.ready()
-        assert [*cluster.gateways(), *cluster.replicas()] == children
-        await cluster.create(NewTopic("u", 4, 1))
-        assert home(cluster) not in (await cluster.routes(6)).values()
-
-    tell_apart(story, tmp_path)
+@in_world(tell_apart, TMP_PATH)
+async def test_the_spare_is_left_with_its_gateway(cluster: RecordingCluster) -> None:
+    await lose_gateway(cluster)
+    first = home(cluster)
+    await cluster.until(lambda: len(cluster.replicas()) == 4)
+    await lose_gateway(cluster)
+    assert home(cluster) != first
+    await cluster.until(lambda: len(cluster.replicas()) == 4)
+    assert first not in [one.name for one in cluster.replicas()]
 
 
-def test_it_is_tried_again_in_the_spare_where_it_does_not_start(tmp_path: Path) -> None:
-    async def story(cluster: NotingCluster) -> None:
-        working = cluster.roles["gateway"]
+@in_world(tell_apart, TMP_PATH)
+async def test_a_restarted_broker_leaves_the_gateway_where_it_is(cluster: RecordingCluster) -> None:
+    await lose_gateway(cluster)
+    await cluster.until(lambda: len(cluster.replicas()) == 4)
+    children = [*cluster.gateways(), *cluster.replicas()]
+    await cluster.kill(broker_name(CLUSTER, 0))
+    await cluster.spawn()
+    await cluster.ready()
+    assert [*cluster.gateways(), *cluster.replicas()] == children
+    await cluster.create(NewTopic("u", 4, 1))
+    assert home(cluster) not in (await cluster.routes(6)).values()
 
-        def failing(*_: object, **__: object) -> object:
-            cluster.roles["gateway"] = working
-            raise OSError("no port")
 
-        cluster.roles["gateway"] = failing
-        (spare,) = spares(cluster)
-        await lose_gateway(cluster)
-        assert home(cluster) == spare
+@in_world(tell_apart, TMP_PATH)
+async def test_failed_gateway_start_is_retried_in_the_spare(
+    cluster: RecordingCluster,
+) -> None:
+    working = cluster.roles["gateway"]
 
-    tell_apart(story, tmp_path)
+    def failing(*_: object, **__: object) -> object:
+        cluster.roles["gateway"] = working
+        raise OSError("no port")
+
+    cluster.roles["gateway"] = failing
+    (spare,) = spares(cluster)
+    await lose_gateway(cluster)
+    assert home(cluster) == spare

@@ -1,4 +1,4 @@
-"""Whether a broker serves: the rules, the setting, and what a probe is told."""
+"""Whether a broker is healthy: the rules, the setting, and the answers to probes."""
 
 import asyncio
 import json
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.broker.actor import BrokerActor
-from raylog.actors.broker.api import BrokerHealth
 from raylog.actors.broker.health import Standing, address_of, reasons
+from raylog.actors.broker.messages import BrokerHealth
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import NewTopic
+from raylog.actors.controller.messages import NewTopic
 from raylog.wire.errors import InvalidConfig
-from tests.support.brokers import NotingCluster, NotingReplica
+from tests.worlds.broker.recording import RecordingCluster, RecordingReplica
+from tests.worlds.decorators import in_loop
 
 SESSION_MS = 6_000
 WELL = Standing(1, "running", gateways=1, partitions=3, silent_ms=500)
@@ -36,7 +37,7 @@ def test_a_broker_that_serves_lacks_nothing() -> None:
         (WELL._replace(silent_ms=6_000), "answered for 6,000 ms"),
     ],
 )
-def test_each_lack_is_named(standing: Standing, why: str) -> None:
+def test_every_reason_for_being_unhealthy_is_named(standing: Standing, why: str) -> None:
     (found,) = reasons(standing, SESSION_MS)
     assert why in found
 
@@ -70,60 +71,54 @@ async def probe(health: BrokerHealth, path: str) -> tuple[int, dict[str, object]
     return int(head.split()[1]), json.loads(body)
 
 
-def test_a_probe_sees_a_broker_serve_fail_and_end(
+@in_loop
+async def test_a_probe_sees_a_broker_serve_fail_and_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        cluster = NotingCluster(tmp_path, health_listener="127.0.0.1:0")
-        await cluster.up()
-        health: BrokerHealth = await cluster.call(0, "health")
-        assert health.reasons == ()
-        assert await probe(health, "/healthz") == (200, {"broker": 0, "alive": True})
-        assert await probe(health, "/readyz") == (200, health.document())
+    cluster = RecordingCluster(tmp_path, health_listener="127.0.0.1:0")
+    await cluster.up()
+    health: BrokerHealth = await cluster.call(0, "health")
+    assert health.reasons == ()
+    assert await probe(health, "/healthz") == (200, {"broker": 0, "alive": True})
+    assert await probe(health, "/readyz") == (200, health.document())
 
-        monkeypatch.setattr(NotingReplica, "broken", "the disk fails")
-        await cluster.create(NewTopic("t", num_partitions=2))
-        actor = cluster.world.resident("cluster/broker/0/0").actor
-        assert isinstance(actor, BrokerActor)
-        await cluster.until(lambda: len(actor._machine.offline) == 2)
-        status, document = await probe(health, "/readyz")
-        assert (status, document["offline_partitions"], document["ready"]) == (503, 2, False)
-        assert document["reasons"] == ["the log directory is offline: all 2 partitions failed"]
-        assert (await probe(health, "/healthz"))[0] == 200
-        monkeypatch.setattr(NotingReplica, "broken", None)
-        await cluster.until(lambda: not actor._machine.offline)
-        assert (await probe(health, "/readyz"))[0] == 200
+    monkeypatch.setattr(RecordingReplica, "broken", "the disk fails")
+    await cluster.create(NewTopic("t", num_partitions=2))
+    actor = cluster.world.resident("cluster/broker/0/0").actor
+    assert isinstance(actor, BrokerActor)
+    await cluster.until(lambda: len(actor._machine.offline) == 2)
+    status, document = await probe(health, "/readyz")
+    assert (status, document["offline_partitions"], document["ready"]) == (503, 2, False)
+    assert document["reasons"] == ["the log directory is offline: all 2 partitions failed"]
+    assert (await probe(health, "/healthz"))[0] == 200
+    monkeypatch.setattr(RecordingReplica, "broken", None)
+    await cluster.until(lambda: not actor._machine.offline)
+    assert (await probe(health, "/readyz"))[0] == 200
 
-        await cluster.call(0, "shutdown")
-        status, document = await probe(health, "/readyz")
-        assert (status, document["state"]) == (503, "shut down")
-        assert "no gateway is running: clients cannot connect" in str(document["reasons"])
-        await cluster.world.stop()
-        with pytest.raises(ConnectionRefusedError):
-            await probe(health, "/healthz")
-
-    asyncio.run(story())
+    await cluster.call(0, "shutdown")
+    status, document = await probe(health, "/readyz")
+    assert (status, document["state"]) == (503, "shut down")
+    assert "no gateway is running: clients cannot connect" in str(document["reasons"])
+    await cluster.world.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await probe(health, "/healthz")
 
 
-def test_nothing_listens_unless_it_is_asked_for(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = NotingCluster(tmp_path)
-        await cluster.up()
-        health: BrokerHealth = await cluster.call(0, "health")
-        assert health.listener == ""
-        await cluster.down()
-
-    asyncio.run(story())
+@in_loop
+async def test_nothing_listens_unless_it_is_asked_for(tmp_path: Path) -> None:
+    cluster = RecordingCluster(tmp_path)
+    await cluster.up()
+    health: BrokerHealth = await cluster.call(0, "health")
+    assert health.listener == ""
+    await cluster.down()
 
 
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = NotingCluster(tmp_path)
-        taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        port = taken.sockets[0].getsockname()[1]
-        with pytest.raises(InvalidConfig, match=f"health.listener 127.0.0.1:{port}: Address"):
-            await cluster.spawn(0, **{"health.listener": f"127.0.0.1:{port}"})
-        taken.close()
-        await cluster.world.stop()
-
-    asyncio.run(story())
+@in_loop
+async def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    cluster = RecordingCluster(tmp_path)
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    with pytest.raises(InvalidConfig, match=f"health.listener 127.0.0.1:{port}: Address"):
+        await cluster.spawn(0, **{"health.listener": f"127.0.0.1:{port}"})
+    taken.close()
+    await cluster.world.stop()

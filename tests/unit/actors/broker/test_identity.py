@@ -16,8 +16,10 @@ from raylog.actors.broker.identity import (
     LastProcess,
     read_identity,
 )
+from raylog.actors.broker.metadata_log import MetadataLog
+from raylog.actors.metadata.entries import LogEntry
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
-from raylog.actors.metadata.log import LogEntry, MetadataLog
+from raylog.actors.metadata.log_copy import Append
 from raylog.actors.metadata.records import (
     ClusterNamed,
     LeaderChanged,
@@ -25,7 +27,7 @@ from raylog.actors.metadata.records import (
     VotersChanged,
     encode_record,
 )
-from raylog.actors.simulation.disk import SimDisk
+from raylog.simulation.disk import SimDisk
 from raylog.storage.disk import OsDisk
 from raylog.storage.layout import holds_log
 from raylog.wire.errors import KafkaStorageError
@@ -163,13 +165,13 @@ def read_copy(path: Path) -> Identity | None:
     return found
 
 
-def test_who_has_no_identity_left_is_told_what_to_write(tmp_path: Path) -> None:
+def test_missing_identity_error_contains_the_meta_json_to_write(tmp_path: Path) -> None:
     """The line that is shown makes the directory what it was."""
     own = Identity("c", 3, "d3", ((0, "d0"), (3, "d3")))
     data = DataDirectory(tmp_path, own, fsync=True)
     records: list[Record] = [LeaderChanged(1), ClusterNamed("c", "m"), VotersChanged(own.voters)]
     copy = MetadataLog(data.metadata, OsDisk())
-    copy.append([LogEntry(0, 1, tuple(map(encode_record, records)))])
+    copy.write([Append((LogEntry(0, 1, tuple(map(encode_record, records))),))])
     copy.sync()
     copy.close()
     data.close()
@@ -238,7 +240,7 @@ def test_without_notes_the_last_process_counts_as_crashed(tmp_path: Path, text: 
 
 
 class RebootedDisk(OsDisk):
-    """The same disk under one kernel after the other."""
+    """The same disk under one boot after another."""
 
     boot = "first"
 
@@ -268,7 +270,7 @@ def test_a_crash_stays_known_until_the_broker_has_registered(tmp_path: Path) -> 
     assert (again.last.broker_epoch, again.last.starts) == (8, 8)
 
 
-def test_who_asked_for_an_epoch_and_had_no_answer_is_known_to_the_next_process(
+def test_unanswered_epoch_requests_are_known_to_the_next_process(
     tmp_path: Path,
 ) -> None:
     """Their registrations may be what the controller knows; of those that lost nothing, that is."""
@@ -317,13 +319,13 @@ def test_nothing_is_lost_by_a_clean_shutdown_before_a_reboot(tmp_path: Path) -> 
 
 
 class FullDisk(OsDisk):
-    """A disk that takes no more writes."""
+    """A disk that refuses writes."""
 
     def pwritev(self, *_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_what_can_be_done_without_is_noted_if_possible(
+def test_failed_write_of_an_optional_note_is_only_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     DataDirectory(tmp_path, WANTED, fsync=False).close()
@@ -404,7 +406,7 @@ def test_a_note_of_a_newer_build_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": true}'])
-def test_a_damaged_note_is_told_and_no_obstacle(
+def test_a_damaged_note_is_reported_and_no_obstacle(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened(tmp_path).close()
@@ -430,7 +432,7 @@ def test_a_directory_is_blank_until_anything_of_a_cluster_was_known_in_it(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".nfs0000000000a1b2", ".snapshot"])
-def test_what_a_file_system_puts_into_a_directory_is_no_history(tmp_path: Path, name: str) -> None:
+def test_directories_of_the_file_system_do_not_count_as_history(tmp_path: Path, name: str) -> None:
     (tmp_path / "topics" / name).mkdir(parents=True)
     data = opened(tmp_path)
     data.note_start()
@@ -481,7 +483,7 @@ def test_a_directory_without_topics_is_given_them(tmp_path: Path) -> None:
 
 
 class DyingSimDisk(SimDisk):
-    """The process ends at the first sync of a directory's names."""
+    """Kills the process at the first sync of a directory."""
 
     dies = True
 
@@ -492,7 +494,7 @@ class DyingSimDisk(SimDisk):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_process_has_left_is_durable_before_the_next_one_builds_on_it(seed: int) -> None:
+def test_next_process_syncs_the_directory_that_a_dead_one_left(seed: int) -> None:
     """It ended between the change of a name and its sync: the directory's own, and meta.json's."""
     disk, path = DyingSimDisk(Random(seed)), Path("/volume/broker-3")
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Reading listeners, and holding the port."""
+"""Parsing listeners, and holding the port."""
 
 import socket
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_only_plaintext_is_served(protocol: str) -> None:
         ("nobody.invalid", True),
     ],
 )
-def test_what_other_machines_can_reach_has_to_be_asked_for(host: str, beyond: bool) -> None:
+def test_listener_beyond_loopback_requires_the_insecure_option(host: str, beyond: bool) -> None:
     assert is_beyond_loopback(host) is beyond
     advertised = {"advertised.listeners": "PLAINTEXT://out:2"}
     for listeners in (f"PLAINTEXT://{host}:1", f"PLAINTEXT://127.0.0.1:1,X://{host}:2"):

@@ -1,6 +1,6 @@
-"""Listeners are read as Apache Kafka 4.3.1 reads them.
+"""Listeners are parsed as Apache Kafka 4.3.1 parses them.
 
-Its answers are recorded by `python -m tests.differential.record_listeners`.
+Kafka's answers are recorded by `python -m tests.differential.record_listeners`.
 """
 
 import json
@@ -55,7 +55,7 @@ def _name(case: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", [one for one in _CASES if "refused" not in one], ids=_name)
-def test_what_kafka_takes_is_read_as_there(case: dict[str, Any]) -> None:
+def test_valid_listener_settings_are_parsed_as_by_kafka(case: dict[str, Any]) -> None:
     refusal = _REFUSED_HERE.get(_about(case["settings"]))
     if refusal is not None:
         with pytest.raises(InvalidConfig, match=re.escape(refusal)):
@@ -69,7 +69,7 @@ def test_what_kafka_takes_is_read_as_there(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", [one for one in _CASES if "refused" in one], ids=_name)
-def test_what_kafka_refuses_is_refused_with_its_words(case: dict[str, Any]) -> None:
+def test_invalid_listener_settings_are_refused_with_kafkas_message(case: dict[str, Any]) -> None:
     settings = case["settings"]
     protocols = settings.get("listener.security.protocol.map", "")
     said = _OTHER_WORDS_ABOUT_PROTOCOLS.get(protocols) or _OTHER_WORDS.get(_about(settings))

@@ -1,11 +1,11 @@
-"""What a broker does about its partitions, as whole lists of effects."""
+"""A broker's decisions about its partitions, as whole lists of effects."""
 
 from unittest.mock import ANY
 
 import pytest
 
 from raylog.actors.backoff import LOSSES_AT_ONCE
-from raylog.actors.broker.effects import (
+from raylog.actors.broker.rules.effects import (
     ClosePartitions,
     ConfigurePartitions,
     EndReplica,
@@ -19,9 +19,15 @@ from raylog.actors.broker.effects import (
     SendRoutes,
     SpawnReplica,
 )
-from raylog.actors.broker.machine import RETRY_OPEN_MS, Phase
+from raylog.actors.broker.rules.machine import RETRY_OPEN_MS, Phase
+from raylog.actors.common_messages import (
+    OpenedPartition,
+    PartitionStatus,
+    TopicConfig,
+    TopicId,
+)
 from raylog.actors.config import ResourceType
-from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
+from raylog.actors.controller.messages import MetadataUpdate, OpenedReplica
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     NO_LEADER,
@@ -33,14 +39,8 @@ from raylog.actors.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.actors.ports import (
-    OpenedPartition,
-    PartitionStatus,
-    TopicConfig,
-    TopicId,
-)
 from raylog.wire.uuids import to_base64
-from tests.support.broker_machine import (
+from tests.worlds.broker.machine import (
     CONFIG,
     R0,
     R1,
@@ -56,7 +56,7 @@ from tests.support.broker_machine import (
     routed,
     unrouted,
 )
-from tests.support.metadata import image_of
+from tests.worlds.metadata import image_of
 
 
 def settled(broker: Broker) -> bool:
@@ -71,13 +71,13 @@ def test_a_partition_on_its_way_to_a_route() -> None:
     incarnation = f"i-{R0}@b.1"
     assert broker.opened(R0, (T, 0)) == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
     assert not settled(broker)
-    told = leadership(T, 0)
+    led = leadership(T, 0)
     assert broker.records(PartitionChanged(T, 0, incarnations={0: incarnation})) == [
-        LeadPartitions(R0, [told])
+        LeadPartitions(R0, [led])
     ]
     assert settled(broker)
     assert (broker.machine.serves, broker.machine.routes()) == (False, [])
-    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0))]
+    assert broker.machine.led(R0, [led]) == [routed(route("t", T, 0, R0))]
     assert broker.machine.serves
     assert broker.machine.routes() == [route("t", T, 0, R0)]
 
@@ -93,9 +93,9 @@ def test_many_partitions_are_few_calls() -> None:
     (report,) = broker.opened(R0, *keys)
     assert isinstance(report, ReportOpened)
     assert len(report.opened) == 250
-    (told,) = broker.confirmed(*keys)
-    assert isinstance(told, LeadPartitions)
-    (routes,) = broker.machine.led(R0, told.leaderships)
+    (confirmed,) = broker.confirmed(*keys)
+    assert isinstance(confirmed, LeadPartitions)
+    (routes,) = broker.machine.led(R0, confirmed.leaderships)
     assert isinstance(routes, SendRoutes)
     assert len(routes.update.added) == 250
 
@@ -143,21 +143,21 @@ def test_a_new_leader_epoch_renews_the_route_once_it_was_taken_in() -> None:
     broker = Broker()
     broker.begin()
     broker.serve()
-    told = leadership(T, 0, epoch=1, partition_epoch=2)
-    assert broker.records(PartitionChanged(T, 0, leader=0)) == [LeadPartitions(R0, [told])]
+    led = leadership(T, 0, epoch=1, partition_epoch=2)
+    assert broker.records(PartitionChanged(T, 0, leader=0)) == [LeadPartitions(R0, [led])]
     assert not broker.machine.serves
-    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0, epoch=1))]
+    assert broker.machine.led(R0, [led]) == [routed(route("t", T, 0, R0, epoch=1))]
 
 
 def test_a_route_is_taken_back_as_soon_as_another_leads() -> None:
     broker = Broker()
     broker.begin()
     broker.serve()
-    told = leadership(T, 0, leader=1, epoch=1, partition_epoch=2, replicas=(0, 1), isr=(0, 1))
+    led = leadership(T, 0, leader=1, epoch=1, partition_epoch=2, replicas=(0, 1), isr=(0, 1))
     change = PartitionChanged(T, 0, leader=1, isr=(0, 1), replicas=(0, 1))
-    assert broker.records(change) == [unrouted((T, 0)), LeadPartitions(R0, [told])]
+    assert broker.records(change) == [unrouted((T, 0)), LeadPartitions(R0, [led])]
     follows = route("t", T, 0, R0, epoch=1, leads=False)
-    assert broker.machine.led(R0, [told]) == [routed(follows)]
+    assert broker.machine.led(R0, [led]) == [routed(follows)]
     assert broker.machine.leader_addresses([(T, 0)]) == [""]
     assert broker.machine.serves
 
@@ -179,10 +179,10 @@ def test_a_follower_is_told_its_leader_and_consumers_may_read_from_it() -> None:
     broker.records(TopicCreated(T, "t"), PartitionCreated(T, 0, (1, 0), (1, 0), 1))
     broker.ready(R0)
     broker.opened(R0, (T, 0))
-    told = leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))
-    assert broker.confirmed((T, 0)) == [LeadPartitions(R0, [told])]
+    led = leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))
+    assert broker.confirmed((T, 0)) == [LeadPartitions(R0, [led])]
     follows = route("t", T, 0, R0, leads=False)
-    assert broker.machine.led(R0, [told]) == [routed(follows)]
+    assert broker.machine.led(R0, [led]) == [routed(follows)]
     assert broker.machine.routes() == [follows]
     assert broker.machine.leader_addresses([(T, 0)]) == [""]
 
@@ -196,10 +196,10 @@ def test_a_follower_keeps_its_route_until_it_leads() -> None:
     broker.confirmed((T, 0))
     broker.machine.led(R0, [leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))])
     change = PartitionChanged(T, 0, leader=0, isr=(0,))
-    told = leadership(T, 0, epoch=1, partition_epoch=2, replicas=(1, 0))
-    assert broker.records(change) == [LeadPartitions(R0, [told])]
+    led = leadership(T, 0, epoch=1, partition_epoch=2, replicas=(1, 0))
+    assert broker.records(change) == [LeadPartitions(R0, [led])]
     assert not broker.machine.serves
-    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0, epoch=1))]
+    assert broker.machine.led(R0, [led]) == [routed(route("t", T, 0, R0, epoch=1))]
     assert broker.machine.leader_addresses([(T, 0)]) == [f"at-{R0}"]
     nobody = broker.records(PartitionChanged(T, 0, leader=NO_LEADER))
     assert unrouted((T, 0)) in nobody
@@ -209,7 +209,7 @@ def test_a_follower_keeps_its_route_until_it_leads() -> None:
 # ---- losses ----------------------------------------------------------------------------------
 
 
-def test_what_a_lost_process_held_goes_to_the_spare_at_once_as_a_new_incarnation() -> None:
+def test_spare_takes_the_partitions_of_a_lost_process_as_a_new_incarnation() -> None:
     broker = Broker(spares=1)
     broker.begin()
     broker.ready(R0)
@@ -225,11 +225,11 @@ def test_what_a_lost_process_held_goes_to_the_spare_at_once_as_a_new_incarnation
     assert broker.machine.opened(R0, [OpenedPartition(T, 0)]) == []  # too late
     incarnation = f"i-{R1}@b.2"
     assert broker.opened(R1, (T, 0)) == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
-    told = leadership(T, 0, epoch=1, partition_epoch=2, incarnation=incarnation)
+    led = leadership(T, 0, epoch=1, partition_epoch=2, incarnation=incarnation)
     change = PartitionChanged(T, 0, leader=0, incarnations={0: incarnation})
-    assert broker.records(change) == [LeadPartitions(R1, [told])]
-    assert broker.machine.led(R0, [told]) == []  # an answer of the lost one
-    assert broker.machine.led(R1, [told]) == [routed(route("t", T, 0, R1, epoch=1))]
+    assert broker.records(change) == [LeadPartitions(R1, [led])]
+    assert broker.machine.led(R0, [led]) == []  # an answer of the lost one
+    assert broker.machine.led(R1, [led]) == [routed(route("t", T, 0, R1, epoch=1))]
 
 
 def test_without_a_spare_a_successor_is_started() -> None:
@@ -368,7 +368,7 @@ def test_a_partition_that_comes_back_is_opened_once_its_old_directory_is_gone() 
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
-def test_what_left_and_came_back_before_the_broker_heard_of_it_is_reported_again(
+def test_partition_reassigned_away_and_back_is_reported_again(
     is_shown: bool,
 ) -> None:
     broker = Broker(spares=1)
@@ -384,11 +384,11 @@ def test_what_left_and_came_back_before_the_broker_heard_of_it_is_reported_again
         PartitionChanged(T, 0, replicas=(0, 1), adding_replicas=(0,)),
     )
     assert effects == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
-    [told] = broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
-    assert isinstance(told, LeadPartitions)
+    [effect] = broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
+    assert isinstance(effect, LeadPartitions)
 
 
-def test_what_a_lost_process_was_to_close_is_removed_by_the_broker() -> None:
+def test_broker_removes_directories_that_a_lost_process_was_closing() -> None:
     broker = Broker(spares=1)
     broker.begin()
     broker.ready(R0)
@@ -431,18 +431,18 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         PartitionCreated(U, 0, (0,), (0,), 0, 4, 9, {0: broker.incarnations()[(U, 0)]}),
         PartitionCreated(U, 1, (0,), (0,), 0),
     ]
-    told = leadership(U, 0, epoch=4, partition_epoch=9, incarnation=broker.incarnations()[(U, 0)])
+    led = leadership(U, 0, epoch=4, partition_epoch=9, incarnation=broker.incarnations()[(U, 0)])
     assert broker.machine.apply(*replaced(50, records)) == [
         unrouted((T, 0)),
         ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)], keep=True),
         OpenPartitions(R0, [opening("u", U, 1)]),
-        LeadPartitions(R1, [told]),
+        LeadPartitions(R1, [led]),
         ConfigurePartitions(R1, [configured(U)]),
         ConfigurePartitions(R0, [configured(U)]),
     ]
 
 
-def test_what_a_snapshot_does_not_have_here_is_kept_whatever_became_of_it() -> None:
+def test_partitions_missing_from_a_snapshot_are_kept_as_strays() -> None:
     """The topic may have been deleted, or the replica moved: this broker has not seen it."""
     broker = Broker(actors_max=1, spares=1)
     broker.begin()
@@ -457,7 +457,7 @@ def test_what_a_snapshot_does_not_have_here_is_kept_whatever_became_of_it() -> N
     assert not [one for one in effects if isinstance(one, RemoveDirectories)]
 
 
-def test_what_nobody_has_open_is_kept_at_once() -> None:
+def test_unopened_partition_missing_from_a_snapshot_is_kept_at_once() -> None:
     broker = Broker()
     broker.begin()
     broker.topic()
@@ -519,9 +519,9 @@ def test_processes_are_told_how_many_partitions_a_topic_has_and_what_says_so() -
     assert notes == [(2, 3), (2, 3)]
     broker.opened(R0, (T, 0), (T, 1))
     grown = broker.records(PartitionCreated(T, 2, (1,), (1,), 1))
-    (told,) = [one for one in grown if isinstance(one, ConfigurePartitions)]
-    assert [(one.topic_id, one.noted.partitions) for one in told.configs] == [(T, 3)]
-    assert told.configs[0].noted.metadata_offset == broker.machine.image.offset
+    (configured,) = [one for one in grown if isinstance(one, ConfigurePartitions)]
+    assert [(one.topic_id, one.noted.partitions) for one in configured.configs] == [(T, 3)]
+    assert configured.configs[0].noted.metadata_offset == broker.machine.image.offset
 
 
 def test_a_topic_is_opened_with_its_own_settings() -> None:
@@ -572,13 +572,13 @@ def test_surviving_processes_go_on_serving_without_a_new_incarnation() -> None:
     broker = Broker()
     known(broker, "i@old.1", "i@old.2")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
-    told = [leadership(T, at, epoch=3, incarnation=f"i@old.{at + 1}") for at in range(2)]
+    leaderships = [leadership(T, at, epoch=3, incarnation=f"i@old.{at + 1}") for at in range(2)]
     assert broker.machine.begin([(R0, [status(0), status(1)])]) == [
-        LeadPartitions(R0, told),
+        LeadPartitions(R0, leaderships),
         ConfigurePartitions(R0, [configured(T)]),
     ]
     assert settled(broker)
-    assert broker.machine.led(R0, told) == [
+    assert broker.machine.led(R0, leaderships) == [
         routed(route("t", T, 0, R0, epoch=3), route("t", T, 1, R0, epoch=3))
     ]
 
@@ -593,7 +593,7 @@ def test_an_opening_that_was_not_reported_yet_is_reported_now() -> None:
     ]
 
 
-def test_what_no_process_kept_open_is_opened_again() -> None:
+def test_partition_that_no_adopted_process_has_open_is_opened_again() -> None:
     broker = Broker()
     known(broker, "i@old.1", "gone@old.1")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
@@ -614,7 +614,7 @@ def test_settings_that_changed_while_nobody_could_tell_reach_surviving_processes
     assert expected in broker.machine.begin([(R0, [status(0)])])
 
 
-def test_what_a_process_has_open_and_the_metadata_no_more_is_closed_and_kept() -> None:
+def test_open_partition_unknown_to_the_metadata_is_closed_and_kept() -> None:
     broker = Broker(spares=1)
     known(broker)
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")

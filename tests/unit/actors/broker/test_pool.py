@@ -1,9 +1,9 @@
-"""Which process gets which partition."""
+"""Which partition goes to which process."""
 
 import itertools
 
-from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
-from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.broker.rules.pool import ReplicaPool, ReplicaSlot
+from raylog.actors.common_messages import PartitionKey, TopicId
 
 
 def key(number: int) -> PartitionKey:

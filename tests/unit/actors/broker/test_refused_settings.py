@@ -1,4 +1,4 @@
-"""Settings that another build has stored and this one refuses are told of, once each."""
+"""Settings that another build stored and this build refuses are reported once each."""
 
 import pytest
 
@@ -8,15 +8,15 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import ConfigChanged
 
 
-def test_each_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_ignored_setting_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     image, settings = MetadataImage(), RefusedSettings()
     settings.tell(image)
     assert caplog.messages == []
     image.apply(ConfigChanged(ResourceType.BROKER, "", "max.connections", "0"))
     settings.tell(image)
     settings.tell(image)
-    (told,) = caplog.messages
-    assert told == (
+    (message,) = caplog.messages
+    assert message == (
         "max.connections was stored for all brokers by another build and is ignored, its default "
         "is in force: Invalid value 0 for configuration max.connections: Value must be at least "
         "1. Take it back with: raylog configs alter broker --unset max.connections"

@@ -1,4 +1,4 @@
-"""A broker asks its processes for metrics when somebody scrapes it, and at no other time."""
+"""A broker asks its processes for metrics when it is scraped, and only then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any
 
-from raylog.actors.broker.sampling import tells_for_all
+from raylog.actors.broker.sampling import reports_for_cluster
 from raylog.actors.broker.scraping import REST, REST_MS_MAX, Asked, Scraper, labelled, who_is_asked
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
 from raylog.actors.metrics.families import broker as families
@@ -15,7 +15,8 @@ from raylog.actors.metrics.samples import ProcessMetrics, Sample, Samples
 from raylog.actors.names import process_label
 from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout
 from raylog.wire.errors import UnsupportedVersion
-from tests.support.gateway_world import FakeRuntime, settle
+from tests.worlds.decorators import in_loop
+from tests.worlds.runtime import FakeRuntime, settle
 
 GATEWAY = Asked("gateway", "c/gateway/1/3", "g", "1")
 REPLICA = Asked("replica", "c/replica/1/2", "r", "1")
@@ -27,7 +28,7 @@ SLOW_MS = 20
 
 
 class Processes(FakeRuntime):
-    """Answers for those who are asked; an exception instead of an answer is raised."""
+    """Scripted answers of processes; an exception is raised."""
 
     def __init__(self, **answers: Any) -> None:
         super().__init__()
@@ -57,70 +58,62 @@ def value_of(samples: list[Sample], name: str, *labels: str) -> object:
     return value
 
 
-def test_each_series_says_whose_it_is() -> None:
-    async def run() -> None:
-        runtime = Processes(g=ProcessMetrics(7, COUNTED, CPU), r=ProcessMetrics(8, [], CPU))
-        found = await scraper(runtime, REPLICA, GATEWAY).scrape()
-        assert value_of(found, families.REPLICAS.name, "1") == 4
-        where = ("1", "gateway", "gateway-3")
-        assert value_of(found, gateway.REQUESTS.name, *where, "Fetch") == 5
-        told = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
-        assert told == [("1", "replica", "replica-2"), where]
-        assert value_of(found, families.CONTROLLERS.name, "1") == 0
-
-    asyncio.run(run())
+@in_loop
+async def test_each_series_says_whose_it_is() -> None:
+    runtime = Processes(g=ProcessMetrics(7, COUNTED, CPU), r=ProcessMetrics(8, [], CPU))
+    found = await scraper(runtime, REPLICA, GATEWAY).scrape()
+    assert value_of(found, families.REPLICAS.name, "1") == 4
+    where = ("1", "gateway", "gateway-3")
+    assert value_of(found, gateway.REQUESTS.name, *where, "Fetch") == 5
+    sources = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
+    assert sources == [("1", "replica", "replica-2"), where]
+    assert value_of(found, families.CONTROLLERS.name, "1") == 0
 
 
-def test_a_process_is_told_once_for_all_who_live_in_it() -> None:
-    async def run() -> None:
-        lodger = ActorRef("c/gateway/1/3@c/replica/1/2", "gateway", "", 0, "", "")
-        host = ActorRef("c/replica/1/2", "replica", "", 0, "", "")
-        hosted = [
-            one._replace(peer=one.role[0]) for one in who_is_asked(1, [lodger, host], None, None)
+@in_loop
+async def test_a_process_is_notified_once_for_all_who_live_in_it() -> None:
+    colocated = ActorRef("c/gateway/1/3@c/replica/1/2", "gateway", "", 0, "", "")
+    host = ActorRef("c/replica/1/2", "replica", "", 0, "", "")
+    hosted = [
+        one._replace(peer=one.role[0]) for one in who_is_asked(1, [colocated, host], None, None)
+    ]
+    counted = ProcessMetrics(7, COUNTED, CPU)
+    found = await scraper(Processes(g=counted, r=counted), *hosted).scrape()
+    owners = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
+    assert owners == [("1", "replica", "replica-2")]
+    assert value_of(found, gateway.REQUESTS.name, "1", "gateway", "gateway-3", "Fetch") == 5
+    everyone = ProcessMetrics(os.getpid(), COUNTED, CPU)
+    found = await scraper(Processes(g=everyone), GATEWAY).scrape()
+    assert process.CPU_SECONDS.name not in [name for name, _, _ in found], "it is the broker's"
+
+
+@in_loop
+async def test_process_without_answer_is_skipped_and_counted() -> None:
+    runtime = Processes(r=ProcessMetrics(8, COUNTED, []))
+    asking = scraper(runtime, GATEWAY, REPLICA)
+    for number, failure in enumerate(
+        (PeerTimeout("hangs"), PeerLost("gone"), UnsupportedVersion("old")), 1
+    ):
+        runtime.answers["g"] = failure
+        found = asyncio.ensure_future(asking.scrape())
+        await settle()
+        await runtime.advance(REST_MS_MAX)
+        samples = await found
+        assert value_of(samples, families.SCRAPE_FAILURES.name, "1", "gateway") == number
+        assert [labels[2] for name, labels, _ in samples if name == gateway.REQUESTS.name] == [
+            "replica-2"
         ]
-        told = ProcessMetrics(7, COUNTED, CPU)
-        found = await scraper(Processes(g=told, r=told), *hosted).scrape()
-        owners = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
-        assert owners == [("1", "replica", "replica-2")]
-        assert value_of(found, gateway.REQUESTS.name, "1", "gateway", "gateway-3", "Fetch") == 5
-        everyone = ProcessMetrics(os.getpid(), COUNTED, CPU)
-        found = await scraper(Processes(g=everyone), GATEWAY).scrape()
-        assert process.CPU_SECONDS.name not in [name for name, _, _ in found], "it is the broker's"
-
-    asyncio.run(run())
 
 
-def test_who_does_not_answer_is_left_out_and_counted() -> None:
-    async def run() -> None:
-        runtime = Processes(r=ProcessMetrics(8, COUNTED, []))
-        asking = scraper(runtime, GATEWAY, REPLICA)
-        for number, failure in enumerate(
-            (PeerTimeout("hangs"), PeerLost("gone"), UnsupportedVersion("old")), 1
-        ):
-            runtime.answers["g"] = failure
-            found = asyncio.ensure_future(asking.scrape())
-            await settle()
-            await runtime.advance(REST_MS_MAX)
-            samples = await found
-            assert value_of(samples, families.SCRAPE_FAILURES.name, "1", "gateway") == number
-            assert [labels[2] for name, labels, _ in samples if name == gateway.REQUESTS.name] == [
-                "replica-2"
-            ]
-
-    asyncio.run(run())
-
-
-def test_the_controller_is_told_without_a_broker_and_counts_as_one() -> None:
-    async def run() -> None:
-        cpu = ProcessMetrics(9, [], CPU)
-        runtime = Processes(**{"c/controller/2.1": cpu, "c/supervisor": cpu})
-        asked = who_is_asked(1, [], "c/controller/2.1", "c/supervisor")
-        found = await scraper(runtime, *asked).scrape()
-        assert value_of(found, families.CONTROLLERS.name, "1") == 1
-        told = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
-        assert told == [("", "controller", "controller-2.1")]
-
-    asyncio.run(run())
+@in_loop
+async def test_the_controller_is_reported_without_a_broker_and_counts_as_one() -> None:
+    cpu = ProcessMetrics(9, [], CPU)
+    runtime = Processes(**{"c/controller/2.1": cpu, "c/supervisor": cpu})
+    asked = who_is_asked(1, [], "c/controller/2.1", "c/supervisor")
+    found = await scraper(runtime, *asked).scrape()
+    assert value_of(found, families.CONTROLLERS.name, "1") == 1
+    sources = [labels for name, labels, _ in found if name == process.CPU_SECONDS.name]
+    assert sources == [("", "controller", "controller-2.1")]
 
 
 def test_however_many_ask_the_processes_are_asked_once_at_a_time_and_then_left_alone() -> None:
@@ -157,18 +150,16 @@ def test_however_many_ask_the_processes_are_asked_once_at_a_time_and_then_left_a
     asyncio.run(run())
 
 
-def test_a_client_that_goes_takes_no_answer_from_others() -> None:
-    async def run() -> None:
-        asking = scraper(Processes(g=ProcessMetrics(7, COUNTED, [])), GATEWAY)
-        leaving, staying = (asyncio.ensure_future(asking.scrape()) for _ in range(2))
-        await asyncio.sleep(0)
-        leaving.cancel()
-        assert value_of(await staying, families.REPLICAS.name, "1") == 4
-
-    asyncio.run(run())
+@in_loop
+async def test_a_client_that_goes_takes_no_answer_from_others() -> None:
+    asking = scraper(Processes(g=ProcessMetrics(7, COUNTED, [])), GATEWAY)
+    leaving, staying = (asyncio.ensure_future(asking.scrape()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert value_of(await staying, families.REPLICAS.name, "1") == 4
 
 
-def test_what_another_build_tells_is_taken_as_far_as_this_one_knows_it() -> None:
+def test_unknown_or_malformed_series_of_another_build_are_dropped() -> None:
     bounds = len(gateway.REQUEST_SECONDS.bounds)
     well: Sample = (gateway.REQUEST_SECONDS.name, ("Fetch",), (0.0, *[0] * (bounds + 1)))
     samples: list[Any] = [
@@ -189,9 +180,9 @@ def test_one_broker_tells_for_all() -> None:
         return BrokerRegistration(broker_id, 0, (), None, "d", "i", fenced, "build", "node")
 
     image = MetadataImage()
-    assert tells_for_all(image, 3), "nobody else is known"
+    assert reports_for_cluster(image, 3), "nobody else is known"
     image.brokers = {n: registered(n, fenced=n == 1) for n in (3, 2, 1)}
-    assert [n for n in (1, 2, 3) if tells_for_all(image, n)] == [2]
+    assert [n for n in (1, 2, 3) if reports_for_cluster(image, n)] == [2]
 
 
 def test_processes_are_called_by_their_role_and_number() -> None:

@@ -1,4 +1,4 @@
-"""Strays on a disk."""
+"""Stray partition directories on a disk."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_the_same_directory_may_stray_again_at_the_same_time(tmp_path: Path) -> 
     assert keep_stray(OsDisk(), str(tmp_path / NAME), NOW_MS) is None
 
 
-def test_what_strays_take_is_told_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_strays_are_listed_with_their_size(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     assert strays_in(OsDisk(), str(tmp_path)) == []
     (tmp_path / NAME / "file").write_bytes(b"." * 100_000)

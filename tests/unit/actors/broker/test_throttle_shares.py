@@ -1,9 +1,9 @@
 """Which of a broker's processes share its replication quotas."""
 
-from raylog.actors.broker.throttle_shares import USED_MS, ThrottleShares
+from raylog.actors.broker.rules.throttle_shares import USED_MS, ThrottleShares
 
 
-def test_who_uses_a_rate_shares_it_until_it_is_silent_for_a_while() -> None:
+def test_throttle_rate_is_shared_by_recent_users() -> None:
     shares = ThrottleShares()
     assert shares.used("a", True, False, 0) == (1, 0)
     assert shares.used("b", True, True, 1_000) == (2, 1)

@@ -1,4 +1,4 @@
-"""A voter: promises, appends behind what is agreed on, snapshots."""
+"""A voter: promises, appends after the agreed prefix, snapshots."""
 
 import asyncio
 import errno
@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import pytest
 
 from raylog.actors.broker.voter import Voter
-from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.controller.messages import BrokerHeartbeat, BrokerHeartbeatAnswer
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
+from raylog.actors.metadata.log_copy import Promise
 from raylog.actors.metadata.records import VotersChanged, encode_record
 from raylog.actors.metadata.voting import (
     JoinVoters,
@@ -25,8 +26,8 @@ from raylog.wire.errors import (
     KafkaStorageError,
     NotController,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.voters import voter
+from tests.worlds.broker.voters import voter
+from tests.worlds.storage.disk import FaultyDisk
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ def append(epoch: int, previous: tuple[int, int], *entries: LogEntry) -> VoterAp
 def founded(disk: FaultyDisk, **options: Any) -> Voter:
     """A voter that has promised epoch 1 to the controller `c`."""
     one = voter(disk, **options)
-    one._log.promise(1, "c")
+    one._log.write([Promise(1, "c")])
     return one
 
 
@@ -203,7 +204,7 @@ THREE = ((0, "d0"), (1, "d1"), (2, "d2"))
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -245,7 +246,7 @@ def test_an_append_of_a_controller_that_won_without_this_voter_is_a_promise_too(
     run(scenario())
 
 
-def test_of_two_that_asked_for_one_epoch_the_one_that_writes_has_won_it() -> None:
+def test_controller_that_writes_first_has_won_a_contested_epoch() -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
         one = voter(disk)
@@ -269,8 +270,8 @@ def test_no_rival_comes_up_while_the_controller_is_heard() -> None:
         with pytest.raises(NotController, match="c was heard 1999 ms ago"):
             await one.new_epoch(NewEpoch(2, "rival"))
         answer = BrokerHeartbeatAnswer(False, False, 1, controller_epoch=1, sent_ms=77)
-        one.heard(answer)
-        one.heard(answer._replace(controller_epoch=9, sent_ms=99))
+        one.heartbeat_answered(answer)
+        one.heartbeat_answered(answer._replace(controller_epoch=9, sent_ms=99))
         asked = BrokerHeartbeat(0, 1, 1)
         assert one.signed(asked) == asked._replace(promised_epoch=1, heard_ms=77)
         clock.now_ms = 3_998
@@ -283,7 +284,7 @@ def test_no_rival_comes_up_while_the_controller_is_heard() -> None:
     run(scenario())
 
 
-def test_who_is_promised_an_epoch_is_told_how_long_no_controller_was_heard() -> None:
+def test_epoch_promise_reports_how_long_the_controller_was_silent() -> None:
     async def scenario() -> None:
         clock = Clock()
         clock.now_ms = 1_000
@@ -292,7 +293,9 @@ def test_who_is_promised_an_epoch_is_told_how_long_no_controller_was_heard() -> 
         assert (await one.new_epoch(NewEpoch(2, "b"))).silent_ms == 500
         await one.append(append(2, (0, 0), entry(0, 2))._replace(controller="b"))
         clock.now_ms = 4_000
-        one.heard(BrokerHeartbeatAnswer(False, False, 1, controller_epoch=2, sent_ms=1))
+        one.heartbeat_answered(
+            BrokerHeartbeatAnswer(False, False, 1, controller_epoch=2, sent_ms=1)
+        )
         clock.now_ms = 7_000
         assert (await one.new_epoch(NewEpoch(3, "c"))).silent_ms == 3_000
         clock.now_ms = 7_100
@@ -331,7 +334,7 @@ def test_a_blank_copy_follows_whoever_has_it_join() -> None:
     run(scenario())
 
 
-def test_what_is_meant_for_another_directory_is_refused() -> None:
+def test_request_for_another_directory_id_is_refused() -> None:
     async def scenario() -> None:
         one = founded(FaultyDisk())
         with pytest.raises(InvalidVoterKey, match="broker 0 has the directory d0, not lost"):
@@ -349,7 +352,7 @@ def test_what_is_meant_for_another_directory_is_refused() -> None:
 def test_the_voters_are_those_the_copy_names_last() -> None:
     async def scenario() -> None:
         one = founded(FaultyDisk(), voters=THREE)
-        assert one.voters == THREE
+        assert one.rules.voters == THREE
         changed = LogEntry(0, 1, (encode_record(VotersChanged(THREE[:2])),))
         await one.append(append(1, (0, 0), changed))
         assert one.state().voters == THREE[:2]

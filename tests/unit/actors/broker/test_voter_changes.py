@@ -1,4 +1,4 @@
-"""Brokers that begin to hold the metadata log, and that lose it, in virtual time."""
+"""Brokers that begin to hold the metadata log, and brokers that lose it, under virtual time."""
 
 import itertools
 import shutil
@@ -7,33 +7,34 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.broker.identity import read_identity
-from raylog.actors.controller.api import AddVoter, QuorumDescription, RemoveVoter
-from raylog.actors.simulation.loop import run_in_virtual_time
+from raylog.actors.controller.messages import AddVoter, QuorumDescription, RemoveVoter
+from raylog.simulation.loop import run_in_virtual_time
 from raylog.wire.errors import DuplicateVoter, RequestTimedOut, VoterNotFound
-from tests.support.virtual import VirtualWorld
-from tests.support.voting_brokers import ROLES, VotingBrokers, play
+from tests.worlds.broker.virtual_brokers import ROLES, VirtualBrokers, play
+from tests.worlds.decorators import TMP_PATH, in_world
+from tests.worlds.virtual_time import VirtualWorld
 
 SEEDS = range(3)
 
 
-def directory(cluster: VotingBrokers, broker_id: int) -> str:
+def directory(cluster: VirtualBrokers, broker_id: int) -> str:
     """The id of the directory that a broker has."""
     return cluster.broker(broker_id)._data.identity.directory_id
 
 
-async def add(cluster: VotingBrokers, broker_id: int, *, at: int = 0) -> None:
+async def add(cluster: VirtualBrokers, broker_id: int, *, at: int = 0) -> None:
     asked = AddVoter(broker_id, directory(cluster, broker_id), 2_000)
     await cluster.ask("add_voter", asked, at=at)
 
 
-async def voters(cluster: VotingBrokers, *, at: int = 0) -> list[int]:
+async def voters(cluster: VirtualBrokers, *, at: int = 0) -> list[int]:
     described: QuorumDescription = await cluster.ask("describe_quorum", at=at)
     return [one.broker_id for one in described.voters]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lost_voter_is_replaced_and_another_one_may_go(tmp_path: Path, seed: int) -> None:
-    async def story(cluster: VotingBrokers) -> None:
+    async def story(cluster: VirtualBrokers) -> None:
         await cluster.create("before")
         lost = directory(cluster, 2)
         path = cluster.broker(2)._path
@@ -59,7 +60,7 @@ def test_a_lost_voter_is_replaced_and_another_one_may_go(tmp_path: Path, seed: i
         await cluster.agree_on("before", "meanwhile", "after")
         await cluster.until(lambda: all(noted(cluster, one) for one in range(3)))
 
-    def noted(cluster: VotingBrokers, broker_id: int) -> bool:
+    def noted(cluster: VirtualBrokers, broker_id: int) -> bool:
         identity = read_identity(cluster.broker(broker_id)._path)
         return identity is not None and (2, directory(cluster, 2)) in identity.voters
 
@@ -71,11 +72,11 @@ def test_a_cluster_grows_from_one_voter_to_three(tmp_path: Path, seed: int) -> N
     seeds = itertools.count(10 * seed)
 
     async def main() -> None:
-        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        cluster = VirtualBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
         await cluster.start(1)
         await cluster.create("alone", at=0, replicas=1)
         await cluster.stop()
-        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        cluster = VirtualBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
         await cluster.start(3, controller_quorum_auto_join_enable="false")
         assert await voters(cluster) == [0]
         assert [cluster.broker(one)._votes for one in range(3)] == [True, False, False]
@@ -89,7 +90,7 @@ def test_a_cluster_grows_from_one_voter_to_three(tmp_path: Path, seed: int) -> N
         await cluster.come_back(0)
         await cluster.agree_on("alone", "without-it")
         await cluster.stop()
-        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        cluster = VirtualBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
         await cluster.start(3)
         assert await voters(cluster) == [0, 1, 2]
         await cluster.agree_on("alone", "without-it")
@@ -98,76 +99,74 @@ def test_a_cluster_grows_from_one_voter_to_three(tmp_path: Path, seed: int) -> N
     run_in_virtual_time(lambda _: main())
 
 
-def test_any_voter_can_be_removed_down_to_one_and_come_again(tmp_path: Path) -> None:
-    async def story(cluster: VotingBrokers) -> None:
-        for broker_id in (0, 1):
-            asked = RemoveVoter(broker_id, directory(cluster, broker_id))
-            await cluster.ask("remove_voter", asked)
-            await cluster.create(f"without-{broker_id}")
-        assert await voters(cluster) == [2]
-        last = RemoveVoter(2, directory(cluster, 2))
-        with pytest.raises(VoterNotFound):
-            await cluster.ask("remove_voter", last)
-        await cluster.runtime.sleep(5)
-        assert [cluster.broker(one)._votes for one in range(3)] == [False, False, True]
-        cluster.lose(0)
-        await cluster.create("one-is-enough", replicas=2)
-        await cluster.come_back(0)
-        await cluster.until(lambda: cluster.broker(0)._state == "running", 30)
-        await add(cluster, 0, at=2)
-        assert await voters(cluster) == [2, 0]
-        await cluster.agree_on("without-0", "without-1", "one-is-enough")
-
-    play(story, tmp_path, 0)
+@in_world(play, TMP_PATH, 0)
+async def test_any_voter_can_be_removed_down_to_one_and_come_again(cluster: VirtualBrokers) -> None:
+    for broker_id in (0, 1):
+        asked = RemoveVoter(broker_id, directory(cluster, broker_id))
+        await cluster.ask("remove_voter", asked)
+        await cluster.create(f"without-{broker_id}")
+    assert await voters(cluster) == [2]
+    last = RemoveVoter(2, directory(cluster, 2))
+    with pytest.raises(VoterNotFound):
+        await cluster.ask("remove_voter", last)
+    await cluster.runtime.sleep(5)
+    assert [cluster.broker(one)._votes for one in range(3)] == [False, False, True]
+    cluster.lose(0)
+    await cluster.create("one-is-enough", replicas=2)
+    await cluster.come_back(0)
+    await cluster.until(lambda: cluster.broker(0)._state == "running", 30)
+    await add(cluster, 0, at=2)
+    assert await voters(cluster) == [2, 0]
+    await cluster.agree_on("without-0", "without-1", "one-is-enough")
 
 
-def test_the_voter_beside_the_controller_is_removed_like_any_other(tmp_path: Path) -> None:
-    async def story(cluster: VotingBrokers) -> None:
-        cluster.world.drop(cluster.first)
-        await cluster.create("t")
-        [name] = cluster.serving()
-        starter = int(name.rpartition("/")[2].partition(".")[0])
-        at = (starter + 1) % 3
-        await cluster.ask("remove_voter", RemoveVoter(starter, directory(cluster, starter)), at=at)
-        await cluster.create("u", at=at)
-        assert cluster.serving() == [name]
-        assert len(await voters(cluster, at=at)) == 2
-        cluster.lose(starter)
-        cluster.world.drop(name)
-        await cluster.create("v", at=at, replicas=2)
-        await cluster.come_back(starter)
-        await cluster.agree_on("t", "u", "v")
+@in_world(play, TMP_PATH, 1)
+async def test_the_voter_beside_the_controller_is_removed_like_any_other(
+    cluster: VirtualBrokers,
+) -> None:
+    cluster.world.drop(cluster.first)
+    await cluster.create("t")
+    [name] = cluster.serving()
+    starter = int(name.rpartition("/")[2].partition(".")[0])
+    at = (starter + 1) % 3
+    await cluster.ask("remove_voter", RemoveVoter(starter, directory(cluster, starter)), at=at)
+    await cluster.create("u", at=at)
+    assert cluster.serving() == [name]
+    assert len(await voters(cluster, at=at)) == 2
+    cluster.lose(starter)
+    cluster.world.drop(name)
+    await cluster.create("v", at=at, replicas=2)
+    await cluster.come_back(starter)
+    await cluster.agree_on("t", "u", "v")
 
-    play(story, tmp_path, 1)
 
-
-def test_who_is_away_does_not_join_and_who_was_removed_does_not_disturb(tmp_path: Path) -> None:
-    async def story(cluster: VotingBrokers) -> None:
-        with pytest.raises(RequestTimedOut, match="broker 9 is not registered"):
-            await cluster.ask("add_voter", AddVoter(9, "d9", 500), at=0)
-        for name in cluster.names_of(2):
-            cluster.world.cut_off(name)
-        await cluster.ask("remove_voter", RemoveVoter(2, directory(cluster, 2)), at=0)
-        epoch = cluster.images()[0].controller_epoch
-        await cluster.runtime.sleep(20)  # it looks for a controller, and starts one
-        with pytest.raises(RequestTimedOut, match="lagging behind"):
-            await add(cluster, 2)
-        cluster.world.cut.clear()
-        await cluster.create("t", at=0)
-        await cluster.until(lambda: not cluster.broker(2)._votes)
-        assert cluster.images()[0].controller_epoch == epoch
+@in_world(play, TMP_PATH, 2)
+async def test_absent_voter_is_not_added_and_removed_voter_causes_no_election(
+    cluster: VirtualBrokers,
+) -> None:
+    with pytest.raises(RequestTimedOut, match="broker 9 is not registered"):
+        await cluster.ask("add_voter", AddVoter(9, "d9", 500), at=0)
+    for name in cluster.names_of(2):
+        cluster.world.cut_off(name)
+    await cluster.ask("remove_voter", RemoveVoter(2, directory(cluster, 2)), at=0)
+    epoch = cluster.images()[0].controller_epoch
+    await cluster.runtime.sleep(20)  # it looks for a controller, and starts one
+    with pytest.raises(RequestTimedOut, match="lagging behind"):
         await add(cluster, 2)
-        assert await voters(cluster) == [0, 1, 2]
-
-    play(story, tmp_path, 2)
+    cluster.world.cut.clear()
+    await cluster.create("t", at=0)
+    await cluster.until(lambda: not cluster.broker(2)._votes)
+    assert cluster.images()[0].controller_epoch == epoch
+    await add(cluster, 2)
+    assert await voters(cluster) == [0, 1, 2]
 
 
 def test_voters_join_by_themselves(tmp_path: Path) -> None:
     async def main() -> None:
-        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], 1), tmp_path)
+        cluster = VirtualBrokers(VirtualWorld(lambda role: ROLES[role], 1), tmp_path)
         await cluster.start(1)
         await cluster.stop()
-        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], 2), tmp_path)
+        cluster = VirtualBrokers(VirtualWorld(lambda role: ROLES[role], 2), tmp_path)
         await cluster.start(3)
 
         def three_vote() -> bool:

@@ -1,4 +1,4 @@
-"""A voter whose disk is slow goes on voting while it writes a snapshot."""
+"""A voter with a slow disk keeps voting while it writes a snapshot."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from raylog.actors.broker.voter import Voter
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
+from raylog.actors.metadata.log_copy import Promise
 from raylog.actors.metadata.voting import JoinVoters, NewEpoch, VoterAppend, VoterAppended
 from raylog.wire.errors import FencedLeaderEpoch, KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.gateway_world import settle
-from tests.support.voters import voter
+from tests.worlds.broker.voters import voter
+from tests.worlds.decorators import in_loop
+from tests.worlds.runtime import settle
+from tests.worlds.storage.disk import FaultyDisk
 
 SNAPSHOT = LogSnapshot(2, 1, (b"both",))
 
@@ -29,7 +31,7 @@ def append(epoch: int, previous: tuple[int, int], *entries: LogEntry) -> VoterAp
 
 
 class SlowSnapshots:
-    """Blocking calls, of which those that write a snapshot wait until they are let go."""
+    """Blocking calls; those that write a snapshot wait until they are released."""
 
     def __init__(self) -> None:
         self.released = asyncio.Event()
@@ -46,7 +48,7 @@ async def installing(disk: FaultyDisk) -> tuple[Voter, SlowSnapshots, asyncio.Fu
     """A voter with entries 0 to 2 that writes a snapshot of the first two."""
     slow = SlowSnapshots()
     one = voter(disk, run=slow)
-    one._log.promise(1, "c")
+    one._log.write([Promise(1, "c")])
     await one.append(append(1, (0, 0), *(entry(at, 1) for at in range(3))))
     install = asyncio.ensure_future(one.install(1, SNAPSHOT, "c"))
     await settle()
@@ -54,31 +56,27 @@ async def installing(disk: FaultyDisk) -> tuple[Voter, SlowSnapshots, asyncio.Fu
     return one, slow, install
 
 
-def test_entries_are_taken_while_a_snapshot_is_written() -> None:
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, slow, install = await installing(disk)
-        assert await one.append(append(1, (1, 3), entry(3, 1))) == VoterAppended(True, 4)
-        slow.released.set()
-        await install
-        disk.kill()
-        for copy in (one, voter(disk)):
-            told = copy.fetch(1, 0)
-            assert (told.snapshot, told.entries) == (SNAPSHOT, [entry(2, 1), entry(3, 1)])
-
-    asyncio.run(scenario())
+@in_loop
+async def test_entries_are_taken_while_a_snapshot_is_written() -> None:
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    assert await one.append(append(1, (1, 3), entry(3, 1))) == VoterAppended(True, 4)
+    slow.released.set()
+    await install
+    disk.kill()
+    for copy in (one, voter(disk)):
+        fetched = copy.fetch(1, 0)
+        assert (fetched.snapshot, fetched.entries) == (SNAPSHOT, [entry(2, 1), entry(3, 1)])
 
 
-def test_entries_taken_while_a_snapshot_is_written_are_there_if_it_never_is() -> None:
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, _, install = await installing(disk)
-        await one.append(append(1, (1, 3), entry(3, 1)))
-        install.cancel()
-        disk.kill()
-        assert voter(disk).fetch(1, 0).entries == [entry(at, 1) for at in range(4)]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_entries_taken_while_a_snapshot_is_written_are_there_if_it_never_is() -> None:
+    disk = FaultyDisk()
+    one, _, install = await installing(disk)
+    await one.append(append(1, (1, 3), entry(3, 1)))
+    install.cancel()
+    disk.kill()
+    assert voter(disk).fetch(1, 0).entries == [entry(at, 1) for at in range(4)]
 
 
 ASKED: dict[str, Callable[[Voter], Awaitable[object]]] = {
@@ -89,85 +87,75 @@ ASKED: dict[str, Callable[[Voter], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_a_controller_that_lost_its_epoch_meanwhile_puts_no_snapshot_in_place(
+@in_loop
+async def test_a_controller_that_lost_its_epoch_meanwhile_puts_no_snapshot_in_place(
     ask: Callable[[Voter], Awaitable[object]],
 ) -> None:
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, slow, install = await installing(disk)
-        await ask(one)
-        slow.released.set()
-        with pytest.raises(FencedLeaderEpoch, match="epoch 2 is promised, 1 is over"):
-            await install
-        assert one.state().start_offset == 0
-        before = one.state()
-        disk.kill()
-        again = voter(disk)
-        assert again.state() == before
-        await again.install(2, SNAPSHOT, "c")
-        assert again.state().start_offset == 2
-
-    asyncio.run(scenario())
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    await ask(one)
+    slow.released.set()
+    with pytest.raises(FencedLeaderEpoch, match="epoch 2 is promised, 1 is over"):
+        await install
+    assert one.state().start_offset == 0
+    before = one.state()
+    disk.kill()
+    again = voter(disk)
+    assert again.state() == before
+    await again.install(2, SNAPSHOT, "c")
+    assert again.state().start_offset == 2
 
 
-def test_a_snapshot_that_is_sent_twice_is_written_once() -> None:
-    async def scenario() -> None:
-        one, slow, install = await installing(FaultyDisk())
-        again = asyncio.ensure_future(one.install(1, SNAPSHOT, "c"))
-        await settle()
-        slow.released.set()
-        await asyncio.gather(install, again)
-        assert (slow.begun, one.state().start_offset) == (1, 2)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_snapshot_that_is_sent_twice_is_written_once() -> None:
+    one, slow, install = await installing(FaultyDisk())
+    again = asyncio.ensure_future(one.install(1, SNAPSHOT, "c"))
+    await settle()
+    slow.released.set()
+    await asyncio.gather(install, again)
+    assert (slow.begun, one.state().start_offset) == (1, 2)
 
 
-def test_snapshots_are_written_one_after_the_other() -> None:
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, slow, install = await installing(disk)
-        later = asyncio.ensure_future(one.install(1, LogSnapshot(3, 1, (b"all",)), "c"))
-        await settle()
-        assert slow.begun == 1
-        slow.released.set()
-        await asyncio.gather(install, later)
-        disk.kill()
-        assert voter(disk).fetch(1, 0).snapshot == LogSnapshot(3, 1, (b"all",))
-
-    asyncio.run(scenario())
+@in_loop
+async def test_snapshots_are_written_one_after_the_other() -> None:
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    later = asyncio.ensure_future(one.install(1, LogSnapshot(3, 1, (b"all",)), "c"))
+    await settle()
+    assert slow.begun == 1
+    slow.released.set()
+    await asyncio.gather(install, later)
+    disk.kill()
+    assert voter(disk).fetch(1, 0).snapshot == LogSnapshot(3, 1, (b"all",))
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_a_disk_that_fails_while_it_takes_a_snapshot_ends_the_copys_part(skip: int) -> None:
+@in_loop
+async def test_a_disk_that_fails_while_it_takes_a_snapshot_ends_the_copys_part(skip: int) -> None:
     """In the snapshot's file, and in that of the log beside it."""
 
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, slow, install = await installing(disk)
-        disk.fail("fdatasync", errno.EIO, skip=skip)
-        slow.released.set()
-        with pytest.raises(KafkaStorageError, match="cannot be written"):
-            await install
-        with pytest.raises(KafkaStorageError, match="cannot be written"):
-            await one.append(append(1, (1, 3), entry(3, 1)))
-        disk.heal()
-        disk.kill()
-        assert voter(disk).state().next_offset == 3
-
-    asyncio.run(scenario())
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    disk.fail("fdatasync", errno.EIO, skip=skip)
+    slow.released.set()
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        await install
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        await one.append(append(1, (1, 3), entry(3, 1)))
+    disk.heal()
+    disk.kill()
+    assert voter(disk).state().next_offset == 3
 
 
-def test_a_copy_that_broke_meanwhile_puts_no_snapshot_in_place() -> None:
-    async def scenario() -> None:
-        disk = FaultyDisk()
-        one, slow, install = await installing(disk)
-        disk.fail("fdatasync", errno.EIO)
-        with pytest.raises(KafkaStorageError):
-            await one.append(append(1, (1, 3), entry(3, 1)))
-        disk.heal()
-        slow.released.set()
-        with pytest.raises(KafkaStorageError, match="cannot be written"):
-            await install
-        assert one.state().start_offset == 0
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_copy_that_broke_meanwhile_puts_no_snapshot_in_place() -> None:
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        await one.append(append(1, (1, 3), entry(3, 1)))
+    disk.heal()
+    slow.released.set()
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        await install
+    assert one.state().start_offset == 0

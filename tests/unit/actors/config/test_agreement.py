@@ -1,11 +1,11 @@
-"""Settings that contradict one another are refused, as by Apache Kafka."""
+"""Settings that contradict each other are refused, as by Apache Kafka."""
 
 from __future__ import annotations
 
 import pytest
 
 from raylog.actors.config import BROKER_KEYS, BrokerSettings
-from raylog.actors.config_agreement import check_agreement
+from raylog.actors.config.agreement import check_agreement
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidConfig
 
@@ -47,7 +47,9 @@ from raylog.wire.errors import InvalidConfig
         ),
     ],
 )
-def test_what_contradicts_is_named_with_its_values(given: dict[str, str], said: str) -> None:
+def test_contradicting_settings_are_refused_with_their_values(
+    given: dict[str, str], said: str
+) -> None:
     with pytest.raises(InvalidConfig, match=said):
         check_agreement(BrokerSettings(given).raw)
 
@@ -64,7 +66,7 @@ def test_what_contradicts_is_named_with_its_values(given: dict[str, str], said: 
         {"replica.fetch.wait.max.ms": "30000"},
     ],
 )
-def test_what_agrees_is_taken(given: dict[str, str]) -> None:
+def test_consistent_settings_are_accepted(given: dict[str, str]) -> None:
     check_agreement(BrokerSettings(given).raw)
 
 

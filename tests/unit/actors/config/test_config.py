@@ -12,7 +12,7 @@ from raylog.actors.config import (
     ConfigType,
     DescribedConfig,
     ResourceType,
-    check,
+    canonical_all,
     check_topic,
     describe_broker,
     describe_dynamic_default,
@@ -208,7 +208,7 @@ def test_all_topic_keys_are_described_but_internal_ones() -> None:
     assert names == [name for name in TOPIC_KEYS if name != "internal.segment.bytes"]
 
 
-def test_what_stands_for_a_broker_key_is_told_behind_it() -> None:
+def test_synonyms_of_a_set_broker_key_are_described() -> None:
     """As Apache Kafka tells it: only where the key itself is set."""
     broker = BrokerConfigs(
         BrokerSettings({"log.retention.hours": "5"}), dynamic={"log.retention.ms": "7200000"}
@@ -262,9 +262,9 @@ def test_a_group_inherits_from_the_broker() -> None:
 
 
 def test_check_goes_by_the_kind_of_resource() -> None:
-    check(ResourceType.GROUP, {"consumer.session.timeout.ms": "50000"})
+    canonical_all(ResourceType.GROUP, {"consumer.session.timeout.ms": "50000"})
     with pytest.raises(InvalidConfig):
-        check(ResourceType.TOPIC, {"consumer.session.timeout.ms": "50000"})
+        canonical_all(ResourceType.TOPIC, {"consumer.session.timeout.ms": "50000"})
 
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])

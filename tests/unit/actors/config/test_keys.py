@@ -1,4 +1,4 @@
-"""The tables of keys against what Apache Kafka 4.3.1 says about itself."""
+"""The tables of keys against what Apache Kafka 4.3.1 reports about its own."""
 
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def test_range_is_kafkas(row: list[str]) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in _ROWS if row[5]], ids=lambda row: row[1])
-def test_what_can_be_changed_at_run_time_is_kafkas(row: list[str]) -> None:
+def test_dynamic_broker_keys_match_kafka(row: list[str]) -> None:
     name = row[1]
     expected = row[5] == "True" and name not in _STATIC
     assert BROKER_KEYS[name].dynamic is expected
@@ -128,6 +128,6 @@ def test_every_default_is_a_value_of_its_key(key: ConfigKey) -> None:
 
 
 def test_every_synonym_is_a_broker_key() -> None:
-    named = [synonym.name for key in TOPIC_KEYS.values() for synonym in key.synonyms]
+    named = [name for key in TOPIC_KEYS.values() for name in key.synonyms]
     assert set(named) <= set(BROKER_KEYS)
     assert len(named) == len(set(named))

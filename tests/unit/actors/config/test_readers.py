@@ -1,83 +1,91 @@
-"""Every setting that is documented is read by something, or says that it has no effect."""
+"""The table names the readers of each key, and no module reads a key missing from the table."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import raylog
-from raylog.actors.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey
+from raylog.actors import config
+from raylog.actors.config import KEYS_OF, ConfigKey, ResourceType, find_key
+from raylog.actors.coordinator_kinds import KINDS
 
 ROOT = Path(raylog.__file__).parent
-READERS = ("actors", "storage", "assignors", "cli")
-TABLES = {"config_keys.py", "config_broker_keys.py", "config_agreement.py"}
-NO_EFFECT = "without effect"
-TOPIC_KEY_OF = {synonym.name: key.name for key in TOPIC_KEYS.values() for synonym in key.synonyms}
-"""Broker keys that are the defaults of topic keys: whoever reads these reads them."""
+ACTORS = ROOT / "actors"
+KEYS = [key for keys in KEYS_OF.values() for key in keys.values()]
+READS = {"number", "flag", "raw", "items", "value", "effective", "setting"}
+"""Methods and functions that are given the name of a broker key."""
 
 
-class Texts(NamedTuple):
-    """What code says."""
-
-    whole: set[str]
-    patterns: list[re.Pattern[str]]
-    """Of formatted texts, such as f"group.{protocol}.min.{rest}"."""
-    ends: set[str]
-    """Texts that are put behind others, such as ".replication.factor"."""
-
-    def name(self, key: str) -> bool:
-        """Whether a key is among them."""
-        return (
-            key in self.whole
-            or any(pattern.fullmatch(key) for pattern in self.patterns)
-            or any(key.endswith(end) for end in self.ends)
-        )
+@cache
+def module(name: str) -> ast.AST:
+    path = ACTORS.joinpath(*name.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text())
 
 
-def modules() -> Iterator[ast.AST]:
-    """The modules of a broker and of its command line, but for tables of keys and their rules."""
-    for package in READERS:
-        for path in (ROOT / package).resolve().rglob("*.py"):
-            if path.name not in TABLES:
-                yield ast.parse(path.read_text())
-
-
-@pytest.fixture(scope="module")
-def said() -> Texts:
-    found = Texts(set(), [], set())
-    for node in (node for module in modules() for node in ast.walk(module)):
+@cache
+def names_in(module_name: str) -> tuple[set[str], list[re.Pattern[str]]]:
+    """The texts of a module, and its formatted texts, such as f"group.{protocol}.min.{rest}"."""
+    texts, patterns = set(), []
+    for node in ast.walk(module(module_name)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.whole.add(node.value)
-            if re.fullmatch(r"(\.[a-z]+){2,}", node.value):
-                found.ends.add(node.value)
+            texts.add(node.value)
         elif isinstance(node, ast.JoinedStr):
-            parts = [one.value if isinstance(one, ast.Constant) else None for one in node.values]
-            known = [str(part) for part in parts if part is not None]
-            if any(re.search(r"[a-z]\.|\.[a-z]", part) for part in known):
-                pattern = "".join(".+" if part is None else re.escape(str(part)) for part in parts)
-                found.patterns.append(re.compile(pattern))
-    return found
+            parts = [
+                re.escape(str(one.value)) if isinstance(one, ast.Constant) else "[a-z0-9.]+"
+                for one in node.values
+            ]
+            patterns.append(re.compile("".join(parts)))
+    return texts, patterns
 
 
-def is_read(name: str, said: Texts) -> bool:
-    return said.name(TOPIC_KEY_OF.get(name, name))
+def is_named(key: str, module_name: str) -> bool:
+    texts, patterns = names_in(module_name)
+    return key in texts or any(pattern.fullmatch(key) for pattern in patterns)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [*BROKER_KEYS.values(), *TOPIC_KEYS.values(), *GROUP_KEYS.values()],
-    ids=lambda key: key.name,
-)
-def test_a_setting_has_a_reader_or_says_that_it_has_none(key: ConfigKey, said: Texts) -> None:
-    assert is_read(key.name, said) == (NO_EFFECT not in key.documentation)
+def name_read(key: ConfigKey) -> str:
+    """The name that its reader has: of a broker key that is a topic key's default, the topic's."""
+    topic_keys = KEYS_OF[ResourceType.TOPIC].values()
+    of_topic = (one.name for one in topic_keys if key.name in one.synonyms)
+    return next(of_topic, key.name) if key.scope is ResourceType.BROKER else key.name
 
 
-def test_nobody_reads_what_is_no_setting(said: Texts) -> None:
-    """The test would notice."""
-    assert not is_read("queued.max.response.bytes", said)
-    assert not is_read("group.consumer.max.hunger.ms.x", said._replace(patterns=[]))
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.scope.name}-{key.name}")
+def test_a_setting_has_a_reader_or_says_that_it_has_none(key: ConfigKey) -> None:
+    assert bool(key.reader) == ("without effect" not in key.documentation)
+    if key.reader:
+        assert is_named(name_read(key), key.reader), f"{key.reader} does not name it"
+
+
+def test_a_key_that_a_module_does_not_name_is_noticed() -> None:
+    assert not is_named("queued.max.request.bytes", "group.rules.settings")
+    assert is_named("group.max.size", "group.rules.settings")
+
+
+def read_keys() -> Iterator[tuple[str, str]]:
+    """Every text that is given to something that reads broker keys, with its module."""
+    for path in [*ACTORS.resolve().rglob("*.py"), *(ROOT / "cli").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            first = node.args[0]
+            if called in READS and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield path.name, first.value
+
+
+def test_every_key_that_is_read_is_in_the_table() -> None:
+    read = list(read_keys())
+    assert len(read) > 60
+    for _, name in read:
+        assert find_key(config.BROKER_KEYS, name).name == name
+    for kind in KINDS.values():
+        for rest in ("num.partitions", "replication.factor", "segment.bytes"):
+            assert f"{kind.settings}.{rest}" in config.BROKER_KEYS

@@ -1,4 +1,4 @@
-"""Every role has a class, and names tell actors apart."""
+"""Every role has a class, and names distinguish actors."""
 
 import pytest
 

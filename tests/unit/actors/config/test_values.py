@@ -1,4 +1,4 @@
-"""Spellings of settings: what Apache Kafka 4.3.1 took, refused, and described (1,340 asked)."""
+"""Spellings of settings that Apache Kafka 4.3.1 accepted, refused and described (1,340 of them)."""
 
 import pytest
 
@@ -11,9 +11,8 @@ from raylog.actors.config import (
     ConfigKey,
     ResourceType,
     canonical,
+    judged,
     parse,
-    refusal,
-    stored,
     usable,
 )
 from raylog.wire.errors import InvalidConfig
@@ -104,23 +103,23 @@ def test_defaults_are_written_as_values_are() -> None:
             assert canonical(key, key.default) == key.default, key.name
 
 
-def test_what_older_builds_stored_is_read_in_any_spelling_or_ignored() -> None:
-    assert stored(ResourceType.TOPIC, "preallocate", "TRUE ") == "true"
-    assert stored(ResourceType.BROKER, "log.preallocate", " False") == "false"
-    assert stored(ResourceType.TOPIC, "preallocate", "maybe") is None
-    assert stored(ResourceType.TOPIC, "of.a.later.build", " x ") is None
-    assert stored(ResourceType.BROKER, "max.connections", "0") is None
-    assert stored(ResourceType.BROKER_LOGGER, "root", " 1 ") == " 1 "
-    assert stored(99, "preallocate", "TRUE") == "TRUE"
+def test_stored_values_are_normalized_or_ignored_if_invalid() -> None:
+    assert judged(ResourceType.TOPIC, "preallocate", "TRUE ")[0] == "true"
+    assert judged(ResourceType.BROKER, "log.preallocate", " False")[0] == "false"
+    assert judged(ResourceType.TOPIC, "preallocate", "maybe")[0] is None
+    assert judged(ResourceType.TOPIC, "of.a.later.build", " x ")[0] is None
+    assert judged(ResourceType.BROKER, "max.connections", "0")[0] is None
+    assert judged(ResourceType.BROKER_LOGGER, "root", " 1 ")[0] == " 1 "
+    assert judged(99, "preallocate", "TRUE")[0] == "TRUE"
 
 
 def test_why_a_stored_setting_is_ignored() -> None:
-    assert refusal(ResourceType.BROKER, "max.connections", "1") is None
-    assert refusal(ResourceType.BROKER_LOGGER, "root", "1") is None
-    assert refusal(99, "preallocate", "maybe") is None
-    why = refusal(ResourceType.BROKER, "max.connections", "0")
+    assert judged(ResourceType.BROKER, "max.connections", "1")[1] is None
+    assert judged(ResourceType.BROKER_LOGGER, "root", "1")[1] is None
+    assert judged(99, "preallocate", "maybe")[1] is None
+    why = judged(ResourceType.BROKER, "max.connections", "0")[1]
     assert why == "Invalid value 0 for configuration max.connections: Value must be at least 1"
-    unknown = refusal(ResourceType.TOPIC, "of.a.later.build", "x")
+    unknown = judged(ResourceType.TOPIC, "of.a.later.build", "x")[1]
     assert unknown == "Unknown configuration key 'of.a.later.build'"
 
 

@@ -1,4 +1,4 @@
-"""The controller's shell: what is answered when, and what happens when the log is lost."""
+"""The controller's shell: when it answers, and what happens when the log is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -8,9 +8,9 @@ import pytest
 
 from raylog.actors.config import ResourceType
 from raylog.actors.controller import actor as controller_actor
-from raylog.actors.controller import brokers, term
+from raylog.actors.controller import term
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     HEARTBEAT,
     AddVoter,
     AllocateProducerIds,
@@ -38,7 +38,7 @@ from raylog.actors.controller.api import (
     ReplicasLost,
     UpdateFeatures,
 )
-from raylog.actors.metadata import snapshots
+from raylog.actors.controller.rules import brokers
 from raylog.actors.metadata.followed import require_agreement
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
@@ -50,6 +50,7 @@ from raylog.actors.metadata.records import (
     encode_record,
 )
 from raylog.actors.names import CONTROLLER, controller_name
+from raylog.actors.peers import metadata_copies as snapshots
 from raylog.actors.runtime.base import ActorSpec, PeerLost
 from raylog.wire.errors import (
     ErrorCode,
@@ -58,8 +59,9 @@ from raylog.wire.errors import (
     RequestTimedOut,
     StaleBrokerEpoch,
 )
-from tests.support.metadata import take_in
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import in_loop, in_world
+from tests.worlds.metadata import take_in
 
 NAME = controller_name(CLUSTER)
 TIMEOUT_MS = 5_000
@@ -114,7 +116,7 @@ class World:
         epoch: int = await self.call("register_broker", registration)
         self.epoch = epoch
         answer = await self.call("heartbeat", BrokerHeartbeat(broker_id, epoch, epoch + 1))
-        assert answer[:3] == (False, False, epoch + 1)
+        assert answer[:3] == (False, False, epoch + 2), "after the record that unfences it"
         return epoch
 
     async def image(self, offset: int = 0) -> MetadataImage:
@@ -128,295 +130,273 @@ class World:
 def scenario(
     story: Callable[[World], Awaitable[None]], settings: dict[str, str] | None = None
 ) -> None:
-    async def told() -> None:
+    async def main() -> None:
         world = World(settings)
         await world.start()
         await story(world)
         assert world.voters.world.failures == []
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
-def test_nothing_is_answered_before_an_epoch_is_won() -> None:
-    async def told() -> None:
-        world = World()
-        await world.start_controller()
-        with pytest.raises(NotController):
-            await world.call_once("create_topics", CreateTopics([]))
-        assert (await world.call_once("ping"))["serves"] is False
-        await world.voters.up(0)
-        assert await world.call("create_topics", CreateTopics([])) == []
-        assert (await world.call_once("ping"))["epoch"] == 1
-
-    asyncio.run(told())
+@in_loop
+async def test_nothing_is_answered_before_an_epoch_is_won() -> None:
+    world = World()
+    await world.start_controller()
+    with pytest.raises(NotController):
+        await world.call_once("create_topics", CreateTopics([]))
+    assert (await world.call_once("ping"))["serves"] is False
+    await world.voters.up(0)
+    assert await world.call("create_topics", CreateTopics([])) == []
+    assert (await world.call_once("ping"))["epoch"] == 1
 
 
-def test_every_request_is_answered() -> None:
-    async def story(world: World) -> None:
-        epoch = await world.broker()
-        (made,) = await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
-        (grown,) = await world.call("create_partitions", CreatePartitions([MorePartitions("t", 2)]))
-        opened = [OpenedReplica(made.topic_id, 0, "a")]
-        await world.call("partitions_opened", PartitionsOpened(0, epoch, opened))
-        await world.call("replicas_lost", ReplicasLost(0, epoch, [(made.topic_id, 0)]))
-        change = IsrChange(made.topic_id, 0, 0, 1, ((0, "a"),))
-        (kept,) = await world.call("alter_partitions", AlterPartitions(0, epoch, [change]))
-        assert kept == IsrOutcome(made.topic_id, 0, ErrorCode.NONE, None, 0, 0, 1, (0,))
-        op = ConfigOp("retention.ms", AlterOp.SET, "5")
-        (altered,) = await world.call(
-            "alter_configs", AlterConfigs([ConfigAlteration(ResourceType.TOPIC, "t", [op])])
-        )
-        (updated,) = await world.call(
-            "update_features", UpdateFeatures([FeatureUpdate("metadata.version", 30)])
-        )
-        block = await world.call("allocate_producer_ids", AllocateProducerIds(0, epoch))
-        assert block == ProducerIdBlock(0, 1000)
-        assert [one.error for one in (made, grown, altered, updated)] == [0, 0, 0, 0]
-        image = await world.image()
-        assert image.topics[made.topic_id].partitions[0].incarnations == {0: "a"}
-        assert image.configs_of(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
-        (deleted,) = await world.call("delete_topics", DeleteTopics(["t"]))
-        await world.call("unregister_broker", 0)
-        assert deleted.error == 0
-        assert (await world.image()).brokers == {}
-
-    scenario(story)
+@in_world(scenario)
+async def test_every_request_is_answered(world: World) -> None:
+    epoch = await world.broker()
+    (made,) = await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+    (grown,) = await world.call("create_partitions", CreatePartitions([MorePartitions("t", 2)]))
+    opened = [OpenedReplica(made.topic_id, 0, "a")]
+    await world.call("partitions_opened", PartitionsOpened(0, epoch, opened))
+    await world.call("replicas_lost", ReplicasLost(0, epoch, [(made.topic_id, 0)]))
+    change = IsrChange(made.topic_id, 0, 0, 1, ((0, "a"),))
+    (kept,) = await world.call("alter_partitions", AlterPartitions(0, epoch, [change]))
+    assert kept == IsrOutcome(made.topic_id, 0, ErrorCode.NONE, None, 0, 0, 1, (0,))
+    op = ConfigOp("retention.ms", AlterOp.SET, "5")
+    (altered,) = await world.call(
+        "alter_configs", AlterConfigs([ConfigAlteration(ResourceType.TOPIC, "t", [op])])
+    )
+    (updated,) = await world.call(
+        "update_features", UpdateFeatures([FeatureUpdate("metadata.version", 30)])
+    )
+    block = await world.call("allocate_producer_ids", AllocateProducerIds(0, epoch))
+    assert block == ProducerIdBlock(0, 1000)
+    assert [one.error for one in (made, grown, altered, updated)] == [0, 0, 0, 0]
+    image = await world.image()
+    assert image.topics[made.topic_id].partitions[0].incarnations == {0: "a"}
+    assert image.configs_of(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
+    (deleted,) = await world.call("delete_topics", DeleteTopics(["t"]))
+    await world.call("unregister_broker", 0)
+    assert deleted.error == 0
+    assert (await world.image()).brokers == {}
 
 
-def test_an_answer_waits_for_the_sync_and_what_gathers_meanwhile_is_one_append() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        host = world.voters.hosts[0]
-        released = asyncio.Event()
+@in_world(scenario)
+async def test_an_answer_waits_for_the_sync_and_what_gathers_meanwhile_is_one_append(
+    world: World,
+) -> None:
+    await world.broker()
+    host = world.voters.hosts[0]
+    released = asyncio.Event()
 
-        arrived = asyncio.Event()
+    arrived = asyncio.Event()
 
-        async def gate() -> None:
-            arrived.set()
-            await released.wait()
+    async def gate() -> None:
+        arrived.set()
+        await released.wait()
 
-        host.gate = gate
-        before = len(host.appends)
+    host.gate = gate
+    before = len(host.appends)
 
-        def creation(name: str) -> Coroutine[Any, Any, Any]:
-            return world.call_once("create_topics", CreateTopics([NewTopic(name, 1, 1)]))
+    def creation(name: str) -> Coroutine[Any, Any, Any]:
+        return world.call_once("create_topics", CreateTopics([NewTopic(name, 1, 1)]))
 
-        tasks = [asyncio.ensure_future(creation("t0"))]
-        await arrived.wait()
-        tasks += [asyncio.ensure_future(creation(f"t{at}")) for at in range(1, 4)]
-        # A refusal that rests on what is not committed yet waits as well.
-        tasks.append(asyncio.ensure_future(creation("t0")))
-        await until(lambda: len(world.term().machine.image.topics) == len(tasks) - 1)
-        assert not any(task.done() for task in tasks)
-        released.set()
-        outcomes = [(await task)[0].error for task in tasks]
-        assert outcomes == [0, 0, 0, 0, 36]
-        sizes = [len(append.entries) for append in host.appends[before:]]
-        assert sizes == [1, 3]
-
-    scenario(story)
+    tasks = [asyncio.ensure_future(creation("t0"))]
+    await arrived.wait()
+    tasks += [asyncio.ensure_future(creation(f"t{at}")) for at in range(1, 4)]
+    # A refusal that rests on what is not committed yet waits as well.
+    tasks.append(asyncio.ensure_future(creation("t0")))
+    await until(lambda: len(world.term().machine.image.topics) == len(tasks) - 1)
+    assert not any(task.done() for task in tasks)
+    released.set()
+    outcomes = [(await task)[0].error for task in tasks]
+    assert outcomes == [0, 0, 0, 0, 36]
+    sizes = [len(append.entries) for append in host.appends[before:]]
+    assert sizes == [1, 3]
 
 
 @pytest.mark.parametrize("ack_when_committed", [True, False])
-def test_voters_that_come_and_go_are_told_of_when_that_is_committed(
+@in_loop
+async def test_voters_that_come_and_go_are_told_of_when_that_is_committed(
     ack_when_committed: bool,
 ) -> None:
     """An old version of AddRaftVoter is answered before, as by Apache Kafka."""
 
-    async def told() -> None:
-        world = World()
-        world.voters = VoterWorld(2, {CONTROLLER: ControllerActor})
-        world.voters.voters = ((0, "d0"),)
-        await world.start()
-        await world.voters.up(1)
-        await world.broker(1)
-        released = asyncio.Event()
+    world = World()
+    world.voters = VoterWorld(2, {CONTROLLER: ControllerActor})
+    world.voters.voters = ((0, "d0"),)
+    await world.start()
+    await world.voters.up(1)
+    await world.broker(1)
+    released = asyncio.Event()
 
-        async def gate() -> None:
-            if len(world.term().machine.image.voters) != before:
-                await released.wait()
+    async def gate() -> None:
+        if len(world.term().machine.image.voters) != before:
+            await released.wait()
 
-        for host in world.voters.hosts.values():
-            host.gate = gate
-        before = 1
-        joining = AddVoter(1, "d1", TIMEOUT_MS, ack_when_committed=ack_when_committed)
-        adding = asyncio.ensure_future(world.call_once("add_voter", joining))
-        await until(lambda: len(world.term().machine.image.voters) == 2)
-        if ack_when_committed:
-            assert not adding.done()
-        else:
-            await adding
-        released.set()
+    for host in world.voters.hosts.values():
+        host.gate = gate
+    before = 1
+    joining = AddVoter(1, "d1", TIMEOUT_MS, ack_when_committed=ack_when_committed)
+    adding = asyncio.ensure_future(world.call_once("add_voter", joining))
+    await until(lambda: len(world.term().machine.image.voters) == 2)
+    if ack_when_committed:
+        assert not adding.done()
+    else:
         await adding
-        await world.term().until_committed(world.term().machine.image.offset)
-        released.clear()
-        before = 2
-        removing = asyncio.ensure_future(world.call_once("remove_voter", RemoveVoter(1, "d1")))
-        await until(lambda: len(world.term().machine.image.voters) == 1)
-        assert not removing.done()
-        released.set()
-        await removing
-        assert world.voters.world.failures == []
+    released.set()
+    await adding
+    await world.term().until_committed(world.term().machine.image.offset)
+    released.clear()
+    before = 2
+    removing = asyncio.ensure_future(world.call_once("remove_voter", RemoveVoter(1, "d1")))
+    await until(lambda: len(world.term().machine.image.voters) == 1)
+    assert not removing.done()
+    released.set()
+    await removing
+    assert world.voters.world.failures == []
 
-    asyncio.run(told())
 
-
-def test_a_voter_that_has_promised_a_later_epoch_ends_the_term() -> None:
+@in_world(scenario)
+async def test_a_voter_that_has_promised_a_later_epoch_ends_the_term(world: World) -> None:
     """Only a voter's promise counts: it says that another controller has won a majority or may."""
 
-    async def story(world: World) -> None:
-        await world.broker(1)
-        later = BrokerHeartbeat(1, world.epoch, 1 << 40, promised_epoch=99)
-        await world.call_once("heartbeat", later)
-        await world.broker(0)
-        mine = BrokerHeartbeat(0, world.epoch, 1 << 40, promised_epoch=world.term().quorum.epoch)
-        await world.call_once("heartbeat", mine)
-        with pytest.raises(NotController):
-            await world.call_once("heartbeat", mine._replace(promised_epoch=99))
-        assert (await world.call_once("ping"))["serves"] is False
-
-    scenario(story)
+    await world.broker(1)
+    later = BrokerHeartbeat(1, world.epoch, 1 << 40, promised_epoch=99)
+    await world.call_once("heartbeat", later)
+    await world.broker(0)
+    mine = BrokerHeartbeat(0, world.epoch, 1 << 40, promised_epoch=world.term().quorum.epoch)
+    await world.call_once("heartbeat", mine)
+    with pytest.raises(NotController):
+        await world.call_once("heartbeat", mine._replace(promised_epoch=99))
+    assert (await world.call_once("ping"))["serves"] is False
 
 
-def test_what_a_heartbeat_decides_is_answered_when_it_is_committed() -> None:
-    async def story(world: World) -> None:
-        registration = RegisterBroker(0, CLUSTER, "d0", "i0", "h", 1)
-        epoch: int = await world.call("register_broker", registration)
-        released = asyncio.Event()
+@in_world(scenario)
+async def test_heartbeat_answer_waits_for_the_commit_of_its_records(world: World) -> None:
+    registration = RegisterBroker(0, CLUSTER, "d0", "i0", "h", 1)
+    epoch: int = await world.call("register_broker", registration)
+    released = asyncio.Event()
 
-        async def gate() -> None:
-            await released.wait()
+    async def gate() -> None:
+        await released.wait()
 
-        world.voters.hosts[0].gate = gate
-        beat = BrokerHeartbeat(0, epoch, epoch + 1)
-        unfencing = asyncio.ensure_future(world.call_once("heartbeat", beat))
-        await asyncio.sleep(0.01)
-        assert not unfencing.done()
-        plain = await world.call_once("heartbeat", beat)
-        assert plain.offset == epoch + 1, "one that decides nothing waits for nobody"
-        released.set()
-        assert not (await unfencing).fenced
-
-    scenario(story)
+    world.voters.hosts[0].gate = gate
+    beat = BrokerHeartbeat(0, epoch, epoch + 1)
+    unfencing = asyncio.ensure_future(world.call_once("heartbeat", beat))
+    await asyncio.sleep(0.01)
+    assert not unfencing.done()
+    plain = await world.call_once("heartbeat", beat)
+    assert plain.offset == epoch + 2, "one that decides nothing waits for nobody"
+    released.set()
+    assert not (await unfencing).fenced
 
 
-def test_a_snapshot_is_told_when_all_that_it_holds_is_committed() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        released = asyncio.Event()
+@in_world(scenario)
+async def test_a_snapshot_is_reported_when_all_that_it_holds_is_committed(world: World) -> None:
+    await world.broker()
+    released = asyncio.Event()
 
-        async def gate() -> None:
-            await released.wait()
+    async def gate() -> None:
+        await released.wait()
 
-        world.voters.hosts[0].gate = gate
-        creating = asyncio.ensure_future(
-            world.call_once("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
-        )
-        await asyncio.sleep(0.001)
-        world.term().recent.clear()
-        following = asyncio.ensure_future(world.call_once("follow", Follow(1, 0, 0)))
-        await asyncio.sleep(0.01)
-        assert not following.done()
-        released.set()
-        await creating
-        assert (await following).to_offset == world.term().committed
-
-    scenario(story)
+    world.voters.hosts[0].gate = gate
+    creating = asyncio.ensure_future(
+        world.call_once("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+    )
+    await asyncio.sleep(0.001)
+    world.term().recent.clear()
+    following = asyncio.ensure_future(world.call_once("follow", Follow(1, 0, 0)))
+    await asyncio.sleep(0.01)
+    assert not following.done()
+    released.set()
+    await creating
+    assert (await following).to_offset == world.term().committed
 
 
-def test_who_waits_for_news_is_told_when_the_controller_serves_no_more() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        image = await world.image()
-        waiting = asyncio.ensure_future(
-            world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS))
-        )
-        await asyncio.sleep(0.001)
-        await world.controller().stop()
-        with pytest.raises(NotController):
-            await waiting
-
-    scenario(story)
+@in_world(scenario)
+async def test_waiting_follower_gets_not_controller_when_the_controller_stops(
+    world: World,
+) -> None:
+    await world.broker()
+    image = await world.image()
+    waiting = asyncio.ensure_future(world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS)))
+    await asyncio.sleep(0.001)
+    await world.controller().stop()
+    with pytest.raises(NotController):
+        await waiting
 
 
-def test_a_copy_that_cannot_join_leaves_room_for_another_try() -> None:
-    async def story(world: World) -> None:
-        await world.broker(1)
-        for _ in range(2):
-            with pytest.raises(RequestTimedOut, match="lagging behind"):
-                await world.call_once("add_voter", AddVoter(1, "d1", 1))
-
-    scenario(story)
+@in_world(scenario)
+async def test_a_copy_that_cannot_join_leaves_room_for_another_try(world: World) -> None:
+    await world.broker(1)
+    for _ in range(2):
+        with pytest.raises(RequestTimedOut, match="lagging behind"):
+            await world.call_once("add_voter", AddVoter(1, "d1", 1))
 
 
-def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        image = await world.image()
-        waiting = asyncio.ensure_future(
-            world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS))
-        )
-        await asyncio.sleep(0.001)
-        assert not waiting.done()
-        await world.call("create_topics", CreateTopics([NewTopic("t", 2, 1)]))
-        update: MetadataUpdate = await waiting
-        assert (update.from_offset, update.to_offset) == (image.offset, image.offset + 3)
-        assert take_in(image, update)
-        assert image == await world.image()
-        nothing = await world.call("follow", Follow(1, image.offset, 1))
-        assert nothing == MetadataUpdate(image.offset, image.offset, [])
-
-    scenario(story)
+@in_world(scenario)
+async def test_a_follower_gets_what_it_lacks_or_waits_for_news(world: World) -> None:
+    await world.broker()
+    image = await world.image()
+    waiting = asyncio.ensure_future(world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS)))
+    await asyncio.sleep(0.001)
+    assert not waiting.done()
+    await world.call("create_topics", CreateTopics([NewTopic("t", 2, 1)]))
+    update: MetadataUpdate = await waiting
+    assert (update.from_offset, update.to_offset) == (image.offset, image.offset + 3)
+    assert take_in(image, update)
+    assert image == await world.image()
+    nothing = await world.call("follow", Follow(1, image.offset, 1))
+    assert nothing == MetadataUpdate(image.offset, image.offset, [])
 
 
-def test_a_follower_that_is_one_record_behind_gets_that_record() -> None:
+@in_world(scenario, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
+async def test_a_follower_that_is_one_record_behind_gets_that_record(world: World) -> None:
     """Whatever else there is, and though a snapshot has taken its place in the log."""
 
-    async def story(world: World) -> None:
-        await world.broker()
-        await world.call("create_topics", CreateTopics([NewTopic("many", 3_000, 1)]))
-        topics = CreateTopics([NewTopic("t", 1, 1)])
-        await world.call("create_topics", topics)
-        await until(lambda: world.voters.hosts[0].voter.state().start_offset > 3_000)
-        end = world.term().committed
-        update: MetadataUpdate = await world.call("follow", Follow(1, end - 1, 0))
-        assert update[:2] == (end - 1, end)
-        assert [type(one) for one in update.records] == [PartitionCreated]
-        assert update.parts == ()
-
-    scenario(story, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
+    await world.broker()
+    await world.call("create_topics", CreateTopics([NewTopic("many", 3_000, 1)]))
+    topics = CreateTopics([NewTopic("t", 1, 1)])
+    await world.call("create_topics", topics)
+    await until(lambda: world.voters.hosts[0].voter.state().start_offset > 3_000)
+    end = world.term().committed
+    update: MetadataUpdate = await world.call("follow", Follow(1, end - 1, 0))
+    assert update[:2] == (end - 1, end)
+    assert [type(one) for one in update.records] == [PartitionCreated]
+    assert update.parts == ()
 
 
 @pytest.mark.parametrize("offset", [0, 1_000])
-def test_a_follower_that_is_too_far_behind_or_ahead_gets_a_snapshot(offset: int) -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        world.term().recent.clear()
+@in_world(scenario)
+async def test_a_follower_that_is_too_far_behind_or_ahead_gets_a_snapshot(
+    world: World, *, offset: int
+) -> None:
+    await world.broker()
+    world.term().recent.clear()
+    update: MetadataUpdate = await world.call("follow", Follow(1, offset, 0))
+    assert (update.from_offset, update.records) == (-1, [])
+    image = MetadataImage()
+    take_in(image, update)
+    assert image == world.term().machine.image
+
+
+@in_world(scenario)
+async def test_a_controller_that_takes_over_knows_the_records_that_it_has_adopted(
+    world: World,
+) -> None:
+    await world.broker()
+    behind = MetadataImage()
+    take_in(behind, await world.call("follow", Follow(1, 0, 0)))
+    await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+    await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+    await world.start_controller()
+    for offset in (behind.offset, 0):
         update: MetadataUpdate = await world.call("follow", Follow(1, offset, 0))
-        assert (update.from_offset, update.records) == (-1, [])
-        image = MetadataImage()
-        take_in(image, update)
-        assert image == world.term().machine.image
-
-    scenario(story)
-
-
-def test_a_controller_that_takes_over_knows_the_records_that_it_has_adopted() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        behind = MetadataImage()
-        take_in(behind, await world.call("follow", Follow(1, 0, 0)))
-        await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
-        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
-        await world.start_controller()
-        for offset in (behind.offset, 0):
-            update: MetadataUpdate = await world.call("follow", Follow(1, offset, 0))
-            assert update.from_offset == offset
-        take_in(behind, await world.call("follow", Follow(1, behind.offset, 0)))
-        assert behind == world.term().machine.image
-        assert (behind.controller_epoch, list(behind.topic_ids)) == (2, ["t"])
-
-    scenario(story)
+        assert update.from_offset == offset
+    take_in(behind, await world.call("follow", Follow(1, behind.offset, 0)))
+    assert behind == world.term().machine.image
+    assert (behind.controller_epoch, list(behind.topic_ids)) == (2, ["t"])
 
 
 def test_a_snapshot_is_encoded_once_for_all_who_need_it_and_changes_no_more(
@@ -461,39 +441,37 @@ def test_a_snapshot_is_encoded_once_for_all_who_need_it_and_changes_no_more(
     scenario(story)
 
 
-def test_a_snapshot_goes_as_far_as_the_broker_has_followed_before_its_restart() -> None:
+@in_world(scenario)
+async def test_a_snapshot_goes_as_far_as_the_broker_has_followed_before_its_restart(
+    world: World,
+) -> None:
     """One that is kept for others would look like metadata that has lost records."""
 
-    async def story(world: World) -> None:
-        await world.broker()
-        serving = world.term()
-        serving.recent.clear()
-        first: MetadataUpdate = await world.call("follow", Follow(4, 0, 0))
-        await world.call("create_topics", CreateTopics([NewTopic("later", 1, 1)]))
-        followed = serving.machine.image.followed
-        asked = Follow(
-            1, 0, 0, followed.epoch, followed.metadata_id, followed.nonce, followed.offset
-        )
-        update: MetadataUpdate = await world.call("follow", asked)
-        assert (first.from_offset, update.from_offset) == (-1, -1)
-        assert first.to_offset < followed.offset <= update.to_offset
-        image = MetadataImage()
-        take_in(image, update)
-        require_agreement(1, followed, image)
-
-    scenario(story)
+    await world.broker()
+    serving = world.term()
+    serving.recent.clear()
+    first: MetadataUpdate = await world.call("follow", Follow(4, 0, 0))
+    await world.call("create_topics", CreateTopics([NewTopic("later", 1, 1)]))
+    followed = serving.machine.image.followed
+    asked = Follow(1, 0, 0, followed.epoch, followed.metadata_id, followed.nonce, followed.offset)
+    update: MetadataUpdate = await world.call("follow", asked)
+    assert (first.from_offset, update.from_offset) == (-1, -1)
+    assert first.to_offset < followed.offset <= update.to_offset
+    image = MetadataImage()
+    take_in(image, update)
+    require_agreement(1, followed, image)
 
 
-def test_a_broker_that_has_followed_more_than_there_is_gets_what_there_is() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        serving = world.term()
-        serving.recent.clear()
-        end = serving.machine.image.offset
-        update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0, followed_offset=1_000))
-        assert (update.from_offset, update.to_offset) == (-1, end)
-
-    scenario(story)
+@in_world(scenario)
+async def test_a_broker_that_has_followed_more_than_there_is_gets_what_there_is(
+    world: World,
+) -> None:
+    await world.broker()
+    serving = world.term()
+    serving.recent.clear()
+    end = serving.machine.image.offset
+    update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0, followed_offset=1_000))
+    assert (update.from_offset, update.to_offset) == (-1, end)
 
 
 def test_records_are_written_while_voters_are_given_a_snapshot(
@@ -526,64 +504,62 @@ def test_records_are_written_while_voters_are_given_a_snapshot(
     scenario(story)
 
 
-def test_others_are_heard_while_a_broker_leaves_its_partitions(
+@in_world(scenario)
+async def test_others_are_heard_while_a_broker_leaves_its_partitions(
+    world: World, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for broker_id in (1, 0):
+        await world.broker(broker_id)
+    await world.call("create_topics", CreateTopics([NewTopic("t", 20, 2)]))
+    (topic,) = world.term().machine.image.topics
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 1)
+    anew = RegisterBroker(1, CLUSTER, "d1", "i1, later", "h", 1)
+    registering = asyncio.ensure_future(world.call_once("register_broker", anew))
+    in_sync = set()
+    while not registering.done():
+        beat = BrokerHeartbeat(0, world.epoch, world.epoch + 1)
+        assert not (await world.call_once("heartbeat", beat)).fenced
+        partitions = world.term().machine.image.topics[topic].partitions
+        in_sync.add(sum(1 in state.isr for state in partitions))
+    assert len(in_sync) > 5
+    assert in_sync >= {0}
+
+
+def test_the_partitions_of_a_new_topic_are_reported_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(world: World) -> None:
-        for broker_id in (1, 0):
-            await world.broker(broker_id)
-        await world.call("create_topics", CreateTopics([NewTopic("t", 20, 2)]))
-        (topic,) = world.term().machine.image.topics
-        monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 1)
-        anew = RegisterBroker(1, CLUSTER, "d1", "i1, later", "h", 1)
-        registering = asyncio.ensure_future(world.call_once("register_broker", anew))
-        in_sync = set()
-        while not registering.done():
-            beat = BrokerHeartbeat(0, world.epoch, world.epoch + 1)
-            assert not (await world.call_once("heartbeat", beat)).fenced
-            partitions = world.term().machine.image.topics[topic].partitions
-            in_sync.add(sum(1 in state.isr for state in partitions))
-        assert len(in_sync) > 5
-        assert in_sync >= {0}
-
-    scenario(story)
-
-
-def test_the_partitions_of_a_new_topic_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         await world.broker()
         configs = {"retention.ms": "5", "segment.ms": "6"}
         topics = [NewTopic("a", 20, 1, configs=configs), NewTopic("b", 20, 1), NewTopic("c", 1, 1)]
         await world.call("create_topics", CreateTopics(topics))
         await world.call("create_partitions", CreatePartitions([MorePartitions("c", 30)]))
-        image, told = MetadataImage(), 0
+        image, updates = MetadataImage(), 0
         while image.offset < world.term().committed:
             update: MetadataUpdate = await world.call("follow", Follow(1, image.offset, 0))
             take_in(image, update)
-            told += 1
+            updates += 1
             counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
             assert counts.get("a", 20) == counts.get("b", 20) == 20
             assert counts.get("c", 1) in (1, 30)
-        assert told > 5
+        assert updates > 5
         assert counts == {"a": 20, "b": 20, "c": 30}
 
     monkeypatch.setattr(term, "FOLLOW_RECORDS_MAX", 2)
     scenario(story)
 
 
-def test_a_successor_has_everything_that_was_answered() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        for at in range(5):
-            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
-        before = await world.image()
-        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
-        await world.start_controller()
-        after = await world.image()
-        assert after.topics == before.topics
-        assert (after.controller_epoch, after.offset) == (2, before.offset + 1)
-
-    scenario(story)
+@in_world(scenario)
+async def test_a_successor_has_everything_that_was_answered(world: World) -> None:
+    await world.broker()
+    for at in range(5):
+        await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
+    before = await world.image()
+    await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+    await world.start_controller()
+    after = await world.image()
+    assert after.topics == before.topics
+    assert (after.controller_epoch, after.offset) == (2, before.offset + 1)
 
 
 @pytest.mark.parametrize("broken", ["replay", "encode_record"])
@@ -593,7 +569,7 @@ def test_a_record_that_cannot_be_taken_in_reaches_no_voter(
     def mistaken(*_: object) -> None:
         raise KeyError("a mistake of ours")
 
-    async def told() -> None:
+    async def main() -> None:
         world = World()
         await world.start()
         await world.broker()
@@ -608,108 +584,98 @@ def test_a_record_that_cannot_be_taken_in_reaches_no_voter(
         await world.start_controller()
         assert (await world.image()).topics == {}
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
-def test_when_the_voter_is_gone_waiters_are_told_and_service_resumes_with_it() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        offset = (await world.image()).offset
-        await world.voters.down(0)
-        topic = CreateTopics([NewTopic("t", 1, 1)])
-        asked = Follow(1, offset, TIMEOUT_MS)
-        follower = asyncio.ensure_future(world.call_once("follow", asked))
-        await asyncio.sleep(0)
-        with pytest.raises(NotController, match="no majority"):
-            await world.call_once("create_topics", topic)
-        with pytest.raises(NotController):
-            await follower
-        await world.voters.up(0)
-        (outcome,) = await world.call("create_topics", topic)
-        assert outcome.error == 0
-        assert (await world.image()).controller_epoch == 2
-
-    scenario(story)
-
-
-def test_a_silent_broker_is_fenced() -> None:
-    async def story(world: World) -> None:
-        epoch = await world.broker()
-        offset = (await world.image()).offset
-        update: MetadataUpdate = await world.call("follow", Follow(1, offset, TIMEOUT_MS))
-        assert update.records == [BrokerFenced(0, epoch)]
-        await world.broker(1)
-        with pytest.raises(StaleBrokerEpoch):
-            await world.call("heartbeat", BrokerHeartbeat(0, epoch + 100, 0))
-
-    scenario(story, {"broker.session.timeout.ms": "100", "broker.heartbeat.interval.ms": "20"})
+@in_world(scenario)
+async def test_when_the_voter_is_gone_waiters_are_notified_and_service_resumes_with_it(
+    world: World,
+) -> None:
+    await world.broker()
+    offset = (await world.image()).offset
+    await world.voters.down(0)
+    topic = CreateTopics([NewTopic("t", 1, 1)])
+    asked = Follow(1, offset, TIMEOUT_MS)
+    follower = asyncio.ensure_future(world.call_once("follow", asked))
+    await asyncio.sleep(0)
+    with pytest.raises(NotController, match="no majority"):
+        await world.call_once("create_topics", topic)
+    with pytest.raises(NotController):
+        await follower
+    await world.voters.up(0)
+    (outcome,) = await world.call("create_topics", topic)
+    assert outcome.error == 0
+    assert (await world.image()).controller_epoch == 2
 
 
-def test_a_snapshot_bounds_the_log() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        for at in range(30):
-            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
-            await world.call("delete_topics", DeleteTopics([f"t{at}"]))
-        state = world.voters.hosts[0].voter.state()
-        assert state.start_offset > 40
-        before = await world.image()
-        await world.voters.down(0)
-        await world.voters.up(0)
-        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
-        await world.start_controller()
-        after = await world.image()
-        assert after.brokers == before.brokers
-        assert after.features_epoch == before.features_epoch
-        assert after.offset == before.offset + 1
-
-    scenario(story, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
+@in_world(scenario, {"broker.session.timeout.ms": "100", "broker.heartbeat.interval.ms": "20"})
+async def test_a_silent_broker_is_fenced(world: World) -> None:
+    epoch = await world.broker()
+    offset = (await world.image()).offset
+    update: MetadataUpdate = await world.call("follow", Follow(1, offset, TIMEOUT_MS))
+    assert update.records == [BrokerFenced(0, epoch)]
+    await world.broker(1)
+    with pytest.raises(StaleBrokerEpoch):
+        await world.call("heartbeat", BrokerHeartbeat(0, epoch + 100, 0))
 
 
-def test_the_quorum_is_described() -> None:
-    async def story(world: World) -> None:
-        await world.broker(0)
-        await world.broker(7)
-        await world.call("follow", Follow(7, 3, 0))
-        described = await world.call("describe_quorum")
-        assert (described.leader_id, described.leader_epoch) == (0, 1)
-        (voter,) = described.voters
-        assert voter.log_end_offset == described.high_watermark
-        (observer,) = described.observers
-        assert (observer.broker_id, observer.log_end_offset) == (7, 3)
-        assert observer.last_contact_ms > 0
-
-    scenario(story)
-
-
-def test_the_log_begins_with_the_controllers_own_record() -> None:
-    async def story(world: World) -> None:
-        await world.broker()
-        update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
-        assert update.from_offset == 0
-        first = update.records[0]
-        assert isinstance(first, LeaderChanged)
-        assert first == LeaderChanged(1, NAME, first.nonce)
-        assert first.nonce
-        assert any(isinstance(record, BrokerRegistered) for record in update.records)
-        await world.voters.world.stop()
-
-    scenario(story)
+@in_world(scenario, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
+async def test_a_snapshot_bounds_the_log(world: World) -> None:
+    await world.broker()
+    for at in range(30):
+        await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
+        await world.call("delete_topics", DeleteTopics([f"t{at}"]))
+    state = world.voters.hosts[0].voter.state()
+    assert state.start_offset > 40
+    before = await world.image()
+    await world.voters.down(0)
+    await world.voters.up(0)
+    await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+    await world.start_controller()
+    after = await world.image()
+    assert after.brokers == before.brokers
+    assert after.features_epoch == before.features_epoch
+    assert after.offset == before.offset + 1
 
 
-def test_heartbeats_come_over_links_and_nothing_else_does() -> None:
-    async def story(world: World) -> None:
-        epoch = await world.broker()
-        link = await world.voters.runtime.connect(NAME)
-        offset = (await world.image()).offset
-        answer = await link.ask(HEARTBEAT, [0, epoch, offset, False])
-        assert answer[:-1] == [False, False, offset, 1]
-        with pytest.raises(StaleBrokerEpoch):
-            await link.ask(HEARTBEAT, [0, epoch + 1, offset, False])
-        assert (await link.ask(HEARTBEAT, [0, epoch, offset, True]))[:3] == [True, True, offset]
-        assert (await world.image()).brokers[0].fenced
-        with pytest.raises(InvalidRequest, match="serves no produce over links"):
-            await link.ask("produce")
-        link.close()
+@in_world(scenario)
+async def test_the_quorum_is_described(world: World) -> None:
+    await world.broker(0)
+    await world.broker(7)
+    await world.call("follow", Follow(7, 3, 0))
+    described = await world.call("describe_quorum")
+    assert (described.leader_id, described.leader_epoch) == (0, 1)
+    (voter,) = described.voters
+    assert voter.log_end_offset == described.high_watermark
+    (observer,) = described.observers
+    assert (observer.broker_id, observer.log_end_offset) == (7, 3)
+    assert observer.last_contact_ms > 0
 
-    scenario(story)
+
+@in_world(scenario)
+async def test_the_log_begins_with_the_controllers_own_record(world: World) -> None:
+    await world.broker()
+    update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
+    assert update.from_offset == 0
+    first = update.records[0]
+    assert isinstance(first, LeaderChanged)
+    assert first == LeaderChanged(1, NAME, first.nonce)
+    assert first.nonce
+    assert any(isinstance(record, BrokerRegistered) for record in update.records)
+    await world.voters.world.stop()
+
+
+@in_world(scenario)
+async def test_heartbeats_come_over_links_and_nothing_else_does(world: World) -> None:
+    epoch = await world.broker()
+    link = await world.voters.runtime.connect(NAME)
+    offset = (await world.image()).offset
+    answer = await link.ask(HEARTBEAT, [0, epoch, offset, False])
+    assert answer[:4] == [False, False, offset, 1]
+    with pytest.raises(StaleBrokerEpoch):
+        await link.ask(HEARTBEAT, [0, epoch + 1, offset, False])
+    assert (await link.ask(HEARTBEAT, [0, epoch, offset, True]))[:3] == [True, True, offset + 2]
+    assert (await world.image()).brokers[0].fenced
+    with pytest.raises(InvalidRequest, match="serves no produce over links"):
+        await link.ask("produce")
+    link.close()

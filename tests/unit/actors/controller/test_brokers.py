@@ -6,12 +6,17 @@ from typing import Any, TypeVar
 
 import pytest
 
+from raylog.actors.common_messages import PartitionKey, TopicId
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller import brokers, partitions
-from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer, PartitionsOpened
-from raylog.actors.controller.changes import PartitionChange
-from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.controller.messages import (
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    PartitionsOpened,
+)
+from raylog.actors.controller.rules import brokers, partitions
+from raylog.actors.controller.rules.changes import PartitionChange
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.machine import ControllerMachine
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerFenced,
@@ -21,7 +26,6 @@ from raylog.actors.metadata.records import (
     BrokerUnregistered,
     PartitionChanged,
 )
-from raylog.actors.ports import PartitionKey, TopicId
 from raylog.wire.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -29,7 +33,7 @@ from raylog.wire.errors import (
     KafkaError,
     StaleBrokerEpoch,
 )
-from tests.support.controllers import CLUSTER, Controlled
+from tests.worlds.controller.machine import CLUSTER, Controlled
 
 R = TypeVar("R")
 
@@ -129,19 +133,17 @@ def test_a_heartbeat_past_the_registration_unfences_and_gives_waiting_partitions
     world.register(0, incarnation="new")
     epoch = world.epochs[0]
     early = world.heartbeat(0, offset=epoch)
-    assert early == Decision([], BrokerHeartbeatAnswer(True, False, world.image.offset))
+    assert early == Decision([], BrokerHeartbeatAnswer(True, False))
     decision = world.heartbeat(0, offset=epoch + 1)
     assert decision == Decision(
         [
             BrokerUnfenced(0, epoch),
             PartitionChanged(alone, 0, leader=0, isr=(0,), last_known_elr=()),
         ],
-        BrokerHeartbeatAnswer(False, False, world.image.offset),
+        BrokerHeartbeatAnswer(False, False),
     )
     world.beat(0)
-    assert world.heartbeat(0) == Decision(
-        [], BrokerHeartbeatAnswer(False, False, world.image.offset)
-    )
+    assert world.heartbeat(0) == Decision([], BrokerHeartbeatAnswer(False, False))
 
 
 def test_an_unclean_replica_leads_only_where_that_is_allowed() -> None:
@@ -241,6 +243,24 @@ def test_sessions_have_run_while_there_was_no_controller(silent_ms: int, left_ms
     assert world.expire() == [BrokerFenced(0, world.epochs[0])]
 
 
+@pytest.mark.parametrize("session_ms", [600, 2_000, 6_000, 60_000])
+@pytest.mark.parametrize("interval_ms", [10, 500, 5_000])
+@pytest.mark.parametrize("silent_ms", [0, 300, 2_000, 1_000_000])
+def test_a_new_controller_leaves_each_broker_the_lease_that_the_old_one_granted(
+    session_ms: int, interval_ms: int, silent_ms: int
+) -> None:
+    settings = {
+        "broker.session.timeout.ms": str(session_ms),
+        "broker.heartbeat.interval.ms": str(interval_ms),
+    }
+    world = Controlled(brokers=1, settings=settings)
+    world.machine.took_over(2, ((0, "d0"),), world.now_ms, silent_ms=silent_ms)
+    ends_ms = world.now_ms + world.machine.brokers.kept_ms
+    while world.now_ms < ends_ms:
+        assert world.expire() == []
+        world.now_ms += 20
+
+
 def test_a_controller_that_was_held_up_has_heard_nobody() -> None:
     world = Controlled(brokers=1)
     world.pass_time(5_000)
@@ -328,25 +348,21 @@ def test_a_leaving_broker_hands_over_in_one_step_and_goes_when_the_others_know()
             PartitionChanged(shared, 0, leader=1, isr=(1,)),
             PartitionChanged(shared, 1, isr=(1,)),
         ],
-        BrokerHeartbeatAnswer(False, False, world.image.offset),
+        BrokerHeartbeatAnswer(False, False),
     )
     assert isinstance(first, Decision)
     handed_over = world.image.offset + len(first.records)
     world.machine.brokers.followed(1, handed_over)
     world.machine.brokers.followed(2, handed_over - 1)
     world.carry(first)
-    waits = Decision([], BrokerHeartbeatAnswer(False, False, world.image.offset))
+    waits = Decision([], BrokerHeartbeatAnswer(False, False))
     assert world.heartbeat(0, leave=True) == waits
     world.machine.brokers.followed(2, handed_over)
     second = world.heartbeat(0, leave=True)
-    assert second == Decision(
-        [BrokerFenced(0, epoch)], BrokerHeartbeatAnswer(True, True, world.image.offset)
-    )
+    assert second == Decision([BrokerFenced(0, epoch)], BrokerHeartbeatAnswer(True, True))
     assert isinstance(second, Decision)
     world.carry(second)
-    assert world.heartbeat(0, leave=True) == Decision(
-        [], BrokerHeartbeatAnswer(True, True, world.image.offset)
-    )
+    assert world.heartbeat(0, leave=True) == Decision([], BrokerHeartbeatAnswer(True, True))
 
 
 def test_a_new_controller_lets_a_leaving_broker_go_when_the_others_follow_it() -> None:
@@ -359,9 +375,9 @@ def test_a_new_controller_lets_a_leaving_broker_go_when_the_others_follow_it() -
     machine.replay(world.image.snapshot())
     machine.image.ends_at(world.image.offset)
     asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
-    assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+    assert not machine.brokers.heartbeat(asked, 0).response.should_shut_down
     machine.brokers.followed(1, machine.image.offset)
-    assert machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+    assert machine.brokers.heartbeat(asked, 0).response.should_shut_down
 
 
 def test_a_leaving_broker_waits_until_all_know_whatever_a_late_heartbeat_says() -> None:
@@ -389,7 +405,7 @@ def test_a_new_controller_waits_until_the_others_follow_it_that_a_broker_leaves(
     machine.brokers.followed(1, machine.image.offset - 1)
     machine.brokers.followed(0, machine.image.offset)
     asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
-    assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+    assert not machine.brokers.heartbeat(asked, 0).response.should_shut_down
 
 
 def test_a_broker_that_came_back_and_has_nothing_to_hand_over_goes_at_once() -> None:
@@ -414,7 +430,7 @@ def test_the_last_broker_goes_at_once_and_is_the_leader_when_it_comes_back_clean
     decision = world.heartbeat(0, leave=True)
     assert decision == Decision(
         [BrokerShuttingDown(0, epoch), BrokerFenced(0, epoch), gone],
-        BrokerHeartbeatAnswer(True, True, world.image.offset),
+        BrokerHeartbeatAnswer(True, True),
     )
     assert isinstance(decision, Decision)
     world.carry(decision)
@@ -489,7 +505,7 @@ def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:
     world = Controlled(brokers=1)
     assert world.heartbeat(0, leave=True) == Decision(
         [BrokerShuttingDown(0, world.epochs[0]), BrokerFenced(0, world.epochs[0])],
-        BrokerHeartbeatAnswer(True, True, world.image.offset),
+        BrokerHeartbeatAnswer(True, True),
     )
 
 
@@ -498,9 +514,7 @@ def test_a_late_heartbeat_does_not_bring_back_a_broker_that_left() -> None:
     leaving = world.heartbeat(0, leave=True)
     assert isinstance(leaving, Decision)
     world.carry(leaving)
-    assert world.heartbeat(0) == Decision(
-        [], BrokerHeartbeatAnswer(True, False, world.image.offset)
-    )
+    assert world.heartbeat(0) == Decision([], BrokerHeartbeatAnswer(True, False))
 
 
 def test_a_leaving_broker_is_given_nothing() -> None:
@@ -595,7 +609,7 @@ def test_a_broker_that_handed_over_in_steps_waits_until_others_know(
     beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40, wants_shutdown=True)
 
     def heartbeat() -> Decision[BrokerHeartbeatAnswer]:
-        return world.machine.brokers.heartbeat(beat, world.now_ms, world.image.offset)
+        return world.machine.brokers.heartbeat(beat, world.now_ms)
 
     world.machine.brokers.followed(1, world.image.offset)
     steps, answer = in_steps(world, heartbeat)
@@ -624,10 +638,10 @@ def test_a_broker_that_comes_back_leads_its_partitions_again_in_steps(
     world, topic_id = alone_on_a_broker_that_is_away(5)
     monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
     beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
-    steps, answer = in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0, 0))
+    steps, answer = in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0))
     assert (steps, answer.fenced) == ([2, 2, 1], False)
     assert {world.state(topic_id, index).leader for index in range(5)} == {0}
-    assert in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0, 0))[0] == [0]
+    assert in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0))[0] == [0]
 
 
 def test_the_next_controller_goes_on_with_the_partitions_of_a_broker_that_came_back(
@@ -636,7 +650,7 @@ def test_the_next_controller_goes_on_with_the_partitions_of_a_broker_that_came_b
     world, topic_id = alone_on_a_broker_that_is_away(5)
     monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
     beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
-    begun = world.machine.brokers.heartbeat(beat, 0, 0)
+    begun = world.machine.brokers.heartbeat(beat, 0)
     assert begun.more
     world.machine.replay(begun.records)
     machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
@@ -655,15 +669,15 @@ def test_a_broker_that_goes_while_it_comes_back_is_given_nothing(
     world, topic_id = alone_on_a_broker_that_is_away(5)
     monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
     beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
-    world.machine.replay(world.machine.brokers.heartbeat(beat, world.now_ms, 0).records)
+    world.machine.replay(world.machine.brokers.heartbeat(beat, world.now_ms).records)
     world.register(0, incarnation="later")
     assert world.image.brokers[0].fenced
     with pytest.raises(StaleBrokerEpoch):
-        world.machine.brokers.heartbeat(beat, world.now_ms, 0)
+        world.machine.brokers.heartbeat(beat, world.now_ms)
     assert {world.state(topic_id, index).leader for index in range(5)} == {NO_LEADER}
 
 
-def test_what_a_broker_leaves_is_found_without_a_look_at_what_others_hold(
+def test_leaving_broker_does_not_scan_partitions_of_other_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = Controlled(brokers=4)
@@ -720,3 +734,17 @@ def test_an_unregistered_broker_is_out_of_everything_but_its_assignments() -> No
         world.machine.brokers.unregister(0)
     with pytest.raises(StaleBrokerEpoch):
         world.machine.partitions_opened(PartitionsOpened(0, world.epochs[0], []))
+
+
+def test_many_partitions_of_a_silent_broker_move_in_one_step() -> None:
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", *[(0, 1, 2)] * 90, *[(0, 2, 1)] * 90)
+    world.pass_time(6_001, 1, 2)
+    fenced, *changes = world.expire()
+    assert fenced == BrokerFenced(0, world.epochs[0])
+    assert changes == [
+        PartitionChanged(
+            topic_id, at, leader=1 if at < 90 else 2, isr=(1, 2) if at < 90 else (2, 1)
+        )
+        for at in range(180)
+    ]

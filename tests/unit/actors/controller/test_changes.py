@@ -1,14 +1,14 @@
-"""What holds of every change of a partition, whoever leaves, lives and is to be elected."""
+"""What holds for every change of a partition, for any leaving, live and electable replicas."""
 
 from __future__ import annotations
 
 import random
 from functools import cache
 
-from raylog.actors.controller.changes import Election, PartitionChange, Rules
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.rules.changes import Election, ElectionSettings, PartitionChange
 from raylog.actors.metadata.image import PartitionState
 from raylog.actors.metadata.records import NO_LEADER
-from raylog.actors.ports import TopicId
 
 KEY = (TopicId(b"t" * 16), 0)
 REPLICAS = (0, 1, 2)
@@ -18,14 +18,16 @@ CASES = 4_000
 
 
 class Case:
-    """A partition in any state that can be, one of its replicas that may leave, and what comes."""
+    """A partition in any possible state, a replica of it that may leave, and the outcome."""
 
     def __init__(self, chance: random.Random) -> None:
-        self.rules = Rules(chance.randint(1, 4), chance.random() < 0.7, chance.random() < 0.3)
-        kinds = ["isr", "elr", "lacking", "out"] if self.rules.uses_elr else ["isr", "out"]
+        self.settings = ElectionSettings(
+            chance.randint(1, 4), chance.random() < 0.7, chance.random() < 0.3
+        )
+        kinds = ["isr", "elr", "lacking", "out"] if self.settings.uses_elr else ["isr", "out"]
         stands = {one: chance.choice(kinds) for one in REPLICAS}
         isr = tuple(one for one in REPLICAS if stands[one] == "isr")
-        if not self.rules.uses_elr:
+        if not self.settings.uses_elr:
             isr = isr or (chance.choice(REPLICAS),)
         leader = chance.choice([NO_LEADER, *isr]) if isr else NO_LEADER
         leaderless = leader == NO_LEADER
@@ -48,7 +50,7 @@ class Case:
     def changed(self) -> PartitionState:
         """The partition afterwards."""
         live = self.live - {self.leaving}
-        change = PartitionChange(KEY, self.state, self.rules, live.__contains__, self.election)
+        change = PartitionChange(KEY, self.state, self.settings, live.__contains__, self.election)
         if self.leaving is not None:
             change.isr = tuple(one for one in self.state.isr if one != self.leaving)
             change.crashed = (self.leaving,) if self.crashed else ()
@@ -57,7 +59,7 @@ class Case:
         return self.state if record is None else self.state.changed(record)
 
     def __repr__(self) -> str:
-        return f"{self.rules} {self.state} {self.live} -{self.leaving} {self.election}"
+        return f"{self.settings} {self.state} {self.live} -{self.leaving} {self.election}"
 
 
 @cache
@@ -67,7 +69,7 @@ def cases() -> list[tuple[Case, PartitionState]]:
     return [(one, one.changed()) for one in made]
 
 
-def test_whoever_leads_lives_and_is_in_sync() -> None:
+def test_leader_is_live_and_in_isr() -> None:
     for case, after in cases():
         if after.leader != NO_LEADER:
             assert after.leader in case.live - {case.leaving}, case
@@ -75,12 +77,12 @@ def test_whoever_leads_lives_and_is_in_sync() -> None:
             assert set(after.isr) <= set(REPLICAS), case
 
 
-def test_who_may_lead_without_loss_comes_before_who_may_not() -> None:
+def test_clean_candidates_are_elected_before_unclean_ones() -> None:
     for case, after in cases():
         live = case.live - {case.leaving}
         lost = {case.leaving} if case.crashed else set()
         elr = {*case.state.isr, *case.state.elr} - {*case.asked_isr, *lost}
-        clean = set(case.asked_isr) or (elr if case.rules.uses_elr else set())
+        clean = set(case.asked_isr) or (elr if case.settings.uses_elr else set())
         if clean & live:
             assert after.leader in clean, case
             if case.election is not Election.PREFERRED and case.state.leader in clean & live:
@@ -95,11 +97,11 @@ def test_who_may_lead_without_loss_comes_before_who_may_not() -> None:
             assert after.leader in case.state.last_known_elr, case
 
 
-def test_who_leaves_is_eligible_while_too_few_are_in_sync_and_only_then() -> None:
+def test_elr_is_kept_only_while_isr_is_below_min_isr() -> None:
     for case, after in cases():
         assert set(after.elr) <= set(REPLICAS) - set(after.isr), case
-        enough = len(after.isr) >= min(case.rules.min_isr, len(REPLICAS))
-        if enough or not case.rules.uses_elr:
+        enough = len(after.isr) >= min(case.settings.min_isr, len(REPLICAS))
+        if enough or not case.settings.uses_elr:
             assert after.elr == (), case
             continue
         lost = {case.leaving} if case.crashed else set()
@@ -123,7 +125,7 @@ def test_the_last_leader_is_remembered_while_nobody_leads_or_is_in_sync() -> Non
 
 def test_without_eligible_replicas_the_last_one_in_sync_stays_so() -> None:
     for case, after in cases():
-        if not case.rules.uses_elr:
+        if not case.settings.uses_elr:
             assert after.isr, case
 
 

@@ -9,8 +9,8 @@ from raylog.actors.config import (
     describe_dynamic_default,
     resolve_topic,
 )
-from raylog.actors.config_keys import INT_MAX
-from raylog.actors.controller.api import (
+from raylog.actors.config.keys import INT_MAX
+from raylog.actors.controller.messages import (
     AlterConfigs,
     AlterOp,
     ConfigAlteration,
@@ -20,8 +20,8 @@ from raylog.actors.controller.api import (
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.records import ConfigChanged, Record
 from raylog.wire.errors import ErrorCode
-from tests.support.controllers import Controlled
 from tests.support.cpu_time import cpu_s
+from tests.worlds.controller.machine import Controlled
 
 SET, DELETE, APPEND, SUBTRACT = AlterOp.SET, AlterOp.DELETE, AlterOp.APPEND, AlterOp.SUBTRACT
 TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
@@ -81,7 +81,7 @@ def test_lists_are_appended_to_and_subtracted_from(world: Controlled) -> None:
     assert records == [ConfigChanged(TOPIC, "t", "leader.replication.throttled.replicas", "0:1")]
 
 
-def test_a_list_does_not_grow_beyond_what_can_be_told(world: Controlled) -> None:
+def test_a_list_does_not_grow_beyond_what_can_be_reported(world: Controlled) -> None:
     """In the words of Apache Kafka 4.3.1."""
     name = "leader.replication.throttled.replicas"
     most = ",".join(f"{i:04d}:1" for i in range(32_768 // 7))
@@ -271,7 +271,7 @@ REQUIREMENT = (
 
 
 @pytest.mark.parametrize("name", ["", "0"])
-def test_not_every_host_is_shut_out(world: Controlled, name: str) -> None:
+def test_zero_connections_per_ip_requires_an_override(world: Controlled, name: str) -> None:
     """As Apache Kafka has it: none may connect only if there are others that may."""
     records, outcome = alter(world, BROKER, name, NO_CONNECTIONS)
     assert (records, outcome.error) == ([], ErrorCode.INVALID_REQUEST)
@@ -283,7 +283,7 @@ def test_not_every_host_is_shut_out(world: Controlled, name: str) -> None:
     assert (outcome.error, outcome.message) == (ErrorCode.INVALID_REQUEST, REQUIREMENT)
 
 
-def test_hosts_that_may_connect_by_default_count_for_each_broker(world: Controlled) -> None:
+def test_cluster_default_overrides_count_for_each_broker(world: Controlled) -> None:
     records, _ = alter(world, BROKER, "", ONE_HOST)
     world.machine.replay(records)
     records, outcome = alter(world, BROKER, "0", NO_CONNECTIONS)
@@ -360,7 +360,7 @@ def test_a_stored_setting_that_is_refused_is_ignored(world: Controlled) -> None:
     assert resolve_topic(image.configs_of(TOPIC, "t"), BrokerConfigs())["retention.ms"] != "-7"
 
 
-def test_it_keeps_nobody_from_changing_other_settings(world: Controlled) -> None:
+def test_invalid_stored_setting_does_not_block_other_changes(world: Controlled) -> None:
     older(world)
     records, outcome = alter(world, TOPIC, "t", ConfigOp("retention.bytes", SET, "9"))
     assert not outcome.error
@@ -370,7 +370,7 @@ def test_it_keeps_nobody_from_changing_other_settings(world: Controlled) -> None
     assert records == [ConfigChanged(BROKER, "", "max.connections.per.ip", "9")]
 
 
-def test_it_can_be_taken_back(world: Controlled) -> None:
+def test_invalid_stored_setting_can_be_deleted(world: Controlled) -> None:
     older(world)
     names = ["max.connections", "of.another.build"]
     records, outcome = alter(world, BROKER, "", *(ConfigOp(one, DELETE) for one in names))

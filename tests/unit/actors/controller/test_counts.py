@@ -1,9 +1,9 @@
-"""What a controller counts of its decisions."""
+"""The controller's counters of its decisions."""
 
 from __future__ import annotations
 
 from raylog.actors.controller.counts import ControllerCounts
-from raylog.actors.controller.telling import decisions_of
+from raylog.actors.controller.rules.decision_lines import decisions_of
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerFenced,
@@ -11,7 +11,7 @@ from raylog.actors.metadata.records import (
     Record,
 )
 from raylog.actors.metrics.samples import Samples
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 NOW_MS = 1_700_000_000_250
 

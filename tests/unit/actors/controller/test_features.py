@@ -5,14 +5,14 @@ import random
 import pytest
 
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     FeatureOutcome,
     FeatureUpdate,
     FeatureUpgradeType,
     UpdateFeatures,
 )
-from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.machine import ControllerMachine
 from raylog.actors.metadata.features import finalized
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
@@ -24,7 +24,7 @@ from raylog.actors.metadata.records import (
 from raylog.actors.metadata.terms import NONCE_END
 from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import random_uuid, to_base64
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 NAME = "metadata.version"
 SAFE = FeatureUpgradeType.SAFE_DOWNGRADE

@@ -1,13 +1,13 @@
-"""The controller's index finds what a look at everything would find."""
+"""The controller's index finds what a full scan finds."""
 
 import pytest
 
-from raylog.actors.controller.api import DeleteTopics
-from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.index import PartitionSet, Why
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import DeleteTopics
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.index import PartitionSet, Why
 from raylog.actors.metadata.records import NO_LEADER, PartitionChanged, Record
-from raylog.actors.ports import TopicId
-from tests.support.controllers import Controlled, assert_finds_all
+from tests.worlds.controller.machine import Controlled, assert_finds_all
 
 T, U = TopicId(b"t" * 16), TopicId(b"u" * 16)
 
@@ -45,7 +45,7 @@ def world_and_topic() -> tuple[Controlled, TopicId]:
         {"replicas": (1, 2, 0)},
     ],
 )
-def test_it_keeps_up_with_a_change_and_its_end(changes: dict[str, object]) -> None:
+def test_index_follows_a_partition_change_and_its_reversal(changes: dict[str, object]) -> None:
     world, topic_id = world_and_topic()
     before = world.state(topic_id)
     record = PartitionChanged(topic_id, 0, **changes)  # type: ignore[arg-type]  # as they are typed

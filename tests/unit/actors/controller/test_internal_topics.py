@@ -1,17 +1,17 @@
-"""What the internal topics are made like, and how they grow with the cluster."""
+"""How the internal topics are created, and how they grow with the cluster."""
 
 from collections import Counter
 
 import pytest
 
 from raylog.actors.config import BrokerSettings, ResourceType
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     AlterReassignments,
     CreateTopics,
     NewTopic,
     ReassignPartition,
 )
-from raylog.actors.controller.internal_topics import (
+from raylog.actors.controller.rules.internal_topics import (
     GROWN_AGAIN_MS,
     GROWN_AT_ONCE,
     InternalTopicControl,
@@ -20,7 +20,7 @@ from raylog.actors.controller.internal_topics import (
 from raylog.actors.metadata.image import PartitionState
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged, Record
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def test_the_offsets_topic_is_kafkas() -> None:
@@ -70,7 +70,7 @@ def test_no_other_topic_is_internal() -> None:
 
 
 class Growing(Controlled):
-    """Brokers that come to a cluster with an internal topic of one replica."""
+    """Brokers that join a cluster with an internal topic of one replica."""
 
     def __init__(self, name: str = OFFSETS_TOPIC, partitions: int = 25, **settings: str) -> None:
         count = f"{'offsets.topic' if name == OFFSETS_TOPIC else 'transaction.state.log'}"
@@ -184,9 +184,7 @@ def test_a_broker_that_comes_and_goes_is_given_nothing() -> None:
     assert len(world.grow(0, 1)) == GROWN_AT_ONCE
 
 
-def test_one_that_goes_while_it_is_given_replicas_holds_up_the_others_no_longer_than_it_lives() -> (
-    None
-):
+def test_broker_lost_during_growth_does_not_block_other_brokers() -> None:
     world = Growing(partitions=12)
     world.join(1, 2)
     assert len(world.grow(0, 1, 2)) == GROWN_AT_ONCE
@@ -195,7 +193,7 @@ def test_one_that_goes_while_it_is_given_replicas_holds_up_the_others_no_longer_
     assert all(state.adding_replicas for state in world.states())
 
 
-def test_what_somebody_has_called_off_is_left_alone_for_a_while() -> None:
+def test_cancelled_growth_is_not_repeated_for_a_while() -> None:
     world = Growing(partitions=1)
     world.join(1, 2)
     world.grow(0, 1, 2)

@@ -1,10 +1,11 @@
-"""Elections that are asked for, and leadership that goes back by itself."""
+"""Requested elections, and automatic returns to preferred leaders."""
 
 from collections.abc import Iterable, Iterator
 
 import pytest
 
-from raylog.actors.controller.api import (
+from raylog.actors.common_messages import PartitionKey
+from raylog.actors.controller.messages import (
     AlterConfigs,
     AlterOp,
     AlterPartitions,
@@ -17,7 +18,7 @@ from raylog.actors.controller.api import (
     IsrChange,
     UpdateFeatures,
 )
-from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.rules.decision import Decision
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import PartitionState
 from raylog.actors.metadata.records import (
@@ -29,9 +30,8 @@ from raylog.actors.metadata.records import (
     PartitionChanged,
     Record,
 )
-from raylog.actors.ports import PartitionKey
 from raylog.wire.errors import ErrorCode
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled, silence
 
 
 def elected(
@@ -42,13 +42,6 @@ def elected(
     outcomes = world.carry(decision)
     assert [(one.name, one.partition) for one in outcomes] == list(partitions)
     return decision.records, [(one.error, one.message) for one in outcomes]
-
-
-def silence(world: Controlled, *alive: int) -> None:
-    """Fence all brokers but these."""
-    world.pass_time(6_001, *alive)
-    while world.expire():
-        pass
 
 
 # ---- asked for -------------------------------------------------------------------------------
@@ -200,7 +193,7 @@ def test_many_leaderships_go_back_in_steps() -> None:
 # ---- eligible leader replicas ----------------------------------------------------------------
 
 
-def test_who_leaves_below_min_isr_stays_eligible_and_leads_when_nobody_is_in_sync() -> None:
+def test_elr_member_is_elected_when_the_isr_is_empty() -> None:
     world = Controlled(brokers=3)
     topic_id = world.topic("t", (0, 1, 2), configs={"min.insync.replicas": "2"})
     silence(world, 1, 2)
@@ -234,7 +227,7 @@ def test_with_enough_in_sync_nobody_is_eligible_any_more() -> None:
     assert decision.records == [PartitionChanged(topic_id, 0, isr=(0, 2), elr=())]
 
 
-def test_of_crashed_replicas_the_last_leader_leads_again() -> None:
+def test_last_leader_of_crashed_replicas_is_elected() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1), configs={"min.insync.replicas": "2"})
     for broker_id in (0, 1):

@@ -1,4 +1,4 @@
-"""How a controller tries to win an epoch: how often, whom it asks, and when it gives up."""
+"""How a controller tries to win an epoch: how often, with which voters, and when it gives up."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import pytest
 
 from raylog.actors.controller import actor as controller_actor
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import Follow
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
+from raylog.actors.controller.messages import Follow
+from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.controller.rules.quorum import QuorumLost
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.metadata.followed import MetadataLost
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.names import CONTROLLER
 from raylog.actors.runtime.base import ActorGone, ActorSpec
 from raylog.wire.errors import NotController
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import in_loop
 
 
 class Enough(Exception):
-    """The test has seen enough."""
+    """Raised to end the test."""
 
 
 class Tries:
-    """A controller whose quorums fail one after the other, and that waits for nothing."""
+    """A controller whose quorums fail one after another, and that never waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -78,7 +80,7 @@ def test_a_voter_that_hangs_is_waited_for_longer_by_who_tries_again(
     assert [moment_ms for moment_ms, _ in tries.asked] == [250, 1_500, 1_500]
 
 
-def test_why_no_epoch_was_won_is_told_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_no_epoch_was_won_is_reported_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = Tries(monkeypatch, MetadataLost("all is lost"), QuorumLost("no voter answers"))
     lost: list[str] = []
 
@@ -105,95 +107,91 @@ async def is_gone(world: VoterWorld, name: str) -> bool:
     return False
 
 
-def test_a_controller_ends_for_good_when_another_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        world = VoterWorld(1, {CONTROLLER: ControllerActor})
-        await world.up(0)
-        monkeypatch.setattr(world.hosts[0].voter, "_clock_ms", lambda: 0.0)  # its lease never ends
-        args = {"cluster_id": CLUSTER, "broker_ids": [0], "settings": {}, "name": "first"}
-        await world.runtime.spawn(ActorSpec("first", CONTROLLER, args))
-        while not world.hosts[0].appends:  # noqa: ASYNC110 - it raises no event for it
-            await asyncio.sleep(0.001)
-        await world.runtime.spawn(ActorSpec("second", CONTROLLER, {**args, "name": "second"}))
-        while not await is_gone(world, "second"):  # noqa: ASYNC110 - nobody is told of it
-            await asyncio.sleep(0.001)
-        assert not await is_gone(world, "first")
-        assert world.hosts[0].voter.state().controller == "first"
-        assert world.world.failures == []
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_controller_ends_for_good_when_another_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = VoterWorld(1, {CONTROLLER: ControllerActor})
+    await world.up(0)
+    monkeypatch.setattr(world.hosts[0].voter, "_clock_ms", lambda: 0.0)  # its lease never ends
+    args = {"cluster_id": CLUSTER, "broker_ids": [0], "settings": {}, "name": "first"}
+    await world.runtime.spawn(ActorSpec("first", CONTROLLER, args))
+    while not world.hosts[0].appends:  # noqa: ASYNC110 - it raises no event for it
+        await asyncio.sleep(0.001)
+    await world.runtime.spawn(ActorSpec("second", CONTROLLER, {**args, "name": "second"}))
+    while not await is_gone(world, "second"):  # noqa: ASYNC110 - nobody is told of it
+        await asyncio.sleep(0.001)
+    assert not await is_gone(world, "first")
+    assert world.hosts[0].voter.state().controller == "first"
+    assert world.world.failures == []
 
 
 @pytest.mark.parametrize("voters", [1, 3])
-def test_voters_that_take_long_to_write_a_snapshot_do_not_end_the_term(
+@in_loop
+async def test_voters_that_take_long_to_write_a_snapshot_do_not_end_the_term(
     monkeypatch: pytest.MonkeyPatch, voters: int
 ) -> None:
     """Their disks are slow: they take entries meanwhile, and nobody takes them for lost."""
 
-    async def scenario() -> None:
-        released, writing = asyncio.Event(), asyncio.Event()
+    released, writing = asyncio.Event(), asyncio.Event()
 
-        async def slowly(function: Any, *args: Any) -> Any:
-            if "write_snapshot" in repr(function):
-                writing.set()
-                await released.wait()
-            return function(*args)
+    async def slowly(function: Any, *args: Any) -> Any:
+        if "write_snapshot" in repr(function):
+            writing.set()
+            await released.wait()
+        return function(*args)
 
-        world = VoterWorld(voters)
-        await world.up(*range(voters))
-        for host in world.hosts.values():
-            monkeypatch.setattr(host.voter, "_run_blocking", slowly)
-        limits_ms = []
-        call = world.runtime.call
+    world = VoterWorld(voters)
+    await world.up(*range(voters))
+    for host in world.hosts.values():
+        monkeypatch.setattr(host.voter, "_run_blocking", slowly)
+    limits_ms = []
+    call = world.runtime.call
 
-        async def noted(name: str, method: str, *args: Any, timeout_ms: int) -> Any:
-            if method == "voter_install":
-                limits_ms.append(timeout_ms)
-            return await call(name, method, *args, timeout_ms=timeout_ms)
+    async def noted(name: str, method: str, *args: Any, timeout_ms: int) -> Any:
+        if method == "voter_install":
+            limits_ms.append(timeout_ms)
+        return await call(name, method, *args, timeout_ms=timeout_ms)
 
-        monkeypatch.setattr(world.runtime, "call", noted)
-        quorum = VoterQuorum(world.runtime, CLUSTER, range(voters))
-        await quorum.take_over()
-        await quorum.append([LogEntry(0, 1, (b"0",))])
-        installing = asyncio.ensure_future(quorum.install_snapshot(LogSnapshot(1, 1, (b"all",))))
-        await writing.wait()
-        for at in range(1, 4):
-            await quorum.append([LogEntry(at, 1, (b"1",))])
-        assert not installing.done()
-        released.set()
-        await installing
-        assert [host.voter.state().start_offset for host in world.hosts.values()] == [1] * voters
-        assert limits_ms == [30_000] * voters
-        assert not quorum.is_deposed
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(world.runtime, "call", noted)
+    quorum = VoterQuorum(world.runtime, CLUSTER, range(voters))
+    await quorum.take_over()
+    await quorum.append([LogEntry(0, 1, (b"0",))])
+    installing = asyncio.ensure_future(quorum.install_snapshot(LogSnapshot(1, 1, (b"all",))))
+    await writing.wait()
+    for at in range(1, 4):
+        await quorum.append([LogEntry(at, 1, (b"1",))])
+    assert not installing.done()
+    released.set()
+    await installing
+    assert [host.voter.state().start_offset for host in world.hosts.values()] == [1] * voters
+    assert limits_ms == [30_000] * voters
+    assert not quorum.rules.is_deposed
 
 
-def test_a_voter_that_gets_a_snapshot_while_a_later_one_is_taken_gets_that_too(
+@in_loop
+async def test_a_voter_that_gets_a_snapshot_while_a_later_one_is_taken_gets_that_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        quorum = VoterQuorum(world.runtime, CLUSTER, range(3))
-        await quorum.take_over()
-        await world.down(2)
-        await quorum.append([LogEntry(at, 1, (b"1",)) for at in range(5)])
-        await quorum.install_snapshot(LogSnapshot(2, 1, (b"two",)))
-        await world.up(2)
-        late = world.hosts[2].voter
-        install = late.install
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    quorum = VoterQuorum(world.runtime, CLUSTER, range(3))
+    await quorum.take_over()
+    await world.down(2)
+    await quorum.append([LogEntry(at, 1, (b"1",)) for at in range(5)])
+    await quorum.install_snapshot(LogSnapshot(2, 1, (b"two",)))
+    await world.up(2)
+    late = world.hosts[2].voter
+    install = late.install
 
-        async def slowly(epoch: int, snapshot: LogSnapshot, *args: str) -> None:
-            await install(epoch, snapshot, *args)
-            if snapshot.offset == 2:
-                await quorum.install_snapshot(LogSnapshot(4, 1, (b"four",)))
+    async def slowly(epoch: int, snapshot: LogSnapshot, *args: str) -> None:
+        await install(epoch, snapshot, *args)
+        if snapshot.offset == 2:
+            await quorum.install_snapshot(LogSnapshot(4, 1, (b"four",)))
 
-        monkeypatch.setattr(late, "install", slowly)
-        await quorum.append([LogEntry(5, 1, (b"1",))])
-        while late.next_offset < 6:  # noqa: ASYNC110 - it raises no event for it
-            await asyncio.sleep(0)
-        assert late.state().start_offset == 4
-        assert world.world.failures == []
-
-    asyncio.run(scenario())
+    monkeypatch.setattr(late, "install", slowly)
+    await quorum.append([LogEntry(5, 1, (b"1",))])
+    while late.rules.copy.next_offset < 6:  # noqa: ASYNC110 - it raises no event for it
+        await asyncio.sleep(0)
+    assert late.state().start_offset == 4
+    assert world.world.failures == []

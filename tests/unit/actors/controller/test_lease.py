@@ -1,4 +1,4 @@
-"""The controller's lease: it serves only while a majority of its voters has heard it lately."""
+"""The controller's lease: it serves only while a majority of its voters answered recently."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import AddVoter, BrokerHeartbeat, RegisterBroker
+from raylog.actors.controller.messages import AddVoter, BrokerHeartbeat, RegisterBroker
 from raylog.actors.controller.term import Term
 from raylog.actors.metadata.voting import JoinVoters, lease_ms
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec
 from raylog.wire.errors import NotController, RequestTimedOut
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import Fixture, in_world
 
 NAME = controller_name(CLUSTER)
 TIMEOUT_MS = 60_000
@@ -22,7 +23,7 @@ LEASE_MS = 400_000
 
 
 class World(VoterWorld):
-    """Voters, a controller that looks at its lease only when it is told to, and its clock."""
+    """Voters, a controller that checks its lease only on request, and its clock."""
 
     def __init__(self, voters: int, brokers: int, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(brokers, {CONTROLLER: ControllerActor})
@@ -61,10 +62,10 @@ class World(VoterWorld):
         for _ in range(200):
             await asyncio.sleep(0)
 
-    def heard(self, ago_ms: float) -> None:
+    def contact(self, ago_ms: float) -> None:
         """All voters have heard the controller this long ago."""
-        for voter in self.term.quorum._voters:
-            voter.supported_ms = self.now_ms - ago_ms
+        for voter in self.term.quorum.rules.followers:
+            voter.contact_ms = self.now_ms - ago_ms
 
     def probes(self) -> list[int]:
         """The voters that were asked whether they follow."""
@@ -85,13 +86,13 @@ def play(
     *,
     brokers: int = 3,
 ) -> None:
-    async def told() -> None:
+    async def main() -> None:
         world = World(voters, brokers, monkeypatch)
         await world.start()
         await story(world)
         assert world.world.failures == []
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def test_the_lease_is_four_heartbeats_and_two_seconds_at_least() -> None:
@@ -103,92 +104,78 @@ def test_the_lease_is_four_heartbeats_and_two_seconds_at_least() -> None:
     ]
 
 
-def test_a_controller_serves_until_its_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: World) -> None:
-        term = world.term
-        world.heard(LEASE_MS)
-        assert world.controller._serving() is term
-        world.now_ms += 1
-        with pytest.raises(NotController, match="has not been heard for too long"):
-            world.controller._serving()
-        assert world.controller._term is None
-
-    play(story, monkeypatch)
+@in_world(play, Fixture("monkeypatch"))
+async def test_a_controller_serves_until_its_lease_is_over(world: World) -> None:
+    term = world.term
+    world.contact(LEASE_MS)
+    assert world.controller._serving() is term
+    world.now_ms += 1
+    with pytest.raises(NotController, match="has not been heard for too long"):
+        world.controller._serving()
+    assert world.controller._term is None
 
 
-def test_the_only_voter_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: World) -> None:
-        world.now_ms += 10 * LEASE_MS
-        assert world.controller._serving() is world.term
-        world.controller._check_lease()
-        assert world.controller._serving() is world.term
-
-    play(story, monkeypatch, 1)
+@in_world(play, Fixture("monkeypatch"), 1)
+async def test_the_only_voter_needs_no_lease(world: World) -> None:
+    world.now_ms += 10 * LEASE_MS
+    assert world.controller._serving() is world.term
+    world.controller._check_lease()
+    assert world.controller._serving() is world.term
 
 
 @pytest.mark.parametrize(
     ("ago_ms", "probed"),
     [(LEASE_MS // 2, []), (LEASE_MS // 2 + 1, [0, 1, 2]), (LEASE_MS, [0, 1, 2])],
 )
-def test_voters_are_asked_when_half_of_the_lease_is_over(
-    monkeypatch: pytest.MonkeyPatch, ago_ms: int, probed: list[int]
+@in_world(play, Fixture("monkeypatch"))
+async def test_voters_are_asked_when_half_of_the_lease_is_over(
+    world: World, *, ago_ms: int, probed: list[int]
 ) -> None:
-    async def story(world: World) -> None:
-        world.heard(ago_ms)
-        world.controller._check_lease()
-        await world.rest()
-        assert world.probes() == probed
-        expected = world.now_ms if probed else world.now_ms - ago_ms
-        assert world.term.quorum.supported_ms == expected
-
-    play(story, monkeypatch)
+    world.contact(ago_ms)
+    world.controller._check_lease()
+    await world.rest()
+    assert world.probes() == probed
+    expected = world.now_ms if probed else world.now_ms - ago_ms
+    assert world.term.quorum.supported_ms == expected
 
 
 @pytest.mark.parametrize(
     ("ago_ms", "probed"), [(LEASE_MS // 4, []), (LEASE_MS // 4 + 1, [0, 1, 2])]
 )
-def test_voters_are_asked_earlier_while_the_log_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, ago_ms: int, probed: list[int]
+@in_world(play, Fixture("monkeypatch"))
+async def test_voters_are_asked_earlier_while_the_log_is_loaded(
+    world: World, *, ago_ms: int, probed: list[int]
 ) -> None:
-    async def story(world: World) -> None:
-        world.heard(ago_ms)
-        await world.controller._keep_lease(world.term)
-        await world.rest()
-        assert world.probes() == probed
-
-    play(story, monkeypatch)
+    world.contact(ago_ms)
+    await world.controller._keep_lease(world.term)
+    await world.rest()
+    assert world.probes() == probed
 
 
-def test_a_controller_whose_lease_is_over_ends_its_term_without_being_asked(
-    monkeypatch: pytest.MonkeyPatch,
+@in_world(play, Fixture("monkeypatch"))
+async def test_a_controller_whose_lease_is_over_ends_its_term_without_being_asked(
+    world: World,
 ) -> None:
-    async def story(world: World) -> None:
-        term = world.term
-        waiting = asyncio.ensure_future(term.until_committed(term.committed + 1))
-        await asyncio.sleep(0)
-        world.heard(LEASE_MS + 1)
-        world.controller._check_lease()
-        with pytest.raises(NotController, match="follow another controller, or none"):
-            await waiting
-        assert world.controller._term is None
-        world.controller._check_lease()  # there is nothing to look at
-
-    play(story, monkeypatch)
+    term = world.term
+    waiting = asyncio.ensure_future(term.until_committed(term.committed + 1))
+    await asyncio.sleep(0)
+    world.contact(LEASE_MS + 1)
+    world.controller._check_lease()
+    with pytest.raises(NotController, match="follow another controller, or none"):
+        await waiting
+    assert world.controller._term is None
+    world.controller._check_lease()  # there is nothing to look at
 
 
-def test_a_controller_that_a_voter_has_refused_ends_its_term(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story(world: World) -> None:
-        await world.hosts[2].voter.join(JoinVoters(99, "later", "d2"))
-        world.heard(LEASE_MS // 2 + 1)
-        world.controller._check_lease()
-        await world.rest()
-        assert world.term.quorum.is_deposed
-        world.controller._check_lease()
-        assert world.controller._term is None
-
-    play(story, monkeypatch)
+@in_world(play, Fixture("monkeypatch"))
+async def test_a_controller_that_a_voter_has_refused_ends_its_term(world: World) -> None:
+    await world.hosts[2].voter.join(JoinVoters(99, "later", "d2"))
+    world.contact(LEASE_MS // 2 + 1)
+    world.controller._check_lease()
+    await world.rest()
+    assert world.term.quorum.rules.is_deposed
+    world.controller._check_lease()
+    assert world.controller._term is None
 
 
 @pytest.mark.parametrize(
@@ -196,50 +183,42 @@ def test_a_controller_that_a_voter_has_refused_ends_its_term(
     [(0, "d1", True), (-1, "d1", False), (0, "another", False)],
     ids=["this controller", "an earlier one", "no voter"],
 )
-def test_the_heartbeat_of_a_voters_broker_says_when_it_heard_its_controller(
-    monkeypatch: pytest.MonkeyPatch, promised: int, directory_id: str, counts: bool
+@in_world(play, Fixture("monkeypatch"))
+async def test_the_heartbeat_of_a_voters_broker_says_when_it_heard_its_controller(
+    world: World, *, promised: int, directory_id: str, counts: bool
 ) -> None:
-    async def story(world: World) -> None:
-        asked = RegisterBroker(1, CLUSTER, directory_id, "i1", "h", 1)
-        broker_epoch = await world.call("register_broker", asked)
-        assert isinstance(broker_epoch, int)
-        await world.rest()
-        world.heard(1_000)
-        heard_ms = world.now_ms - 100
-        epoch = world.term.quorum.epoch
-        beat = BrokerHeartbeat(1, broker_epoch, 0)
-        beat = beat._replace(promised_epoch=epoch + promised, heard_ms=heard_ms)
-        world.now_ms += 50
-        answer = await world.controller.heartbeat(beat)
-        assert (answer.controller_epoch, answer.sent_ms) == (epoch, world.now_ms)
-        assert world.term.quorum.heard_since(heard_ms) == (((1, "d1"),) if counts else ())
-
-    play(story, monkeypatch)
+    asked = RegisterBroker(1, CLUSTER, directory_id, "i1", "h", 1)
+    broker_epoch = await world.call("register_broker", asked)
+    assert isinstance(broker_epoch, int)
+    await world.rest()
+    world.contact(1_000)
+    heard_ms = world.now_ms - 100
+    epoch = world.term.quorum.epoch
+    beat = BrokerHeartbeat(1, broker_epoch, 0)
+    beat = beat._replace(promised_epoch=epoch + promised, heard_ms=heard_ms)
+    world.now_ms += 50
+    answer = await world.controller.heartbeat(beat)
+    assert (answer.controller_epoch, answer.sent_ms) == (epoch, world.now_ms)
+    assert world.term.quorum.rules.in_contact_since(heard_ms) == (((1, "d1"),) if counts else ())
 
 
-def test_only_voters_heard_within_the_lease_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(world: World) -> None:
-        world.heard(LEASE_MS)
-        world.term.quorum._voters[2].supported_ms -= 1
-        assert world.controller._following(world.term) == ((0, "d0"), (1, "d1"))
-
-    play(story, monkeypatch)
+@in_world(play, Fixture("monkeypatch"))
+async def test_only_voters_heard_within_the_lease_follow(world: World) -> None:
+    world.contact(LEASE_MS)
+    world.term.quorum.rules.followers[2].contact_ms -= 1
+    assert world.controller._following(world.term) == ((0, "d0"), (1, "d1"))
 
 
-def test_a_copy_that_joins_too_slowly_makes_room_for_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story(world: World) -> None:
-        asked = RegisterBroker(1, CLUSTER, "d1", "i1", "h", 1)
-        await world.call("register_broker", asked)
+@in_world(play, Fixture("monkeypatch"), 1, brokers=2)
+async def test_a_copy_that_joins_too_slowly_makes_room_for_another(world: World) -> None:
+    asked = RegisterBroker(1, CLUSTER, "d1", "i1", "h", 1)
+    await world.call("register_broker", asked)
 
-        async def never() -> None:
-            await asyncio.get_running_loop().create_future()
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
 
-        world.hosts[1].gate = never
-        for _ in range(2):
-            with pytest.raises(RequestTimedOut, match="since it is lagging behind"):
-                await world.call("add_voter", AddVoter(1, "d1", 1))
-        assert world.term.quorum.voters == ((0, "d0"),)
-
-    play(story, monkeypatch, 1, brokers=2)
+    world.hosts[1].gate = never
+    for _ in range(2):
+        with pytest.raises(RequestTimedOut, match="since it is lagging behind"):
+            await world.call("add_voter", AddVoter(1, "d1", 1))
+    assert world.term.quorum.voters == ((0, "d0"),)

@@ -1,4 +1,4 @@
-"""What is a majority, with an even and an odd number of voters, and which voters count for it."""
+"""Majorities with an even and an odd number of voters, and which voters count."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 
 import pytest
 
-from raylog.actors.broker import voter as voter_module
-from raylog.actors.controller.quorum import QuorumLost, RivalLeads, VoterQuorum
+from raylog.actors.broker.rules import voter as voter_module
+from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.controller.rules.quorum import QuorumLost, RivalLeads
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.metadata.followed import DirectoryHistory, MetadataLost
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import VotersChanged, encode_record
 from raylog.actors.metadata.voting import JoinVoters
 from raylog.wire.errors import InvalidRequest
-from tests.support.disk import FaultyDisk
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import in_loop
+from tests.worlds.storage.disk import FaultyDisk
 
 MAJORITIES = [(2, 2), (3, 2), (4, 3), (5, 3)]
 """Voters, and how many of them are a majority."""
@@ -22,7 +24,7 @@ of_each_size = pytest.mark.parametrize(("voters", "majority"), MAJORITIES)
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -59,9 +61,9 @@ def test_a_controller_is_supported_from_when_a_majority_has_heard_it(
 ) -> None:
     async def scenario() -> None:
         _, quorum = await begun(voters)
-        for heard in range(voters):
-            quorum.supported(heard, f"d{heard}", 1e12)
-            assert (quorum.supported_ms == 1e12) == (heard + 1 >= majority)
+        for answering in range(voters):
+            quorum.rules.supported(answering, f"d{answering}", 1e12)
+            assert (quorum.supported_ms == 1e12) == (answering + 1 >= majority)
 
     asyncio.run(scenario())
 
@@ -136,12 +138,12 @@ def test_a_controller_that_a_majority_hears_is_said_to_lead(voters: int, majorit
     async def scenario() -> None:
         world, _ = await begun(voters, "first")
         for lost in range(majority, voters):
-            world.hosts[lost].voter._heard_ms = None
+            world.hosts[lost].voter.rules._contact = None
         successor = quorum_of(world, "second")
         for _ in range(2):  # what voters said the last time does not count again
             with pytest.raises(RivalLeads):
                 await successor.take_over()
-        world.hosts[0].voter._heard_ms = None
+        world.hosts[0].voter.rules._contact = None
         if voters % 2:
             await successor.take_over()
         else:  # half of them hear it: neither it nor a successor has a majority
@@ -188,19 +190,17 @@ def test_a_cluster_is_founded_by_all_voters_and_not_by_most(voters: int, majorit
 # ---- who counts, and from when ---------------------------------------------------------------
 
 
-def test_the_silence_is_that_of_voters_alone() -> None:
-    async def scenario() -> None:
-        world, quorum = await begun(3)
-        await quorum.append([LogEntry(1, 1, (removal(0, 1),))])
-        now_ms = world.runtime.monotonic_ms()
-        for host, silent_ms in zip(world.hosts.values(), (9_000, 8_000, 1), strict=True):
-            host.voter._any_heard_ms = now_ms - silent_ms
-        successor = quorum_of(world)
-        await successor.take_over()
-        assert len(successor.voters) == 2
-        assert 8_000 <= successor.silent_ms < 9_000
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_silence_is_that_of_voters_alone() -> None:
+    world, quorum = await begun(3)
+    await quorum.append([LogEntry(1, 1, (removal(0, 1),))])
+    now_ms = world.runtime.monotonic_ms()
+    for host, silent_ms in zip(world.hosts.values(), (9_000, 8_000, 1), strict=True):
+        host.voter.rules._any_contact_ms = now_ms - silent_ms
+    successor = quorum_of(world)
+    await successor.take_over()
+    assert len(successor.voters) == 2
+    assert 8_000 <= successor.rules.silent_ms < 9_000
 
 
 def removal(*left: int) -> bytes:
@@ -208,26 +208,24 @@ def removal(*left: int) -> bytes:
     return encode_record(VotersChanged(tuple((one, f"d{one}") for one in left)))
 
 
-def test_support_counts_from_when_a_voter_was_asked_and_not_from_its_answer(
+@in_loop
+async def test_support_counts_from_when_a_voter_was_asked_and_not_from_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        world, quorum = await begun(2)
-        monkeypatch.setattr(world.runtime, "monotonic_ms", clock)
-        clock.now_ms = 10**9
+    clock = Clock()
+    world, quorum = await begun(2)
+    monkeypatch.setattr(world.runtime, "monotonic_ms", clock)
+    clock.now_ms = 10**9
 
-        async def slowly() -> None:
-            clock.now_ms += 500
+    async def slowly() -> None:
+        clock.now_ms += 500
 
-        for host in world.hosts.values():
-            host.gate = slowly
-        asked_ms = clock.now_ms
-        await quorum.append([entry(1, 1)])
-        assert clock.now_ms == asked_ms + 1_000
-        assert quorum.supported_ms == asked_ms
-
-    asyncio.run(scenario())
+    for host in world.hosts.values():
+        host.gate = slowly
+    asked_ms = clock.now_ms
+    await quorum.append([entry(1, 1)])
+    assert clock.now_ms == asked_ms + 1_000
+    assert quorum.supported_ms == asked_ms
 
 
 def test_a_promise_supports_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +240,7 @@ def test_a_promise_supports_from_when_it_was_asked_for(monkeypatch: pytest.Monke
         await successor.take_over()
         assert clock.now_ms > 10**9
         assert successor.supported_ms == 10**9
-        assert successor.heard_since(10**9) == successor.voters
+        assert successor.rules.in_contact_since(10**9) == successor.voters
 
     def slow_sync(clock: Clock) -> object:
         async def sync() -> None:
@@ -253,26 +251,25 @@ def test_a_promise_supports_from_when_it_was_asked_for(monkeypatch: pytest.Monke
     asyncio.run(scenario())
 
 
-def test_contact_and_level_of_voters_are_told_by_the_wall_clock(
+@in_loop
+async def test_contact_and_level_of_voters_are_reported_by_the_wall_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        world, quorum = await begun(3)
-        monkeypatch.setattr(world.runtime, "now_ms", clock)
-        clock.now_ms = 2_000
-        await world.down(2)
-        await quorum.append([entry(1, 1)])
-        assert [one[3:] for one in quorum.progress()[:2]] == [(2_000, 2_000)] * 2
-        clock.now_ms = 3_000
-        quorum.supported(1, "d1", 5)
-        quorum.supported(2, "d2", 5)  # it is heard, and lacks an entry
-        one, other = quorum.progress()[1:]
-        assert one[3:] == (3_000, 3_000)
-        assert other[3] == 3_000
-        assert other[4] < 2_000 or other[4] > 10**9, "level when it began, by the real clock"
-
-    asyncio.run(scenario())
+    clock = Clock()
+    world, quorum = await begun(3)
+    monkeypatch.setattr(world.runtime, "monotonic_ms", clock)
+    monkeypatch.setattr(world.runtime, "now_ms", lambda: clock.now_ms + 7)
+    clock.now_ms = 10**12
+    await world.down(2)
+    await quorum.append([entry(1, 1)])
+    assert [one[3:] for one in quorum.progress()[:2]] == [(10**12 + 7, 10**12 + 7)] * 2
+    clock.now_ms += 500
+    quorum.rules.supported(1, "d1", clock.now_ms)
+    quorum.rules.supported(2, "d2", clock.now_ms)  # it is heard, and lacks an entry
+    one, other = quorum.progress()[1:]
+    assert one[3:] == (10**12 + 507, 10**12 + 507)
+    assert other[3] == 10**12 + 507
+    assert other[4] < 10**12, "level when it began"
 
 
 # ---- voters that fail ------------------------------------------------------------------------
@@ -296,85 +293,78 @@ def alone(brokers: int) -> VoterWorld:
     return world
 
 
-def test_a_copy_that_fails_while_it_joins_is_not_waited_for(
+@in_loop
+async def test_a_copy_that_fails_while_it_joins_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        world = alone(2)
-        await world.up(0, 1)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        await quorum.append([entry(0, 1)])
-        monkeypatch.setattr(world.hosts[1], "gate", fails_once(InvalidRequest("no")))
-        with pytest.raises(QuorumLost, match="broker 1 does not take the metadata log"):
-            await quorum.bring_level(1, "d1")
-        assert await quorum.bring_level(1, "d1"), "it may be tried again"
-
-    asyncio.run(scenario())
+    world = alone(2)
+    await world.up(0, 1)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    await quorum.append([entry(0, 1)])
+    monkeypatch.setattr(world.hosts[1], "gate", fails_once(InvalidRequest("no")))
+    with pytest.raises(QuorumLost, match="broker 1 does not take the metadata log"):
+        await quorum.bring_level(1, "d1")
+    assert await quorum.bring_level(1, "d1"), "it may be tried again"
 
 
-def test_a_copy_that_learns_of_a_later_controller_while_it_joins_deposes_nobody() -> None:
-    async def scenario() -> None:
-        world = alone(2)
-        await world.up(0, 1)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        await quorum.append([entry(0, 1)])
-        joining = world.hosts[1]
+@in_loop
+async def test_a_copy_that_learns_of_a_later_controller_while_it_joins_deposes_nobody() -> None:
+    world = alone(2)
+    await world.up(0, 1)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    await quorum.append([entry(0, 1)])
+    joining = world.hosts[1]
 
-        async def gate() -> None:
-            await joining.voter.join(JoinVoters(9, "another", "d1"))
+    async def gate() -> None:
+        await joining.voter.join(JoinVoters(9, "another", "d1"))
 
-        joining.gate = gate
-        with pytest.raises(QuorumLost, match="does not take the metadata log"):
-            await quorum.bring_level(1, "d1")
-        assert not quorum.is_deposed
+    joining.gate = gate
+    with pytest.raises(QuorumLost, match="does not take the metadata log"):
+        await quorum.bring_level(1, "d1")
+    assert not quorum.rules.is_deposed
+    await quorum.append([entry(1, 1)])
+
+
+@in_loop
+async def test_voters_that_failed_are_tried_again_with_the_next_append() -> None:
+    world, quorum = await begun(2)
+    await world.down(1)
+    with pytest.raises(QuorumLost):
         await quorum.append([entry(1, 1)])
-
-    asyncio.run(scenario())
-
-
-def test_voters_that_failed_are_tried_again_with_the_next_append() -> None:
-    async def scenario() -> None:
-        world, quorum = await begun(2)
-        await world.down(1)
-        with pytest.raises(QuorumLost):
-            await quorum.append([entry(1, 1)])
-        await world.up(1)
-        await quorum.append([entry(2, 1)])
-        assert world.hosts[1].voter.next_offset == 3
-
-    asyncio.run(scenario())
+    await world.up(1)
+    await quorum.append([entry(2, 1)])
+    assert world.hosts[1].voter.rules.copy.next_offset == 3
 
 
-def test_one_voter_that_refuses_a_controller_for_a_later_one_ends_its_epoch() -> None:
+@in_loop
+async def test_one_voter_that_refuses_a_controller_for_a_later_one_ends_its_epoch() -> None:
     """Even while others could still make a majority: the later one has won, or is about to."""
 
-    async def scenario() -> None:
-        world, quorum = await begun(5)
+    world, quorum = await begun(5)
 
-        async def never() -> None:
-            await asyncio.get_running_loop().create_future()
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
 
-        for slow in (1, 2, 3, 4):
-            world.hosts[slow].gate = never
-        await world.hosts[0].voter.join(JoinVoters(9, "another", "d0"))
-        with pytest.raises(QuorumLost):
-            await quorum.append([entry(1, 1)])
-        assert quorum.is_deposed
-        assert [one.failed for one in quorum._voters] == [True, *[False] * 4], "nobody is awaited"
+    for slow in (1, 2, 3, 4):
+        world.hosts[slow].gate = never
+    await world.hosts[0].voter.join(JoinVoters(9, "another", "d0"))
+    with pytest.raises(QuorumLost):
+        await quorum.append([entry(1, 1)])
+    assert quorum.rules.is_deposed
+    assert [one.failure is not None for one in quorum.rules.followers] == [
+        True,
+        *[False] * 4,
+    ], "nobody is awaited"
 
-    asyncio.run(scenario())
 
-
-def test_a_voter_that_is_away_keeps_no_snapshot_from_the_others() -> None:
-    async def scenario() -> None:
-        world, quorum = await begun(3)
-        await world.down(0)
-        await quorum.install_snapshot(LogSnapshot(1, 1, (b"all",)))
-        assert [host.voter.state().start_offset for host in world.hosts.values()] == [1, 1]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_voter_that_is_away_keeps_no_snapshot_from_the_others() -> None:
+    world, quorum = await begun(3)
+    await world.down(0)
+    await quorum.install_snapshot(LogSnapshot(1, 1, (b"all",)))
+    assert [host.voter.state().start_offset for host in world.hosts.values()] == [1, 1]
 
 
 # ---- the log that is adopted -----------------------------------------------------------------
@@ -400,33 +390,29 @@ def test_a_log_that_takes_many_answers_is_adopted_as_a_whole(
     asyncio.run(scenario())
 
 
-def test_a_voter_that_gives_less_than_it_said_it_has_ends_the_take_over(
+@in_loop
+async def test_a_voter_that_gives_less_than_it_said_it_has_ends_the_take_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        world, _ = await begun(1)
-        host = world.hosts[0]
+    world, _ = await begun(1)
+    host = world.hosts[0]
 
-        honest = host.voter.state
-        monkeypatch.setattr(host.voter, "state", lambda: honest()._replace(next_offset=9))
-        with pytest.raises(QuorumLost, match=r"voter 0 does not give its log$"):
-            async with asyncio.timeout(10):
-                await quorum_of(world).take_over()
-
-    asyncio.run(scenario())
-
-
-def test_a_voter_that_fails_while_it_gives_its_log_ends_the_take_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario() -> None:
-        world, _ = await begun(1)
-
-        async def fails(epoch: int, offset: int) -> object:
-            raise InvalidRequest(f"nothing from {offset} in epoch {epoch}")
-
-        monkeypatch.setattr(world.hosts[0], "voter_fetch", fails)
-        with pytest.raises(QuorumLost, match="does not give its log: nothing from 0 in epoch 2"):
+    honest = host.voter.rules.state
+    monkeypatch.setattr(host.voter.rules, "state", lambda: honest()._replace(next_offset=9))
+    with pytest.raises(QuorumLost, match=r"voter 0 does not give its log$"):
+        async with asyncio.timeout(10):
             await quorum_of(world).take_over()
 
-    asyncio.run(scenario())
+
+@in_loop
+async def test_a_voter_that_fails_while_it_gives_its_log_ends_the_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, _ = await begun(1)
+
+    async def fails(epoch: int, offset: int) -> object:
+        raise InvalidRequest(f"nothing from {offset} in epoch {epoch}")
+
+    monkeypatch.setattr(world.hosts[0], "voter_fetch", fails)
+    with pytest.raises(QuorumLost, match="does not give its log: nothing from 0 in epoch 2"):
+        await quorum_of(world).take_over()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from raylog.actors.controller.api import (
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import (
     AllocateProducerIds,
     AlterPartitions,
     AlterReassignments,
@@ -15,7 +16,7 @@ from raylog.actors.controller.api import (
     ReassignPartition,
     ReplicasLost,
 )
-from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.rules.decision import Decision
 from raylog.actors.incarnations import name_of
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage
@@ -26,7 +27,6 @@ from raylog.actors.metadata.records import (
     ProducerIdsAllocated,
     Record,
 )
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import (
     ErrorCode,
     FencedLeaderEpoch,
@@ -39,7 +39,7 @@ from raylog.wire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def opened(world: Controlled, broker_id: int, *replicas: OpenedReplica) -> list[Record]:

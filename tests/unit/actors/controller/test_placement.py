@@ -1,12 +1,12 @@
-"""Where replicas go."""
+"""Placement of replicas."""
 
 import random
 from typing import Any
 
 import pytest
 
-from raylog.actors.controller import placement
-from raylog.actors.controller.placement import ring_of
+from raylog.actors.controller.rules import placement
+from raylog.actors.controller.rules.placement import ring_of
 from raylog.actors.metadata.image import BrokerRegistration
 from raylog.wire.errors import InvalidReplicationFactor
 
@@ -18,13 +18,17 @@ def broker(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_without_racks_replica_j_of_partition_i_is_on_broker_i_plus_j(seed: int) -> None:
-    ring = ring_of([broker(one) for one in (5, 1, 3, 7)], 3, random.Random(seed))
-    order = [1, 3, 5, 7]
-    start = order.index(ring.replicas(0, 3)[0])
+@pytest.mark.parametrize("ids", [(4,), (2, 0, 1), (5, 1, 3, 7)])
+def test_without_racks_replica_j_of_partition_i_is_on_broker_i_plus_j(
+    ids: tuple[int, ...], seed: int
+) -> None:
+    copies = min(3, len(ids))
+    ring = ring_of([broker(one) for one in ids], copies, random.Random(seed))
+    order = sorted(ids)
+    start = order.index(ring.replicas(0, copies)[0])
     for partition in range(8):
-        expected = tuple(order[(start + partition + j) % 4] for j in range(3))
-        assert ring.replicas(partition, 3) == expected
+        expected = tuple(order[(start + partition + j) % len(ids)] for j in range(copies))
+        assert ring.replicas(partition, copies) == expected
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -85,3 +89,10 @@ def test_the_start_rotates() -> None:
 def test_nothing_is_placed_on_fenced_brokers_alone() -> None:
     with pytest.raises(InvalidReplicationFactor, match="fenced"):
         ring_of([broker(0, fenced=True)], 1, random.Random(0))
+
+
+def test_more_partitions_than_brokers_share_fewer_leave_brokers_without() -> None:
+    ring = ring_of([broker(one) for one in range(4)], 1, random.Random(5))
+    led = [ring.replicas(partition, 1)[0] for partition in range(8)]
+    assert sorted(led) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len(set(led[:3])) == 3, "one of four has nothing"

@@ -1,15 +1,17 @@
-"""The controller's side of the metadata log: epochs, majorities, voters that differ."""
+"""The controller's side of the metadata log: epochs, majorities, differing voters."""
 
 import asyncio
 
 import pytest
 
 from raylog.actors.controller import quorum as quorum_module
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum, _suffice
-from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.controller.rules.quorum import QuorumLost, QuorumRules, Ready
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import VotersChanged, encode_record
 from raylog.actors.metadata.voting import JoinVoters, VoterAppend, VoterLog, VoterState
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import in_loop
 
 
 def entry(offset: int, epoch: int) -> LogEntry:
@@ -29,23 +31,21 @@ async def until(quorum: VoterQuorum, *offsets: int) -> None:
     raise AssertionError(f"{quorum.progress()} instead of {offsets}")
 
 
-def test_one_voter_is_its_own_majority() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(1)
-        await world.up(0)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        assert (quorum.epoch, quorum.voters) == (1, ((0, "d0"),))
-        await quorum.append([entry(0, 1), entry(1, 1)])
-        assert quorum.next_offset == 2
-        assert world.hosts[0].appends == [
-            VoterAppend(1, 0, 0, [entry(0, 1), entry(1, 1)], directory_id="d0")
-        ]
-        await quorum.append([entry(2, 1)])
-        assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)], directory_id="d0")
-        assert [one[:3] for one in quorum.progress()] == [(0, "d0", 3)]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_one_voter_is_its_own_majority() -> None:
+    world = VoterWorld(1)
+    await world.up(0)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    assert (quorum.epoch, quorum.voters) == (1, ((0, "d0"),))
+    await quorum.append([entry(0, 1), entry(1, 1)])
+    assert quorum.next_offset == 2
+    assert world.hosts[0].appends == [
+        VoterAppend(1, 0, 0, [entry(0, 1), entry(1, 1)], directory_id="d0")
+    ]
+    await quorum.append([entry(2, 1)])
+    assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)], directory_id="d0")
+    assert [one[:3] for one in quorum.progress()] == [(0, "d0", 3)]
 
 
 def test_a_voter_that_hangs_holds_up_a_successor_for_a_moment_only(
@@ -66,7 +66,7 @@ def test_a_voter_that_hangs_holds_up_a_successor_for_a_moment_only(
     asyncio.run(scenario())
 
 
-def test_a_voter_that_hangs_is_not_waited_for_when_a_majority_has_told(
+def test_a_voter_that_hangs_is_not_waited_for_when_a_majority_has_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(quorum_module, "STATE_TIMEOUT_MS", 60_000)
@@ -103,251 +103,225 @@ def test_a_new_cluster_waits_for_all_of_its_voters(monkeypatch: pytest.MonkeyPat
     asyncio.run(scenario())
 
 
-def test_it_is_known_for_how_long_nobody_has_heard_a_controller() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1)])
-        await until(first, 1, 1, 1)
-        now_ms = world.runtime.monotonic_ms()
-        for host, silent_ms in zip(world.hosts.values(), (9_000, 7_000, 8_000), strict=True):
-            host.voter._any_heard_ms = now_ms - silent_ms
-        successor = quorum_of(world)
-        await successor.take_over()
-        assert 7_000 <= successor.silent_ms < 8_000
-
-    asyncio.run(scenario())
+@in_loop
+async def test_take_over_reports_how_long_no_voter_heard_a_controller() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1)])
+    await until(first, 1, 1, 1)
+    now_ms = world.runtime.monotonic_ms()
+    for host, silent_ms in zip(world.hosts.values(), (9_000, 7_000, 8_000), strict=True):
+        host.voter.rules._any_contact_ms = now_ms - silent_ms
+    successor = quorum_of(world)
+    await successor.take_over()
+    assert 7_000 <= successor.rules.silent_ms < 8_000
 
 
-def test_without_voters_there_is_no_quorum() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(1)
-        with pytest.raises(QuorumLost, match="no voter answers"):
-            await quorum_of(world).take_over()
-
-    asyncio.run(scenario())
+@in_loop
+async def test_without_voters_there_is_no_quorum() -> None:
+    world = VoterWorld(1)
+    with pytest.raises(QuorumLost, match="no voter answers"):
+        await quorum_of(world).take_over()
 
 
-def test_a_successor_has_a_higher_epoch_and_the_whole_log() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(1)
-        await world.up(0)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1), entry(1, 1)])
-        second = quorum_of(world)
-        await second.take_over()
-        assert second.epoch == 2
-        assert second.adopted == (LogSnapshot(0, 0, ()), [entry(0, 1), entry(1, 1)])
-        with pytest.raises(QuorumLost):
-            await first.append([entry(2, 1)])
-        await second.append([entry(2, 2)])
-        assert world.hosts[0].voter.state().next_offset == 3
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_successor_has_a_higher_epoch_and_the_whole_log() -> None:
+    world = VoterWorld(1)
+    await world.up(0)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1), entry(1, 1)])
+    second = quorum_of(world)
+    await second.take_over()
+    assert second.epoch == 2
+    assert second.adopted == (LogSnapshot(0, 0, ()), [entry(0, 1), entry(1, 1)])
+    with pytest.raises(QuorumLost):
+        await first.append([entry(2, 1)])
+    await second.append([entry(2, 2)])
+    assert world.hosts[0].voter.state().next_offset == 3
 
 
-def test_a_majority_is_enough_and_a_minority_is_not() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        await world.down(2)
-        await quorum.append([entry(0, 1)])
-        await world.down(1)
-        with pytest.raises(QuorumLost, match="no majority"):
-            await quorum.append([entry(1, 1)])
-        with pytest.raises(QuorumLost, match="1 of 3 voters answer"):
-            await quorum_of(world).take_over()
-
-    asyncio.run(scenario())
-
-
-def test_a_slow_voter_holds_nobody_up_and_is_brought_level() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        released = asyncio.Event()
-
-        async def gate() -> None:
-            await released.wait()
-
-        world.hosts[2].gate = gate
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        await quorum.append([entry(0, 1)])
+@in_loop
+async def test_a_majority_is_enough_and_a_minority_is_not() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    await world.down(2)
+    await quorum.append([entry(0, 1)])
+    await world.down(1)
+    with pytest.raises(QuorumLost, match="no majority"):
         await quorum.append([entry(1, 1)])
-        await until(quorum, 2, 2, 0)
-        released.set()
-        await until(quorum, 2, 2, 2)
-        assert world.hosts[2].voter.state().next_offset == 2
-
-    asyncio.run(scenario())
-
-
-def test_a_voter_that_comes_back_is_cut_to_where_it_agrees() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1)])
-        await until(first, 1, 1, 1)
-        # Broker 2 alone gets entries that never count.
-        await world.hosts[2].voter.append(VoterAppend(1, 1, 1, [entry(1, 1), entry(2, 1)]))
-        await world.down(2)
-        second = quorum_of(world)
-        await second.take_over()
-        await second.append([entry(1, 2)])
-        await world.up(2)
-        await second.append([entry(2, 2)])
-        await until(second, 3, 3, 3)
-        assert world.hosts[2].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 2), entry(2, 2)]
-
-    asyncio.run(scenario())
-
-
-def test_the_longest_log_of_the_majority_is_adopted() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1)])
-        await until(first, 1, 1, 1)
-        await world.down(0)
-        await first.append([entry(1, 1)])
-        await until(first, 1, 2, 2)
-        await world.down(2)
-        await world.up(0)
-        second = quorum_of(world)
-        await second.take_over()
-        assert second.adopted[1] == [entry(0, 1), entry(1, 1)]
-        await second.append([entry(2, 2)])
-        assert world.hosts[0].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 1), entry(2, 2)]
-
-    asyncio.run(scenario())
-
-
-def test_snapshots_reach_voters_that_lag_behind_them() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        await world.down(2)
-        await quorum.append([entry(at, 1) for at in range(4)])
-        snapshot = LogSnapshot(3, 1, (b"all",))
-        await quorum.install_snapshot(snapshot)
-        assert quorum.adopted == (snapshot, [entry(3, 1)])
-        assert world.hosts[0].voter.state().start_offset == 3
-        await world.up(2)
-        await quorum.append([entry(4, 1)])
-        await until(quorum, 5, 5, 5)
-        assert world.hosts[2].voter.fetch(1, 0) == world.hosts[0].voter.fetch(1, 0)
-        successor = quorum_of(world)
-        await successor.take_over()
-        assert successor.adopted == (snapshot, [entry(3, 1), entry(4, 1)])
-
-    asyncio.run(scenario())
-
-
-def test_a_new_directory_under_a_voters_number_is_no_voter() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
+    with pytest.raises(QuorumLost, match="1 of 3 voters answer"):
         await quorum_of(world).take_over()
-        await world.down(2)
-        world.hosts[1].voter._directory_id = "another"
-        with pytest.raises(QuorumLost, match="1 of 3"):
-            await quorum_of(world).take_over()
-
-    asyncio.run(scenario())
 
 
-def test_a_later_log_is_adopted_before_a_longer_one() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1)])
-        await until(first, 1, 1, 1)
-        lost = [entry(1, 1), entry(2, 1), entry(3, 1)]
-        await world.hosts[0].voter.append(VoterAppend(1, 1, 1, lost))
-        await world.down(0)
-        second = quorum_of(world)
-        await second.take_over()
-        await second.append([entry(1, 2)])
-        await world.down(2)
-        await world.up(0)
-        third = quorum_of(world)
-        await third.take_over()
-        assert third.adopted[1] == [entry(0, 1), entry(1, 2)]
+@in_loop
+async def test_a_slow_voter_holds_nobody_up_and_is_brought_level() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    released = asyncio.Event()
 
-    asyncio.run(scenario())
+    async def gate() -> None:
+        await released.wait()
+
+    world.hosts[2].gate = gate
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    await quorum.append([entry(0, 1)])
+    await quorum.append([entry(1, 1)])
+    await until(quorum, 2, 2, 0)
+    released.set()
+    await until(quorum, 2, 2, 2)
+    assert world.hosts[2].voter.state().next_offset == 2
 
 
-def test_a_voter_that_is_behind_the_snapshot_gets_it_wherever_it_is_asked_first() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        await first.append([entry(0, 1)])
-        await until(first, 1, 1, 1)
-        await world.down(2)
-        await first.append([entry(at, 1) for at in range(1, 6)])
-        snapshot = LogSnapshot(5, 1, (b"all",))
-        await first.install_snapshot(snapshot)
-        await world.up(2)
-        second = quorum_of(world)
-        await second.take_over()
-        await second.append([entry(6, 2)])
-        await until(second, 7, 7, 7)
-        assert world.hosts[2].voter.fetch(2, 0).snapshot == snapshot
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_voter_that_comes_back_is_cut_to_where_it_agrees() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1)])
+    await until(first, 1, 1, 1)
+    # Broker 2 alone gets entries that never count.
+    await world.hosts[2].voter.append(VoterAppend(1, 1, 1, [entry(1, 1), entry(2, 1)]))
+    await world.down(2)
+    second = quorum_of(world)
+    await second.take_over()
+    await second.append([entry(1, 2)])
+    await world.up(2)
+    await second.append([entry(2, 2)])
+    await until(second, 3, 3, 3)
+    assert world.hosts[2].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 2), entry(2, 2)]
 
 
-def test_only_a_majority_that_heard_it_supports_a_controller() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        quorum.supported(1, "d1", 1e12)
-        assert quorum.supported_ms < 1e12
-        quorum.supported(9, "d9", 2e12)
-        quorum.supported(2, "another", 2e12)
-        assert quorum.supported_ms < 1e12
-        quorum.supported(2, "d2", 3e12)
-        assert quorum.supported_ms == 1e12
-        quorum.supported(2, "d2", 5)
-        assert quorum.supported_ms == 1e12
+@in_loop
+async def test_the_longest_log_of_the_majority_is_adopted() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1)])
+    await until(first, 1, 1, 1)
+    await world.down(0)
+    await first.append([entry(1, 1)])
+    await until(first, 1, 2, 2)
+    await world.down(2)
+    await world.up(0)
+    second = quorum_of(world)
+    await second.take_over()
+    assert second.adopted[1] == [entry(0, 1), entry(1, 1)]
+    await second.append([entry(2, 2)])
+    assert world.hosts[0].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 1), entry(2, 2)]
 
-    asyncio.run(scenario())
+
+@in_loop
+async def test_snapshots_reach_voters_that_lag_behind_them() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    await world.down(2)
+    await quorum.append([entry(at, 1) for at in range(4)])
+    snapshot = LogSnapshot(3, 1, (b"all",))
+    await quorum.install_snapshot(snapshot)
+    assert quorum.adopted == (snapshot, [entry(3, 1)])
+    assert world.hosts[0].voter.state().start_offset == 3
+    await world.up(2)
+    await quorum.append([entry(4, 1)])
+    await until(quorum, 5, 5, 5)
+    assert world.hosts[2].voter.fetch(1, 0) == world.hosts[0].voter.fetch(1, 0)
+    successor = quorum_of(world)
+    await successor.take_over()
+    assert successor.adopted == (snapshot, [entry(3, 1), entry(4, 1)])
 
 
-def test_a_probe_finds_out_that_another_controller_has_come() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        first = quorum_of(world)
-        await first.take_over()
-        first.probe()
-        await until(first, 0, 0, 0)
-        assert not first.is_deposed
+@in_loop
+async def test_a_new_directory_under_a_voters_number_is_no_voter() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    await quorum_of(world).take_over()
+    await world.down(2)
+    world.hosts[1].voter.rules.directory_id = "another"
+    with pytest.raises(QuorumLost, match="1 of 3"):
         await quorum_of(world).take_over()
-        first.probe()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert first.is_deposed
 
-    asyncio.run(scenario())
+
+@in_loop
+async def test_a_later_log_is_adopted_before_a_longer_one() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1)])
+    await until(first, 1, 1, 1)
+    lost = [entry(1, 1), entry(2, 1), entry(3, 1)]
+    await world.hosts[0].voter.append(VoterAppend(1, 1, 1, lost))
+    await world.down(0)
+    second = quorum_of(world)
+    await second.take_over()
+    await second.append([entry(1, 2)])
+    await world.down(2)
+    await world.up(0)
+    third = quorum_of(world)
+    await third.take_over()
+    assert third.adopted[1] == [entry(0, 1), entry(1, 2)]
+
+
+@in_loop
+async def test_a_voter_that_is_behind_the_snapshot_gets_it_wherever_it_is_asked_first() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    await first.append([entry(0, 1)])
+    await until(first, 1, 1, 1)
+    await world.down(2)
+    await first.append([entry(at, 1) for at in range(1, 6)])
+    snapshot = LogSnapshot(5, 1, (b"all",))
+    await first.install_snapshot(snapshot)
+    await world.up(2)
+    second = quorum_of(world)
+    await second.take_over()
+    await second.append([entry(6, 2)])
+    await until(second, 7, 7, 7)
+    assert world.hosts[2].voter.fetch(2, 0).snapshot == snapshot
+
+
+@in_loop
+async def test_only_a_majority_that_heard_it_supports_a_controller() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    quorum.rules.supported(1, "d1", 1e12)
+    assert quorum.supported_ms < 1e12
+    quorum.rules.supported(9, "d9", 2e12)
+    quorum.rules.supported(2, "another", 2e12)
+    assert quorum.supported_ms < 1e12
+    quorum.rules.supported(2, "d2", 3e12)
+    assert quorum.supported_ms == 1e12
+    quorum.rules.supported(2, "d2", 5)
+    assert quorum.supported_ms == 1e12
+
+
+@in_loop
+async def test_a_probe_finds_out_that_another_controller_has_come() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    first = quorum_of(world)
+    await first.take_over()
+    first.probe()
+    await until(first, 0, 0, 0)
+    assert not first.rules.is_deposed
+    await quorum_of(world).take_over()
+    first.probe()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert first.rules.is_deposed
 
 
 # ---- voters that change ----------------------------------------------------------------------
@@ -375,124 +349,110 @@ def alone_of(count: int) -> VoterWorld:
     return world
 
 
-def test_a_copy_is_brought_level_and_counts_once_the_set_has_it() -> None:
-    async def scenario() -> None:
-        world = alone_of(2)
-        quorum = await founded(world, 0, 1)
-        assert world.hosts[1].voter.is_blank
-        assert await quorum.bring_level(1, "d1")
-        assert world.hosts[1].voter.next_offset == 2
-        assert list(quorum.voters) == [(0, "d0")]
-        await world.down(1)
-        await quorum.append([entry(2, 1)])  # it does not count yet
-        await world.up(1)
-        assert await quorum.bring_level(1, "d1")
-        await quorum.append([change(3, 1, 0, 1)])
-        assert quorum.voters == ((0, "d0"), (1, "d1"))
-        await world.down(1)
-        with pytest.raises(QuorumLost, match="no majority"):
-            await quorum.append([entry(4, 1)])
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_copy_is_brought_level_and_counts_once_the_set_has_it() -> None:
+    world = alone_of(2)
+    quorum = await founded(world, 0, 1)
+    assert world.hosts[1].voter.rules.is_blank
+    assert await quorum.bring_level(1, "d1")
+    assert world.hosts[1].voter.rules.copy.next_offset == 2
+    assert list(quorum.voters) == [(0, "d0")]
+    await world.down(1)
+    await quorum.append([entry(2, 1)])  # it does not count yet
+    await world.up(1)
+    assert await quorum.bring_level(1, "d1")
+    await quorum.append([change(3, 1, 0, 1)])
+    assert quorum.voters == ((0, "d0"), (1, "d1"))
+    await world.down(1)
+    with pytest.raises(QuorumLost, match="no majority"):
+        await quorum.append([entry(4, 1)])
 
 
-def test_a_copy_joins_behind_a_snapshot() -> None:
-    async def scenario() -> None:
-        world = alone_of(2)
-        quorum = await founded(world, 0, 1)
-        snapshot = LogSnapshot(2, 1, (b"all", *change(1, 1, 0).records))
-        await quorum.install_snapshot(snapshot)
-        await quorum.append([entry(2, 1)])
-        assert await quorum.bring_level(1, "d1")
-        assert world.hosts[1].voter.fetch(1, 0) == VoterLog(snapshot, [entry(2, 1)])
-        assert world.hosts[1].voter.voters == ((0, "d0"),)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_copy_joins_behind_a_snapshot() -> None:
+    world = alone_of(2)
+    quorum = await founded(world, 0, 1)
+    snapshot = LogSnapshot(2, 1, (b"all", *change(1, 1, 0).records))
+    await quorum.install_snapshot(snapshot)
+    await quorum.append([entry(2, 1)])
+    assert await quorum.bring_level(1, "d1")
+    assert world.hosts[1].voter.fetch(1, 0) == VoterLog(snapshot, [entry(2, 1)])
+    assert world.hosts[1].voter.rules.voters == ((0, "d0"),)
 
 
-def test_another_directory_is_not_brought_level() -> None:
-    async def scenario() -> None:
-        world = alone_of(2)
-        quorum = await founded(world, 0, 1)
-        with pytest.raises(QuorumLost, match="does not join: broker 1 has the directory d1"):
-            await quorum.bring_level(1, "lost")
-        await world.down(1)
-        with pytest.raises(QuorumLost, match="does not join"):
-            await quorum.bring_level(1, "d1")
-
-    asyncio.run(scenario())
+@in_loop
+async def test_another_directory_is_not_brought_level() -> None:
+    world = alone_of(2)
+    quorum = await founded(world, 0, 1)
+    with pytest.raises(QuorumLost, match="does not join: broker 1 has the directory d1"):
+        await quorum.bring_level(1, "lost")
+    await world.down(1)
+    with pytest.raises(QuorumLost, match="does not join"):
+        await quorum.bring_level(1, "d1")
 
 
-def test_a_copy_that_knows_a_later_epoch_is_outbid() -> None:
-    async def scenario() -> None:
-        world = alone_of(2)
-        quorum = await founded(world, 0, 1)
-        await world.hosts[1].voter.join(JoinVoters(9, "another", "d1"))
-        assert not await quorum.bring_level(1, "d1")
-        assert not quorum.is_deposed
-        successor = VoterQuorum(world.runtime, CLUSTER, [0, 1])
-        await successor.take_over()
-        assert (successor.epoch, successor.voters) == (10, ((0, "d0"),))
-        assert await successor.bring_level(1, "d1")
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_copy_that_knows_a_later_epoch_is_outbid() -> None:
+    world = alone_of(2)
+    quorum = await founded(world, 0, 1)
+    await world.hosts[1].voter.join(JoinVoters(9, "another", "d1"))
+    assert not await quorum.bring_level(1, "d1")
+    assert not quorum.rules.is_deposed
+    successor = VoterQuorum(world.runtime, CLUSTER, [0, 1])
+    await successor.take_over()
+    assert (successor.epoch, successor.voters) == (10, ((0, "d0"),))
+    assert await successor.bring_level(1, "d1")
 
 
-def test_a_successor_finds_voters_that_it_was_not_told_of() -> None:
-    async def scenario() -> None:
-        world = alone_of(3)
-        quorum = await founded(world, 0, 1, 2)
-        for at, joining in enumerate((1, 2), 2):
-            assert await quorum.bring_level(joining, f"d{joining}")
-            await quorum.append([change(at, 1, *range(joining + 1))])
-        await world.down(1)
-        successor = VoterQuorum(world.runtime, CLUSTER, [0])
-        await successor.take_over()
-        assert successor.voters == ((0, "d0"), (1, "d1"), (2, "d2"))
-        assert successor.next_offset == 4
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_successor_finds_voters_that_it_was_not_told_of() -> None:
+    world = alone_of(3)
+    quorum = await founded(world, 0, 1, 2)
+    for at, joining in enumerate((1, 2), 2):
+        assert await quorum.bring_level(joining, f"d{joining}")
+        await quorum.append([change(at, 1, *range(joining + 1))])
+    await world.down(1)
+    successor = VoterQuorum(world.runtime, CLUSTER, [0])
+    await successor.take_over()
+    assert successor.voters == ((0, "d0"), (1, "d1"), (2, "d2"))
+    assert successor.next_offset == 4
 
 
-def test_who_was_removed_learns_it_and_is_asked_if_it_alone_knows() -> None:
-    async def scenario() -> None:
-        world = alone_of(2)
-        quorum = await founded(world, 0, 1)
-        assert await quorum.bring_level(1, "d1")
-        await quorum.append([change(2, 1, 0, 1)])
-        released = asyncio.Event()
+@in_loop
+async def test_removed_voter_tells_a_successor_about_its_removal() -> None:
+    world = alone_of(2)
+    quorum = await founded(world, 0, 1)
+    assert await quorum.bring_level(1, "d1")
+    await quorum.append([change(2, 1, 0, 1)])
+    released = asyncio.Event()
 
-        async def gate() -> None:
-            await released.wait()
+    async def gate() -> None:
+        await released.wait()
 
-        world.hosts[0].gate = gate
-        removing = asyncio.ensure_future(quorum.append([change(3, 1, 0)]))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert world.hosts[1].voter.next_offset == 4
-        assert not removing.done(), "broker 0 alone counts"
-        assert world.hosts[0].voter.voters == ((0, "d0"), (1, "d1"))
-        successor = VoterQuorum(world.runtime, CLUSTER, [0])
-        await successor.take_over()
-        assert (successor.voters, successor.next_offset) == (((0, "d0"),), 4)
-        released.set()
-        with pytest.raises(QuorumLost):
-            await removing
-
-    asyncio.run(scenario())
+    world.hosts[0].gate = gate
+    removing = asyncio.ensure_future(quorum.append([change(3, 1, 0)]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.hosts[1].voter.rules.copy.next_offset == 4
+    assert not removing.done(), "broker 0 alone counts"
+    assert world.hosts[0].voter.rules.voters == ((0, "d0"), (1, "d1"))
+    successor = VoterQuorum(world.runtime, CLUSTER, [0])
+    await successor.take_over()
+    assert (successor.voters, successor.next_offset) == (((0, "d0"),), 4)
+    released.set()
+    with pytest.raises(QuorumLost):
+        await removing
 
 
-def test_who_follows_is_known_by_directory() -> None:
-    async def scenario() -> None:
-        world = VoterWorld(3)
-        await world.up(0, 1, 2)
-        quorum = quorum_of(world)
-        await quorum.take_over()
-        quorum.supported(0, "d0", 1e12)
-        quorum.supported(1, "new", 1e12)
-        assert quorum.heard_since(1e12) == ((0, "d0"),)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_contact_with_a_voter_is_counted_per_directory() -> None:
+    world = VoterWorld(3)
+    await world.up(0, 1, 2)
+    quorum = quorum_of(world)
+    await quorum.take_over()
+    quorum.rules.supported(0, "d0", 1e12)
+    quorum.rules.supported(1, "new", 1e12)
+    assert quorum.rules.in_contact_since(1e12) == ((0, "d0"),)
 
 
 def copy(broker_id: int, offset: int, *voters: int, promised: int = 3) -> VoterState:
@@ -502,7 +462,7 @@ def copy(broker_id: int, offset: int, *voters: int, promised: int = 3) -> VoterS
 
 
 @pytest.mark.parametrize(
-    ("told", "suffices"),
+    ("reported", "suffices"),
     [
         ([], False),
         ([copy(0, 9, 0)], True),
@@ -515,8 +475,12 @@ def copy(broker_id: int, offset: int, *voters: int, promised: int = 3) -> VoterS
     ],
 )
 def test_the_latest_copy_says_whose_majority_has_to_be_there(
-    told: list[VoterState], suffices: bool
+    reported: list[VoterState], suffices: bool
 ) -> None:
-    for split in range(len(told) + 1):
-        for states in (told, told[::-1]):
-            assert _suffice(states[:split], states[split:]) == suffices
+    for states in (reported, reported[::-1]):
+        rules = QuorumRules("c", range(9))
+        ready = rules.begin(0)
+        for state in states:
+            ask = ready.asks[state.broker_id]
+            assert rules.answered(ask, state, 0) == Ready(moment=rules._suffices())
+        assert rules._suffices() == suffices

@@ -1,8 +1,9 @@
-"""Replicas that move from broker to broker."""
+"""Reassignments of replicas."""
 
 import pytest
 
-from raylog.actors.controller.api import (
+from raylog.actors.common_messages import TopicId
+from raylog.actors.controller.messages import (
     AlterPartitions,
     AlterReassignments,
     IsrChange,
@@ -10,11 +11,10 @@ from raylog.actors.controller.api import (
     ReassignOutcome,
     ReassignPartition,
 )
-from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.rules.decision import Decision
 from raylog.actors.metadata.records import NO_LEADER, BrokerFenced, PartitionChanged, Record
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def reassigned(
@@ -57,7 +57,7 @@ def test_a_partition_moves_when_all_its_new_replicas_are_in_sync() -> None:
     ]
     nearly, _ = in_sync(world, topic_id, 0, 0, 1, 2)
     assert nearly == [PartitionChanged(topic_id, 0, isr=(0, 1, 2))]
-    done, told = in_sync(world, topic_id, 0, 0, 1, 2, 3)
+    done, result = in_sync(world, topic_id, 0, 0, 1, 2, 3)
     assert done == [
         PartitionChanged(
             topic_id,
@@ -69,7 +69,7 @@ def test_a_partition_moves_when_all_its_new_replicas_are_in_sync() -> None:
             removing_replicas=(),
         )
     ]
-    assert (told.error, told.leader, told.isr) == (ErrorCode.NEW_LEADER_ELECTED, 1, (1, 2, 3))
+    assert (result.error, result.leader, result.isr) == (ErrorCode.NEW_LEADER_ELECTED, 1, (1, 2, 3))
     state = world.image.topics[topic_id].partitions[0]
     assert set(state.incarnations) == {1, 2, 3}
 
@@ -78,7 +78,7 @@ def test_a_leader_that_stays_is_told_its_new_epoch() -> None:
     world = Controlled(brokers=3)
     topic_id = world.topic("t", (0, 1))
     reassigned(world, (0, 2))
-    done, told = in_sync(world, topic_id, 0, 0, 1, 2)
+    done, result = in_sync(world, topic_id, 0, 0, 1, 2)
     assert done == [
         PartitionChanged(
             topic_id,
@@ -90,7 +90,7 @@ def test_a_leader_that_stays_is_told_its_new_epoch() -> None:
             removing_replicas=(),
         )
     ]
-    assert (told.error, told.leader, told.leader_epoch) == (ErrorCode.NONE, 0, 1)
+    assert (result.error, result.leader, result.leader_epoch) == (ErrorCode.NONE, 0, 1)
 
 
 def test_taking_replicas_away_or_turning_them_round_is_done_at_once() -> None:
@@ -282,7 +282,7 @@ def test_the_number_of_replicas_may_be_kept() -> None:
     assert len(records) == 1
 
 
-def test_what_does_not_exist_or_is_given_twice_is_refused() -> None:
+def test_unknown_or_duplicate_partitions_are_refused() -> None:
     world = Controlled(brokers=2)
     world.topic("t", (0,))
     _, outcome = reassigned(world, (1,), name="u")
@@ -312,3 +312,12 @@ def test_a_partition_without_a_leader_waits_with_its_new_replicas_too() -> None:
     in_sync(world, topic_id, 0, 0, 1)
     assert world.state(topic_id).replicas == (1,)
     assert world.standing(topic_id) == (1, (1,), ())
+
+
+def test_after_a_reassignment_the_new_list_has_the_order_of_who_leads() -> None:
+    world = Controlled(brokers=4)
+    topic_id = world.topic("t", (0, 1, 2))
+    reassigned(world, (0, 2, 1))
+    world.pass_time(6_001, 1, 2, 3)
+    world.expire()
+    assert world.state(topic_id).leader == 2

@@ -1,4 +1,4 @@
-"""One epoch of a controller: who is told when of what counts, and of its end."""
+"""One epoch of a controller: who learns when of its commits, and of its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.controller import term as terms
 from raylog.actors.controller.term import Term
 from raylog.actors.metadata.records import (
@@ -15,10 +16,10 @@ from raylog.actors.metadata.records import (
     Record,
     TopicCreated,
 )
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import NotController
-from tests.support.controllers import Controlled
-from tests.support.gateway_world import settle
+from tests.worlds.controller.machine import Controlled
+from tests.worlds.decorators import in_loop
+from tests.worlds.runtime import settle
 
 T = TopicId(b"t" * 16)
 PARTITION = PartitionCreated(T, 0, (0,), (0,), 0)
@@ -34,39 +35,35 @@ def term(*recent: Record, committed: int = 0, before: int = 0) -> Term:
     return made
 
 
-def test_who_waits_for_an_offset_is_told_when_all_below_it_counts() -> None:
-    async def run() -> None:
-        one = term(committed=2)
-        waiting = {
-            offset: asyncio.ensure_future(one.until_committed(offset)) for offset in (5, 3, 4, 2)
-        }
-        await settle()
-        assert [offset for offset, told in waiting.items() if told.done()] == [2]
-        one.wrote(4)
-        await settle()
-        assert sorted(offset for offset, told in waiting.items() if told.done()) == [2, 3, 4]
-        one.wrote(5)
-        await waiting[5]
-
-    asyncio.run(run())
+@in_loop
+async def test_until_committed_returns_once_the_offset_is_committed() -> None:
+    one = term(committed=2)
+    waiting = {
+        offset: asyncio.ensure_future(one.until_committed(offset)) for offset in (5, 3, 4, 2)
+    }
+    await settle()
+    assert [offset for offset, answer in waiting.items() if answer.done()] == [2]
+    one.wrote(4)
+    await settle()
+    assert sorted(offset for offset, answer in waiting.items() if answer.done()) == [2, 3, 4]
+    one.wrote(5)
+    await waiting[5]
 
 
-def test_the_end_of_a_term_is_told_to_all_who_wait_though_one_has_left() -> None:
-    async def run() -> None:
-        one = term()
-        left, stays = (asyncio.ensure_future(one.until_committed(1)) for _ in range(2))
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        one.followers[news] = None
-        await settle()
-        left.cancel()
-        await settle()
-        one.end("over")
-        with pytest.raises(NotController, match="over"):
-            await stays
-        assert news.done()
-        assert one.more.is_set(), "who writes has to notice, too"
-
-    asyncio.run(run())
+@in_loop
+async def test_the_end_of_a_term_is_reported_to_all_who_wait_though_one_has_left() -> None:
+    one = term()
+    left, stays = (asyncio.ensure_future(one.until_committed(1)) for _ in range(2))
+    news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    one.followers[news] = None
+    await settle()
+    left.cancel()
+    await settle()
+    one.end("over")
+    with pytest.raises(NotController, match="over"):
+        await stays
+    assert news.done()
+    assert one.more.is_set(), "who writes has to notice, too"
 
 
 @pytest.mark.parametrize(("kept", "left"), [(5, 5), (6, 6), (7, 3)])
@@ -90,14 +87,14 @@ def test_the_last_records_are_kept(monkeypatch: pytest.MonkeyPatch, kept: int, l
         (7, 7, 7),
     ],
 )
-def test_a_new_topic_is_told_at_once_with_its_partitions_and_settings(
+def test_a_new_topic_is_reported_at_once_with_its_partitions_and_settings(
     monkeypatch: pytest.MonkeyPatch, begin: int, committed: int, end: int, before: int
 ) -> None:
     monkeypatch.setattr(terms, "FOLLOW_RECORDS_MAX", 2)
     made = TopicCreated(T, "t")
     records: list[Record] = [made, PARTITION, PARTITION, SETTING, made, made, SETTING]
     one = term(*records, committed=before + committed, before=before)
-    assert one.told_at_once(before + begin) == (before + end, records[begin:end])
+    assert one.records_for_one_response(before + begin) == (before + end, records[begin:end])
 
 
 def test_a_broker_is_level_when_it_has_all_that_counts() -> None:

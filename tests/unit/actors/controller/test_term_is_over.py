@@ -1,4 +1,4 @@
-"""A controller whose term ends while something of it is under way: nothing of that goes on."""
+"""A controller whose term ends while work is in progress: none of it continues."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import AddVoter, Follow, RegisterBroker
-from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.quorum import QuorumLost
+from raylog.actors.controller.messages import AddVoter, Follow, RegisterBroker
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.quorum import QuorumLost
 from raylog.actors.controller.term import Term
 from raylog.actors.metadata.records import LeaderChanged
-from raylog.actors.metadata.snapshots import EncodedSnapshot
+from raylog.actors.peers.metadata_copies import EncodedSnapshot
 from raylog.wire.errors import NotController, RequestTimedOut
-from tests.support.gateway_world import settle
-from tests.support.voters import CLUSTER, VoterWorld
+from tests.worlds.broker.voters import CLUSTER, VoterWorld
+from tests.worlds.decorators import in_world
+from tests.worlds.runtime import settle
 
 BETWEEN_SNAPSHOTS = 1_000
 SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": str(BETWEEN_SNAPSHOTS)}
@@ -26,7 +27,7 @@ RECORD = LeaderChanged(1)
 
 
 class Led:
-    """The only voter, and a controller that has won an epoch and writes when it is told to."""
+    """The only voter, and a controller that has won an epoch and writes on request."""
 
     def __init__(self) -> None:
         self.voters = VoterWorld(2)
@@ -51,7 +52,7 @@ class Led:
     @property
     def written(self) -> int:
         """The voter's log end offset."""
-        return self.voters.hosts[0].voter.next_offset
+        return self.voters.hosts[0].voter.rules.copy.next_offset
 
     @property
     def snapshot_at(self) -> int:
@@ -60,19 +61,19 @@ class Led:
 
 
 def play(story: Callable[[Led], Awaitable[None]]) -> None:
-    async def told() -> None:
+    async def main() -> None:
         led = Led()
         await led.start()
         await story(led)
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 followed_by = pytest.mark.parametrize("another", [False, True], ids=["none", "another"])
 
 
 @followed_by
-def test_a_snapshot_that_was_begun_for_a_broker_is_not_told(another: bool) -> None:
+def test_a_snapshot_that_was_begun_for_a_broker_is_not_reported(another: bool) -> None:
     async def story(led: Led) -> None:
         led.term.recent.clear()
         following = led.begin(led.controller.follow(Follow(1, 0, 0)))
@@ -85,7 +86,7 @@ def test_a_snapshot_that_was_begun_for_a_broker_is_not_told(another: bool) -> No
 
 
 @followed_by
-def test_who_waits_for_news_gets_none(another: bool) -> None:
+def test_waiting_follower_gets_not_controller(another: bool) -> None:
     async def story(led: Led) -> None:
         following = led.begin(led.controller.follow(Follow(1, led.term.committed, 60_000)))
         await settle()
@@ -152,7 +153,7 @@ def test_a_snapshot_for_the_voters_is_not_put_in_place(another: bool) -> None:
 
 
 @followed_by
-def test_what_was_decided_and_not_written_reaches_no_voter(another: bool) -> None:
+def test_unwritten_decision_reaches_no_voter_after_the_term(another: bool) -> None:
     async def story(led: Led) -> None:
         before = led.written
         led.controller._append(led.term, [RECORD])
@@ -204,33 +205,29 @@ def test_a_voter_that_is_level_by_then_is_not_added(
     play(story)
 
 
-def test_a_copy_that_knows_a_later_epoch_ends_the_term_and_joins_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+@in_world(play)
+async def test_a_copy_that_knows_a_later_epoch_ends_the_term_and_joins_the_next(
+    led: Led, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(led: Led) -> None:
-        adding = await joining(led, monkeypatch, lambda: False)
-        with pytest.raises(NotController, match="one that the new voter can follow"):
-            await adding
-        assert led.controller._term is None
-        led.term.machine.voters.begin_joining(AddVoter(1, "d1", 1), led.term.committed)
-
-    play(story)
+    adding = await joining(led, monkeypatch, lambda: False)
+    with pytest.raises(NotController, match="one that the new voter can follow"):
+        await adding
+    assert led.controller._term is None
+    led.term.machine.voters.begin_joining(AddVoter(1, "d1", 1), led.term.committed)
 
 
-def test_a_copy_that_is_not_brought_level_leaves_the_term_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
+@in_world(play)
+async def test_a_copy_that_is_not_brought_level_leaves_the_term_as_it_is(
+    led: Led, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(led: Led) -> None:
-        def level() -> bool:
-            raise QuorumLost("broker 1 does not take the metadata log")
+    def level() -> bool:
+        raise QuorumLost("broker 1 does not take the metadata log")
 
-        adding = await joining(led, monkeypatch, level)
-        with pytest.raises(RequestTimedOut, match="lagging behind: broker 1 does not take"):
-            await adding
-        assert led.controller._term is led.term
-        led.term.machine.voters.begin_joining(AddVoter(1, "d1", 1), led.term.committed)
-
-    play(story)
+    adding = await joining(led, monkeypatch, level)
+    with pytest.raises(RequestTimedOut, match="lagging behind: broker 1 does not take"):
+        await adding
+    assert led.controller._term is led.term
+    led.term.machine.voters.begin_joining(AddVoter(1, "d1", 1), led.term.committed)
 
 
 @pytest.mark.parametrize(
@@ -238,20 +235,18 @@ def test_a_copy_that_is_not_brought_level_leaves_the_term_as_it_is(
     [(0, False, False), (1, False, True), (1, True, False)],
     ids=["not yet", "enough", "one is being made"],
 )
-def test_voters_get_a_snapshot_when_enough_was_written_and_none_is_being_made(
-    monkeypatch: pytest.MonkeyPatch, more_bytes: int, making: bool, taken: bool
+@in_world(play)
+async def test_voters_get_a_snapshot_when_enough_was_written_and_none_is_being_made(
+    led: Led, *, monkeypatch: pytest.MonkeyPatch, more_bytes: int, making: bool, taken: bool
 ) -> None:
-    async def story(led: Led) -> None:
-        led.term.bytes_since_snapshot = BETWEEN_SNAPSHOTS + more_bytes
-        led.term.snapshotting = making
-        writing = led.begin(led.controller._write_forever(led.term))
-        led.term.more.set()
-        for _ in range(20):
-            await settle()
-        assert led.snapshot_at == (led.term.committed if taken else 0)
-        assert led.term.snapshotting == making
-        expected = 0 if taken else BETWEEN_SNAPSHOTS + more_bytes
-        assert led.term.bytes_since_snapshot == expected
-        writing.cancel()
-
-    play(story)
+    led.term.bytes_since_snapshot = BETWEEN_SNAPSHOTS + more_bytes
+    led.term.snapshotting = making
+    writing = led.begin(led.controller._write_forever(led.term))
+    led.term.more.set()
+    for _ in range(20):
+        await settle()
+    assert led.snapshot_at == (led.term.committed if taken else 0)
+    assert led.term.snapshotting == making
+    expected = 0 if taken else BETWEEN_SNAPSHOTS + more_bytes
+    assert led.term.bytes_since_snapshot == expected
+    writing.cancel()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import ResourceType
-from raylog.actors.controller.api import (
+from raylog.actors.controller.messages import (
     NO_TOPIC,
     PARTITIONS_PER_REQUEST_MAX,
     CreatePartitions,
@@ -13,17 +14,16 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
-from raylog.actors.controller.placement import Ring
-from raylog.actors.controller.topics import METADATA_TOPIC
+from raylog.actors.controller.rules.placement import Ring
+from raylog.actors.controller.rules.topics import METADATA_TOPIC
 from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionCreated,
     TopicCreated,
     TopicDeleted,
 )
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def create(world: Controlled, *topics: NewTopic, validate_only: bool = False) -> list[TopicOutcome]:
@@ -165,7 +165,7 @@ def test_no_partition_is_placed_beyond_what_a_request_may_make(
     assert len(placed) == PARTITIONS_PER_REQUEST_MAX
 
 
-def test_topics_grow_by_so_many_partitions_together() -> None:
+def test_new_partitions_per_request_are_limited_over_all_topics() -> None:
     world = Controlled()
     create(world, NewTopic("t", 1, 1), NewTopic("u", 1, 1))
     more = [MorePartitions(name, PARTITIONS_PER_REQUEST_MAX) for name in ("t", "u")]

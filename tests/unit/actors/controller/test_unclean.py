@@ -2,22 +2,16 @@
 
 import pytest
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import ResourceType
-from raylog.actors.controller.api import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
-from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.messages import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
+from raylog.actors.controller.rules.decision import Decision
+from raylog.actors.controller.rules.unclean import unclean_elections
 from raylog.actors.metadata.records import NO_LEADER, ConfigChanged, PartitionChanged, Record
-from raylog.actors.ports import TopicId
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled, silence
 
 UNCLEAN = "unclean.leader.election.enable"
 CLUSTER_WIDE = ResourceType.BROKER, ""
-
-
-def silence(world: Controlled, *alive: int) -> None:
-    """Fence all brokers but these."""
-    world.pass_time(6_001, *alive)
-    while world.expire():
-        pass
 
 
 def leaderless(own: str | None = None) -> tuple[Controlled, TopicId]:
@@ -97,3 +91,35 @@ def test_a_cluster_wide_bar_that_is_removed_ends_eligibility() -> None:
     world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,), elr=(1,))], None))
     removed = altered(world, CLUSTER_WIDE, "min.insync.replicas", None)
     assert removed[1:] == [PartitionChanged(topic_id, 0, elr=())]
+
+
+def test_a_leader_replaced_uncleanly_is_said_so() -> None:
+    world = Controlled(brokers=4)
+    topic_id = world.topic("t", (0, 1, 2), (0, 1, 2))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    unclean = PartitionChanged(topic_id, 0, leader=1, isr=(1,))
+    clean = PartitionChanged(topic_id, 1, leader=1, isr=(1, 2))
+    gone = PartitionChanged(topic_id, 1, leader=NO_LEADER)
+    assert list(unclean_elections(world.image, [clean, gone, unclean])) == [
+        "broker 1 leads t-0 and was not in sync: records that only (0,) had are lost"
+    ]
+    moved = PartitionChanged(
+        topic_id, 0, replicas=(3, 0), adding_replicas=(3,), removing_replicas=(0,)
+    )
+    world.carry(Decision([moved], None))
+    done = PartitionChanged(
+        topic_id,
+        0,
+        leader=3,
+        isr=(3,),
+        replicas=(3,),
+        adding_replicas=(),
+        removing_replicas=(),
+    )
+    assert list(unclean_elections(world.image, [done])) == [], "in sync, so the move has ended"
+    fewer = PartitionChanged(topic_id, 1, isr=(0, 2), removing_replicas=(0,))
+    world.carry(Decision([fewer], None))
+    ended = PartitionChanged(
+        topic_id, 1, leader=1, isr=(2, 1), replicas=(1, 2), removing_replicas=()
+    )
+    assert list(unclean_elections(world.image, [ended])) == [], "1 has joined the ISR with it"

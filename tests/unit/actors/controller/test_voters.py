@@ -1,9 +1,9 @@
-"""Changes of the voters: what is accepted, one at a time, and in which words it is refused."""
+"""Changes of the voters: what is accepted, one at a time, and the texts of refusals."""
 
 import pytest
 
-from raylog.actors.controller.api import AddVoter, RemoveVoter
-from raylog.actors.controller.voters import VOTERS_MAX, WANTED_AGAIN_MS
+from raylog.actors.controller.messages import AddVoter, RemoveVoter
+from raylog.actors.controller.rules.voters import VOTERS_MAX, WANTED_AGAIN_MS
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Voters, VotersChanged
 from raylog.wire.errors import (
@@ -12,7 +12,7 @@ from raylog.wire.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def named(*broker_ids: int) -> Voters:
@@ -28,7 +28,7 @@ def remove(broker_id: int, directory_id: str | None = None) -> RemoveVoter:
 
 
 class Quorum(Controlled):
-    """A machine with these voters, all of whom follow."""
+    """A machine with these voters, all of which follow."""
 
     def __init__(self, *voters: int, brokers: int = 6) -> None:
         super().__init__(brokers)
@@ -75,7 +75,7 @@ def test_a_change_waits_for_the_commit_of_the_one_before() -> None:
     quorum.voters.begin_joining(add(3), before + 1)
 
 
-def test_what_another_decision_appended_does_not_hold_a_change_up() -> None:
+def test_uncommitted_records_of_other_decisions_do_not_block_a_voter_change() -> None:
     quorum = Quorum(0, 1, 2)
     committed = quorum.image.offset
     quorum.topic("t", (0,))
@@ -99,7 +99,7 @@ def test_there_are_not_too_many_voters() -> None:
         quorum.begin(add(5))
 
 
-def test_who_is_not_there_does_not_join() -> None:
+def test_absent_broker_cannot_become_a_voter() -> None:
     quorum = Quorum(0)
     with pytest.raises(RequestTimedOut, match="since broker 9 is not registered"):
         quorum.begin(add(9))
@@ -113,7 +113,7 @@ def test_who_is_not_there_does_not_join() -> None:
     [((0, 1), remove(2)), ((0, 1), remove(1, "another")), ((1,), remove(1))],
     ids=["nobody", "another directory", "the last one"],
 )
-def test_whom_nobody_can_remove(voters: tuple[int, ...], asked: RemoveVoter) -> None:
+def test_unknown_voter_cannot_be_removed(voters: tuple[int, ...], asked: RemoveVoter) -> None:
     quorum = Quorum(*voters)
     with pytest.raises(VoterNotFound, match=r"Cannot remove voter ReplicaKey.* from the set of"):
         quorum.remove(asked, *voters)
@@ -212,7 +212,7 @@ def test_after_a_change_that_failed_nothing_changes_for_a_while() -> None:
     assert wanted(quorum) == asked
 
 
-def test_whom_somebody_has_removed_stays_out_until_somebody_adds_him() -> None:
+def test_removed_voter_rejoins_only_when_added_explicitly() -> None:
     quorum = Quorum(0, 1, 2, brokers=3)
     quorum.remove(remove(2), 0, 1)
     assert quorum.image.kept_out == (2,)

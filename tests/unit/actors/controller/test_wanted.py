@@ -1,8 +1,8 @@
-"""Where brokers shall run, and which data directories the controller takes for theirs."""
+"""Where brokers are to run, and which data directories the controller accepts as theirs."""
 
 import pytest
 
-from raylog.actors.controller.api import WantedBrokers
+from raylog.actors.controller.messages import WantedBrokers
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     BrokerUnwanted,
@@ -11,7 +11,7 @@ from raylog.actors.metadata.records import (
     encode_record,
 )
 from raylog.wire.errors import InvalidRegistration, InvalidRequest
-from tests.support.controllers import Controlled
+from tests.worlds.controller.machine import Controlled
 
 
 def wanted(broker_id: int, directory_id: str = "", *replaced: str) -> BrokerWanted:
@@ -151,7 +151,9 @@ def test_the_last_eligible_copy_is_not_given_up_and_is_named() -> None:
     ("broker_id", "directory_id", "why"),
     [(7, "d7", "is not wanted anywhere"), (1, "other", "has the directory d1, not other")],
 )
-def test_what_is_given_up_must_be_known(broker_id: int, directory_id: str, why: str) -> None:
+def test_replacing_a_directory_requires_a_matching_lost_one(
+    broker_id: int, directory_id: str, why: str
+) -> None:
     cluster = Controlled(2)
     want(cluster, wanted(0), wanted(1))
     fence(cluster, 1)

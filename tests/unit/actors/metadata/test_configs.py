@@ -1,4 +1,4 @@
-"""Settings in force, out of the metadata."""
+"""Effective settings, computed from the metadata."""
 
 from raylog.actors.config import BrokerSettings, ResourceType
 from raylog.actors.metadata.configs import broker_configs, replica_config, topic_config

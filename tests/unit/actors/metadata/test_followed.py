@@ -1,9 +1,10 @@
-"""Metadata that a broker has followed, and what contradicts it."""
+"""The metadata that a broker has followed, and metadata that contradicts it."""
 
 from collections.abc import Iterable
 
 import pytest
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.metadata.followed import (
     DirectoryHistory,
     Followed,
@@ -21,7 +22,6 @@ from raylog.actors.metadata.records import (
     encode_record,
 )
 from raylog.actors.metadata.terms import TERMS_MAX, Term, Terms
-from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 
 
@@ -126,7 +126,7 @@ def test_a_controller_that_nothing_is_known_of_was_another_historys() -> None:
     assert why == f"the broker has followed {noted}, of which it has no controller"
 
 
-def test_who_was_away_for_more_controllers_than_are_kept_is_told_what_to_do() -> None:
+def test_history_that_no_longer_covers_the_broker_is_refused_with_a_remedy() -> None:
     found = image()
     found.apply_all(LeaderChanged(8 + number, "", 1 + number) for number in range(TERMS_MAX + 1))
     assert contradiction(Followed("m", 9, 14, 2), found) is None
@@ -162,17 +162,17 @@ def test_who_was_away_for_more_controllers_than_are_kept_is_told_what_to_do() ->
         ),
     ],
 )
-def test_what_contradicts_a_note(noted: Followed, why: str | None) -> None:
+def test_contradictions_of_a_follow_note(noted: Followed, why: str | None) -> None:
     assert contradiction(noted, image()) == why
 
 
-def test_what_an_older_builds_snapshot_does_not_tell_contradicts_nothing() -> None:
+def test_snapshot_of_an_older_build_does_not_contradict_a_note() -> None:
     behind = MetadataImage()
     behind.apply_update(-1, 12, as_older_builds_write(image().snapshot()))
     assert contradiction(Followed("m", 1, 7), behind) is None
 
 
-def test_who_refuses_says_what_to_do() -> None:
+def test_refused_metadata_error_names_the_remedy_and_the_reason() -> None:
     require_agreement(3, Followed("m", 7, 12), image())
     with pytest.raises(MetadataRefused) as refused:
         require_agreement(3, Followed("other", 7, 12), image())

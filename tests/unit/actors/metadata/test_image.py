@@ -1,7 +1,8 @@
-"""The image: what records add up to."""
+"""The image: the result of applying records."""
 
 import msgpack
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import ResourceType
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage, PartitionState, Topic
@@ -25,7 +26,6 @@ from raylog.actors.metadata.records import (
     decode_record,
     encode_record,
 )
-from raylog.actors.ports import TopicId
 
 AT = (Endpoint("PLAINTEXT", "h", 1),)
 T = TopicId(b"t" * 16)
@@ -185,7 +185,7 @@ def test_unregistered_brokers_are_forgotten() -> None:
     assert sorted(image.brokers) == [0, 1]
 
 
-def test_questions() -> None:
+def test_lookups_in_the_image() -> None:
     image = image_of(HISTORY)
     assert [broker.broker_id for broker in image.live_brokers()] == [0]
     assert image.topic("t") is image.topics[T]

@@ -1,4 +1,4 @@
-"""The metadata log on disk: what survives what."""
+"""The metadata log on disk: what survives which failure."""
 
 import errno
 import random
@@ -7,7 +7,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
+from raylog.actors.broker.metadata_log import MetadataLog
+from raylog.actors.metadata.entries import LogEntry, LogSnapshot
+from raylog.actors.metadata.log_copy import Append, Promise, Truncate
 from raylog.actors.metadata.records import (
     VERSION,
     ClusterNamed,
@@ -17,7 +19,7 @@ from raylog.actors.metadata.records import (
     encode_record,
 )
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
+from tests.worlds.storage.disk import FaultyDisk
 
 DIRECTORY = Path("/data/metadata")
 
@@ -38,53 +40,53 @@ def reopened(disk: FaultyDisk) -> MetadataLog:
 
 def test_a_new_log_is_empty(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    assert (log.promised_epoch, log.last_epoch, log.next_offset) == (0, 0, 0)
-    assert log.read(0, 1000) == []
+    assert (log.copy.promised_epoch, log.copy.last_epoch, log.copy.next_offset) == (0, 0, 0)
+    assert log.copy.read(0, 1000) == []
 
 
 def test_promises_and_entries_survive_the_process(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(3)
+    log.write([Promise(3)])
     entries = [entry(0, 3, b"a", b"b"), entry(2, 3, b"c")]
-    log.append(entries)
-    log.promise(5)
+    log.write([Append(tuple(entries))])
+    log.write([Promise(5)])
     again = reopened(disk)
-    assert (again.promised_epoch, again.last_epoch, again.next_offset) == (5, 3, 3)
-    assert again.entries == entries
+    assert (again.copy.promised_epoch, again.copy.last_epoch, again.copy.next_offset) == (5, 3, 3)
+    assert again.copy.entries == entries
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_was_synced_survives_the_machine(disk: FaultyDisk, seed: int) -> None:
+def test_synced_metadata_log_survives_a_machine_crash(disk: FaultyDisk, seed: int) -> None:
     """With the directory's own name, which lasts or not by chance as long as nobody syncs it."""
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(3)
-    log.append([entry(0, 3)])
+    log.write([Promise(3)])
+    log.write([Append((entry(0, 3),))])
     log.sync()
     disk.crash(random.Random(seed))
     again = MetadataLog(DIRECTORY, disk)
-    assert (again.promised_epoch, again.entries) == (3, [entry(0, 3)])
+    assert (again.copy.promised_epoch, again.copy.entries) == (3, [entry(0, 3)])
 
 
 def test_a_torn_tail_is_cut_off(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     whole = log.size_bytes
-    log.append([entry(1, 1)])
+    log.write([Append((entry(1, 1),))])
     for size in range(whole, log.size_bytes):
         fd = disk.open(str(DIRECTORY / "log"))
         disk.ftruncate(fd, size)
         again = reopened(disk)
-        assert again.entries == [entry(0, 1)]
+        assert again.copy.entries == [entry(0, 1)]
         assert again.size_bytes == whole
-        again.append([entry(1, 1)])
-        assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+        again.write([Append((entry(1, 1),))])
+        assert reopened(disk).copy.entries == [entry(0, 1), entry(1, 1)]
 
 
 def test_a_synced_frame_that_broke_is_damage_and_not_a_torn_tail(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     log.sync()
-    log.append([entry(1, 1)])
+    log.write([Append((entry(1, 1),))])
     fd = disk.open(str(DIRECTORY / "log"))
     disk.pwritev(fd, [b"\xff"], 20)
     with pytest.raises(MetadataCorrupt, match="damaged at byte 0"):
@@ -93,20 +95,38 @@ def test_a_synced_frame_that_broke_is_damage_and_not_a_torn_tail(disk: FaultyDis
 
 def test_a_hole_that_no_sync_had_closed_is_a_torn_tail(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     log.sync()
     whole = log.size_bytes
-    log.append([entry(1, 1), entry(2, 1)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(1, 1),
+                    entry(2, 1),
+                )
+            )
+        ]
+    )
     fd = disk.open(str(DIRECTORY / "log"))
     disk.pwritev(fd, [bytes(8)], whole)  # the disk wrote the second frame only
-    assert reopened(disk).entries == [entry(0, 1)]
+    assert reopened(disk).copy.entries == [entry(0, 1)]
 
 
 def test_a_gap_is_damage(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     first = log.size_bytes
-    log.append([entry(1, 1), entry(2, 1)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(1, 1),
+                    entry(2, 1),
+                )
+            )
+        ]
+    )
     data = disk.pread(disk.open(str(DIRECTORY / "log")), 10_000, 0)
     second = first + (len(data) - first) // 2
     fd = disk.open(str(DIRECTORY / "log"))
@@ -118,54 +138,74 @@ def test_a_gap_is_damage(disk: FaultyDisk) -> None:
 
 def test_cut_entries_stay_cut_and_promises_behind_them_stay(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1), entry(1, 1), entry(2, 1)])
-    log.promise(7)
-    log.cut(1)
-    assert log.next_offset == 1
-    log.append([entry(1, 7)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1),
+                    entry(1, 1),
+                    entry(2, 1),
+                )
+            )
+        ]
+    )
+    log.write([Promise(7)])
+    log.write([Truncate(1)])
+    assert log.copy.next_offset == 1
+    log.write([Append((entry(1, 7),))])
     again = reopened(disk)
-    assert again.entries == [entry(0, 1), entry(1, 7)]
-    assert again.promised_epoch == 7
+    assert again.copy.entries == [entry(0, 1), entry(1, 7)]
+    assert again.copy.promised_epoch == 7
 
 
 def test_the_epoch_before_an_offset_is_known_where_entries_end(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1, b"a", b"b"), entry(2, 4)])
-    assert [log.epoch_before(offset) for offset in range(5)] == [0, None, 1, 4, None]
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1, b"a", b"b"),
+                    entry(2, 4),
+                )
+            )
+        ]
+    )
+    assert [log.copy.epoch_before(offset) for offset in range(5)] == [0, None, 1, 4, None]
 
 
 def test_reading_stops_at_the_limit_but_gives_at_least_one_entry(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
     entries = [entry(at, 1, b"x" * 10) for at in range(4)]
-    log.append(entries)
-    assert log.read(1, 1) == entries[1:2]
-    assert log.read(1, 20) == entries[1:3]
-    assert log.read(4, 20) == []
+    log.write([Append(tuple(entries))])
+    assert log.copy.read(1, 1) == entries[1:2]
+    assert log.copy.read(1, 20) == entries[1:3]
+    assert log.copy.read(4, 20) == []
 
 
 def test_a_snapshot_stands_for_the_entries_below_it(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(2)
-    log.append([entry(at, 2) for at in range(4)])
+    log.write([Promise(2)])
+    log.write([Append(tuple(entry(at, 2) for at in range(4)))])
     snapshot = LogSnapshot(3, 2, (b"all",))
     before = log.size_bytes
     log.finish_install(snapshot, log.prepare_install(snapshot))
     for each in (log, reopened(disk)):
-        assert each.snapshot == snapshot
-        assert each.entries == [entry(3, 2)]
-        assert (each.promised_epoch, each.next_offset, each.epoch_before(3)) == (2, 4, 2)
+        copy = each.copy
+        assert copy.snapshot == snapshot
+        assert copy.entries == [entry(3, 2)]
+        assert (copy.promised_epoch, copy.next_offset, copy.epoch_before(3)) == (2, 4, 2)
         assert each.size_bytes < before
     log = reopened(disk)
-    log.append([entry(4, 2)])
-    assert reopened(disk).next_offset == 5
+    log.write([Append((entry(4, 2),))])
+    assert reopened(disk).copy.next_offset == 5
 
 
 def test_a_snapshot_past_the_end_replaces_everything(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     snapshot = LogSnapshot(9, 4, (b"all",))
     log.finish_install(snapshot, log.prepare_install(snapshot))
-    assert (log.next_offset, log.last_epoch, log.entries) == (9, 4, [])
+    assert (log.copy.next_offset, log.copy.last_epoch, log.copy.entries) == (9, 4, [])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -174,8 +214,8 @@ def test_a_crash_during_a_snapshot_leaves_the_old_state_or_the_new(
 ) -> None:
     rng = random.Random(seed)
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(2)
-    log.append([entry(at, 2) for at in range(4)])
+    log.write([Promise(2)])
+    log.write([Append(tuple(entry(at, 2) for at in range(4)))])
     log.sync()
     calls = ("pwritev", "fdatasync", "rename", "fsync_dir")
     disk.fail(rng.choice(calls), errno.EIO, skip=rng.randint(0, 2))
@@ -186,9 +226,9 @@ def test_a_crash_during_a_snapshot_leaves_the_old_state_or_the_new(
         disk.heal()
     disk.crash(rng)
     again = MetadataLog(DIRECTORY, disk)
-    assert (again.promised_epoch, again.next_offset) == (2, 4)
+    assert (again.copy.promised_epoch, again.copy.next_offset) == (2, 4)
     kept = [entry(at, 2) for at in range(4)]
-    assert again.entries == (kept[3:] if again.snapshot == snapshot else kept)
+    assert again.copy.entries == (kept[3:] if again.copy.snapshot == snapshot else kept)
 
 
 def test_an_incomplete_snapshot_is_damage(disk: FaultyDisk) -> None:
@@ -206,49 +246,67 @@ def test_an_incomplete_snapshot_is_damage(disk: FaultyDisk) -> None:
 
 def test_a_full_disk_is_an_error_and_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     disk.capacity = 512
     with pytest.raises(KafkaStorageError, match="full"):
-        log.append([entry(1, 1, b"x" * 2000)])
+        log.write([Append((entry(1, 1, b"x" * 2000),))])
     disk.heal()
     disk.fail("pwritev", errno.EIO)
     with pytest.raises(KafkaStorageError, match="cannot be written"):
-        log.append([entry(1, 1, b"x" * 2000), entry(2, 1)])
-    assert log.next_offset == 1
-    log.append([entry(1, 1)])
-    assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+        log.write(
+            [
+                Append(
+                    (
+                        entry(1, 1, b"x" * 2000),
+                        entry(2, 1),
+                    )
+                )
+            ]
+        )
+    assert log.copy.next_offset == 1
+    log.write([Append((entry(1, 1),))])
+    assert reopened(disk).copy.entries == [entry(0, 1), entry(1, 1)]
 
 
 def test_a_snapshot_for_which_there_is_no_room_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(0, 1), entry(1, 1)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1),
+                    entry(1, 1),
+                )
+            )
+        ]
+    )
     snapshot = LogSnapshot(2, 1, (b"x" * 10_000,))
     open_before = disk.open_descriptors
-    disk.capacity = disk.used + 2 * disk.block
+    disk.capacity = disk.used_bytes + 2 * disk.block
     with pytest.raises(OSError, match="is full"):
         log.prepare_install(snapshot)
     assert disk.open_descriptors == open_before, "the file that was begun is closed"
     disk.heal()
-    assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+    assert reopened(disk).copy.entries == [entry(0, 1), entry(1, 1)]
 
 
 def test_a_log_that_is_shorter_than_its_size_said_is_read_to_its_end(
     disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has cut it since."""
-    MetadataLog(DIRECTORY, disk).append([entry(0, 1)])
+    MetadataLog(DIRECTORY, disk).write([Append((entry(0, 1),))])
     size = disk.size
     monkeypatch.setattr(disk, "size", lambda fd: size(fd) + 1)
-    assert reopened(disk).entries == [entry(0, 1)]
+    assert reopened(disk).copy.entries == [entry(0, 1)]
 
 
 def test_entries_that_a_snapshot_contradicts_go_with_it(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(5, "c")
-    log.append([entry(at, 2) for at in range(6)])
+    log.write([Promise(5, "c")])
+    log.write([Append(tuple(entry(at, 2) for at in range(6)))])
     snapshot = LogSnapshot(3, 4, (b"all",))
     log.finish_install(snapshot, log.prepare_install(snapshot))
-    for one in (log, reopened(disk)):
+    for one in (log.copy, reopened(disk).copy):
         assert (one.entries, one.next_offset, one.last_epoch) == ([], 3, 4)
         assert (one.promised_epoch, one.promised_controller) == (5, "c")
 
@@ -257,7 +315,7 @@ def test_a_crash_between_snapshot_and_log_leaves_no_entries_that_it_contradicts(
     disk: FaultyDisk,
 ) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.append([entry(at, 2) for at in range(6)])
+    log.write([Append(tuple(entry(at, 2) for at in range(6)))])
     fd = disk.open(str(DIRECTORY / "log"))
     before = disk.pread(fd, log.size_bytes, 0)
     snapshot = LogSnapshot(3, 4, (b"all",))
@@ -266,16 +324,16 @@ def test_a_crash_between_snapshot_and_log_leaves_no_entries_that_it_contradicts(
     disk.ftruncate(fd, 0)
     disk.pwritev(fd, [before], 0)
     again = reopened(disk)
-    assert (again.entries, again.next_offset, again.last_epoch) == ([], 3, 4)
-    again.append([entry(3, 4)])
-    assert reopened(disk).entries == [entry(3, 4)]
+    assert (again.copy.entries, again.copy.next_offset, again.copy.last_epoch) == ([], 3, 4)
+    again.write([Append((entry(3, 4),))])
+    assert reopened(disk).copy.entries == [entry(3, 4)]
 
 
 def test_promises_of_older_builds_name_nobody(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
     log._write([msgpack.packb([0, 3])])
     again = reopened(disk)
-    assert (again.promised_epoch, again.promised_controller) == (3, "")
+    assert (again.copy.promised_epoch, again.copy.promised_controller) == (3, "")
 
 
 def naming(*broker_ids: int) -> tuple[Voters, bytes]:
@@ -287,36 +345,63 @@ def naming(*broker_ids: int) -> tuple[Voters, bytes]:
 def test_the_voter_set_named_last_counts_until_it_is_cut(disk: FaultyDisk) -> None:
     (one, first), (two, second), (three, third) = naming(0), naming(0, 1), naming(0, 1, 2)
     log = reopened(disk)
-    assert log.voters == ()
-    log.append([entry(0, 1, b"x", first), entry(2, 1, second, b"y")])
-    assert log.voters == two
-    log.append([entry(4, 1, b"z"), entry(5, 1, third)])
-    assert log.voters == three
+    assert log.copy.voters == ()
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1, b"x", first),
+                    entry(2, 1, second, b"y"),
+                )
+            )
+        ]
+    )
+    assert log.copy.voters == two
+    log.write(
+        [
+            Append(
+                (
+                    entry(4, 1, b"z"),
+                    entry(5, 1, third),
+                )
+            )
+        ]
+    )
+    assert log.copy.voters == three
     log = reopened(disk)
-    assert log.voters == three
-    log.cut(5)
-    assert log.voters == two
+    assert log.copy.voters == three
+    log.write([Truncate(5)])
+    assert log.copy.voters == two
     log = reopened(disk)
-    assert log.voters == two
-    log.cut(2)
-    assert log.voters == one
+    assert log.copy.voters == two
+    log.write([Truncate(2)])
+    assert log.copy.voters == one
     log = reopened(disk)
-    assert log.voters == one
+    assert log.copy.voters == one
 
 
 def test_a_snapshot_names_voters_too(disk: FaultyDisk) -> None:
     (one, first), (two, second) = naming(0), naming(0, 1)
     log = reopened(disk)
-    log.append([entry(0, 1, b"x"), entry(1, 1, second)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1, b"x"),
+                    entry(1, 1, second),
+                )
+            )
+        ]
+    )
     snapshot = LogSnapshot(1, 1, (first,))
     log.finish_install(snapshot, log.prepare_install(snapshot))
-    assert log.voters == two
+    assert log.copy.voters == two
     log = reopened(disk)
-    assert log.voters == two
-    log.cut(1)
-    assert log.voters == one
+    assert log.copy.voters == two
+    log.write([Truncate(1)])
+    assert log.copy.voters == one
     log = reopened(disk)
-    assert log.voters == one
+    assert log.copy.voters == one
 
 
 def newer(offset: int) -> LogEntry:
@@ -327,8 +412,17 @@ def newer(offset: int) -> LogEntry:
 
 def test_entries_of_a_newer_build_are_refused_by_name(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(4)
-    log.append([entry(0, 4), newer(1)])
+    log.write([Promise(4)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 4),
+                    newer(1),
+                )
+            )
+        ]
+    )
     said = f"{DIRECTORY}/log has records of version {VERSION + 1}, this build knows {VERSION}"
     with pytest.raises(KafkaStorageError, match=said):
         reopened(disk)
@@ -336,7 +430,7 @@ def test_entries_of_a_newer_build_are_refused_by_name(disk: FaultyDisk) -> None:
 
 def test_a_snapshot_of_a_newer_build_is_refused_by_name(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(4)
+    log.write([Promise(4)])
     snapshot = LogSnapshot(7, 4, newer(0).records)
     log.finish_install(snapshot, log.prepare_install(snapshot))
     said = f"{DIRECTORY}/snapshot has records of version {VERSION + 1}, this build knows"
@@ -351,14 +445,14 @@ def test_after_a_sync_of_names_that_failed_a_later_one_is_not_believed(
 ) -> None:
     """Of the names in the directory, or of its own."""
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(1)
+    log.write([Promise(1)])
     disk.fail("fsync_dir", errno.EIO, skip=skip)
     with pytest.raises(OSError, match="Input/output"):
         log.sync()
     again = reopened(disk)
     again.sync()
     disk.crash(random.Random(seed))
-    assert MetadataLog(DIRECTORY, disk).promised_epoch == 1
+    assert MetadataLog(DIRECTORY, disk).copy.promised_epoch == 1
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -367,33 +461,42 @@ def test_a_snapshot_whose_name_may_be_lost_is_put_in_place_again(
     disk: FaultyDisk, skip: int, seed: int
 ) -> None:
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(1)
-    log.append([entry(0, 1), entry(1, 1)])
+    log.write([Promise(1)])
+    log.write(
+        [
+            Append(
+                (
+                    entry(0, 1),
+                    entry(1, 1),
+                )
+            )
+        ]
+    )
     log.sync()
     disk.fail("fsync_dir", errno.EIO, skip=skip)
     with pytest.raises(OSError, match="Input/output"):
         log.prepare_install(LogSnapshot(1, 1, (b"r0",)))
     again = reopened(disk)
-    assert again.next_offset == 2
-    again.append([entry(2, 1)])
+    assert again.copy.next_offset == 2
+    again.write([Append((entry(2, 1),))])
     again.sync()
     disk.crash(random.Random(seed))
-    assert MetadataLog(DIRECTORY, disk).next_offset == 3
+    assert MetadataLog(DIRECTORY, disk).copy.next_offset == 3
 
 
 def test_after_a_failed_sync_the_log_is_written_anew() -> None:
     disk = FaultyDisk()
     log = MetadataLog(DIRECTORY, disk)
-    log.promise(1)
+    log.write([Promise(1)])
     log.sync()
-    log.append([entry(0, 1)])
+    log.write([Append((entry(0, 1),))])
     disk.fail("fdatasync", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
         log.sync()
     again = MetadataLog(DIRECTORY, disk)
-    assert again.next_offset == 1
+    assert again.copy.next_offset == 1
     again.sync()
     disk.crash(random.Random(1))
     found = MetadataLog(DIRECTORY, disk)
-    assert (found.next_offset, found.promised_epoch) == (1, 1)
+    assert (found.copy.next_offset, found.copy.promised_epoch) == (1, 1)
     assert "unflushed" not in disk.listdir(str(DIRECTORY))

@@ -3,13 +3,13 @@
 import pickle
 from typing import NamedTuple
 
+from raylog.actors.message import distinct
 from raylog.actors.metadata.records import BrokerFenced, BrokerUnfenced
-from raylog.actors.plain import distinct
 
 
 @distinct
 class Point(NamedTuple):
-    """A sample."""
+    """An example."""
 
     x: int
     y: int = 0

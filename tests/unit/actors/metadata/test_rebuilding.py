@@ -1,4 +1,4 @@
-"""Metadata from directories: who leads, what goes on above what was found, what is refused."""
+"""Metadata rebuilt from directories: leaders, epochs and ids above those found, refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.broker.directories import directory_name
+from raylog.actors.broker.rules.directories import directory_name
+from raylog.actors.common_messages import TopicId
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.found import FoundBroker, FoundReplica
 from raylog.actors.metadata.image import MetadataImage
@@ -31,7 +32,6 @@ from raylog.actors.metadata.records import (
     TopicCreated,
     encode_record,
 )
-from raylog.actors.ports import TopicId
 from raylog.wire.uuids import to_base64
 
 ORDERS, OTHER = TopicId(b"o" * 16), TopicId(b"p" * 16)
@@ -150,7 +150,7 @@ def test_a_name_that_is_cut_is_asked_for() -> None:
     assert named.topics[ORDERS].name == "whole"
 
 
-def test_an_id_with_two_names_is_told_until_one_is_chosen() -> None:
+def test_an_id_with_two_names_is_reported_until_one_is_chosen() -> None:
     found = [broker(0, replica(topic="orders")), broker(1, replica(1, topic="bills"))]
     problem, *_ = plan_rebuild(found, Choices(), "new").problems
     assert problem == f"topic id {to_base64(ORDERS)} has several names: bills, orders"
@@ -176,7 +176,7 @@ def test_a_partition_without_a_copy_begins_empty_only_where_that_is_accepted() -
     assert (set(state.replicas), state.isr) == ({0, 1}, state.replicas)
 
 
-def test_a_damaged_leader_is_told() -> None:
+def test_a_damaged_leader_is_reported() -> None:
     plan = plan_rebuild([broker(0, replica(end=5, whole=False))], Choices(), "new")
     assert not plan.topics[0].partitions[0].is_whole
 
@@ -204,7 +204,7 @@ def test_a_broker_that_should_have_a_copy_and_has_none_is_given_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "left", "choices", "count"),
+    ("reported", "left", "choices", "count"),
     [
         ((6, 4), None, Choices(), 6),  # it has grown: the highest counts
         ((0, 4), orders(*[(0,)] * 5), Choices(), 5),
@@ -213,9 +213,9 @@ def test_a_broker_that_should_have_a_copy_and_has_none_is_given_one() -> None:
     ],
 )
 def test_partitions_without_a_copy_are_missed_and_begin_empty_where_that_is_accepted(
-    told: tuple[int, int], left: list[Record] | None, choices: Choices, count: int
+    reported: tuple[int, int], left: list[Record] | None, choices: Choices, count: int
 ) -> None:
-    found = [broker(0, replica(0, partitions=told[0]), replica(1, partitions=told[1]))]
+    found = [broker(0, replica(0, partitions=reported[0]), replica(1, partitions=reported[1]))]
     image = None if left is None else copy_of_metadata(*left)
     (problem,) = plan_rebuild(found, choices, "new", image).problems
     missing = ", ".join(map(str, range(2, count)))
@@ -244,7 +244,7 @@ def test_a_number_that_nobody_tells_is_noted() -> None:
     assert note.endswith(": orders")
 
 
-def test_topics_without_a_directory_are_told() -> None:
+def test_topics_without_a_directory_are_reported() -> None:
     left = copy_of_metadata(*orders((0,)), TopicCreated(OTHER, "gone"))
     plan = plan_rebuild([broker(0, replica(partitions=1))], Choices(), "new", left)
     (note,) = plan.notes
@@ -265,14 +265,14 @@ def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
     assert "whole" in image_of(*found, choices=Choices(names={ORDERS: "whole"})).topic_ids
 
 
-def test_a_directory_in_which_no_broker_would_look_is_told() -> None:
+def test_a_directory_in_which_no_broker_would_look_is_reported() -> None:
     belongs = directory_name("orders", (ORDERS, 0))
     found = [broker(0, replica(directory=directory_name("orders", (ORDERS, 1))))]
     (problem,) = plan_rebuild(found, Choices(), "new").problems
     assert f"belongs into {belongs}" in problem
 
 
-def test_a_name_that_does_not_fit_its_directories_is_told() -> None:
+def test_a_name_that_does_not_fit_its_directories_is_reported() -> None:
     choices = Choices(names={ORDERS: "another"})
     (problem,) = plan_rebuild([broker(0, replica())], choices, "new").problems
     assert "the name is wrong" in problem

@@ -1,10 +1,11 @@
-"""Settings of rebuilt metadata: the latest that were in force, or nothing is removed."""
+"""Settings in rebuilt metadata: the latest effective ones; without these nothing is removed."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.broker.directories import directory_name
+from raylog.actors.broker.rules.directories import directory_name
+from raylog.actors.common_messages import TopicId
 from raylog.actors.config import BrokerSettings, ResourceType, check_topic
 from raylog.actors.metadata.configs import broker_configs, topic_config
 from raylog.actors.metadata.followed import Followed
@@ -20,7 +21,6 @@ from raylog.actors.metadata.records import (
     Record,
     TopicCreated,
 )
-from raylog.actors.ports import TopicId
 
 TOPIC = TopicId(b"o" * 16)
 HOUR, EVER = {"retention.ms": "3600000"}, {"retention.ms": "-1"}
@@ -107,7 +107,7 @@ def test_where_the_latest_are_not_known_a_topic_keeps_everything(copies: list[Fo
     assert own(rebuilt(*reversed(copies))) == KEEP_EVERYTHING
 
 
-def test_what_all_agree_on_stays_where_they_differ_and_that_is_noted() -> None:
+def test_differing_settings_keep_only_common_values_and_are_noted() -> None:
     bytes_max = {"max.message.bytes": "7"}
     copies = [broker(0, {**HOUR, **bytes_max}), broker(1, {**EVER, **bytes_max})]
     assert own(rebuilt(*copies)) == {**KEEP_EVERYTHING, **bytes_max}
@@ -201,7 +201,7 @@ def test_the_clusters_settings_of_the_newest_copy_of_the_metadata_hold_again() -
     assert own(rebuilt(broker(0, {}, topic="__consumer_offsets"), image=image)) == {}
 
 
-def test_of_an_older_copy_of_the_metadata_holds_what_removes_nothing() -> None:
+def test_older_metadata_copy_restores_only_settings_that_remove_no_records() -> None:
     size = ConfigChanged(ResourceType.BROKER, "0", "message.max.bytes", "7000")
     made = rebuilt(
         broker(0, {}, (3, 50), (3, 90)), image=left(SHORT_HERE, size, OF_A_GROUP, at=(3, 60))

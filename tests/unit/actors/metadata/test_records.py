@@ -1,10 +1,11 @@
-"""Metadata records: to bytes and back, across versions."""
+"""Encoding and decoding metadata records, across versions."""
 
 from typing import get_args
 
 import msgpack
 import pytest
 
+from raylog.actors.common_messages import TopicId
 from raylog.actors.metadata.records import (
     _NUMBERS,
     VERSION,
@@ -24,7 +25,6 @@ from raylog.actors.metadata.records import (
     newest_version,
     voters_in,
 )
-from raylog.actors.ports import TopicId
 
 TOPIC = TopicId(b"0123456789abcdef")
 SAMPLES: list[Record] = [
@@ -77,12 +77,12 @@ def test_a_record_of_an_older_build_gets_the_defaults_of_newer_fields() -> None:
         msgpack.packb([1, 0, 7, "", 8, [], 9]),
     ],
 )
-def test_what_is_no_record_is_refused(data: bytes) -> None:
+def test_malformed_record_is_refused(data: bytes) -> None:
     with pytest.raises(MetadataCorrupt):
         decode_record(data)
 
 
-def test_what_a_newer_build_adds_to_a_record_is_ignored() -> None:
+def test_unknown_fields_of_a_newer_record_are_ignored() -> None:
     newer = msgpack.packb([2, VERSION + 1, "cluster", "metadata", {"of a": "newer build"}, 7])
     assert decode_record(newer) == ClusterNamed("cluster", "metadata")
 

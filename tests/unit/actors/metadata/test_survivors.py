@@ -1,4 +1,4 @@
-"""Whether the copies of the metadata that are left are enough to start a cluster on."""
+"""Whether the remaining copies of the metadata suffice to start a cluster."""
 
 from __future__ import annotations
 

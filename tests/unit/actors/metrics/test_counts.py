@@ -1,8 +1,7 @@
-"""Counts, and what becomes of them when somebody asks."""
+"""Counters, and what happens to them at a scrape."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any, cast
 
@@ -16,7 +15,8 @@ from raylog.actors.metrics.samples import Samples, process_metrics
 from raylog.actors.runtime.base import Runtime
 from raylog.actors.runtime.inproc import InprocWorld
 from raylog.actors.runtime.usage import LAG_TICK_S, LoopLag
-from tests.support.gateway_world import FakeRuntime
+from tests.worlds.decorators import in_loop
+from tests.worlds.runtime import FakeRuntime
 
 
 def test_a_histogram_counts_each_value_in_one_bucket_whose_bound_is_inclusive() -> None:
@@ -55,16 +55,14 @@ def test_samples_carry_the_family_its_labels_and_the_value() -> None:
     assert (waits.unit, things.unit) == ("seconds", "")
 
 
-def test_a_process_is_told_with_what_its_actor_counts() -> None:
-    async def ask() -> None:
-        told = process_metrics(InprocWorld(lambda role: NotImplemented).runtime(), Samples())
-        values: dict[str, Any] = {name: value for name, _, value in told.process}
-        assert told.pid == os.getpid()
-        assert values[process.CPU_SECONDS.name] > 0
-        assert values[process.RESIDENT_BYTES.name] > 1 << 20
-        assert 0 < values[process.OPEN_FILES.name] <= values[process.MAX_FILES.name]
-
-    asyncio.run(ask())
+@in_loop
+async def test_a_process_is_notified_with_what_its_actor_counts() -> None:
+    metrics = process_metrics(InprocWorld(lambda role: NotImplemented).runtime(), Samples())
+    values: dict[str, Any] = {name: value for name, _, value in metrics.process}
+    assert metrics.pid == os.getpid()
+    assert values[process.CPU_SECONDS.name] > 0
+    assert values[process.RESIDENT_BYTES.name] > 1 << 20
+    assert 0 < values[process.OPEN_FILES.name] <= values[process.MAX_FILES.name]
 
 
 def test_an_actor_without_a_process_of_its_own_tells_of_none() -> None:

@@ -1,4 +1,4 @@
-"""Error codes are found wherever an answer has them."""
+"""Error codes are found wherever a response has them."""
 
 from __future__ import annotations
 

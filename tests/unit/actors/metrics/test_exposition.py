@@ -1,4 +1,4 @@
-"""What Prometheus reads is well formed, whatever names clients choose."""
+"""The exposition for Prometheus is well formed, whatever names clients choose."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SAMPLES: list[Sample] = [
 
 
 def read(accept: str, samples: list[Sample]) -> dict[str, Metric]:
-    told = exposition(samples, accept)
-    read_families = read_openmetrics if "openmetrics" in told.content_type else read_text
-    return {family.name: family for family in read_families(told.body.decode())}
+    answer = exposition(samples, accept)
+    read_families = read_openmetrics if "openmetrics" in answer.content_type else read_text
+    return {family.name: family for family in read_families(answer.body.decode())}
 
 
 @pytest.mark.parametrize("accept", ["", "text/plain;version=0.0.4", OPENMETRICS, "*/*", "a;b=;;,"])
@@ -51,7 +51,7 @@ def test_every_kind_of_family_comes_back_as_it_was_counted(accept: str) -> None:
     assert (lag["count", None], lag["sum", None]) == (6, 2.25)
 
 
-def test_openmetrics_is_told_only_to_who_accepts_it() -> None:
+def test_openmetrics_is_sent_only_to_who_accepts_it() -> None:
     assert "openmetrics" in exposition(SAMPLES, OPENMETRICS).content_type
     assert exposition(SAMPLES, "").content_type == "text/plain; version=0.0.4; charset=utf-8"
 
@@ -84,12 +84,12 @@ def test_names_of_clients_break_neither_format_and_stay_apart(accept: str) -> No
     ]
     families = read(accept, samples)
     assert list(families) == ["raylog_topic_bytes_in"]
-    told = {one.labels["topic"]: one.value for one in families["raylog_topic_bytes_in"].samples}
-    assert told == {clean(name): number for number, name in enumerate(HOSTILE)}
-    assert len(told) == len(HOSTILE)
+    values = {one.labels["topic"]: one.value for one in families["raylog_topic_bytes_in"].samples}
+    assert values == {clean(name): number for number, name in enumerate(HOSTILE)}
+    assert len(values) == len(HOSTILE)
 
 
-def test_long_names_are_cut_and_told_apart_by_what_is_behind() -> None:
+def test_long_names_are_cut_and_distinguished_by_what_is_behind() -> None:
     cut = {clean("n" * 300 + tail) for tail in ("a", "b", "\ud800", "?")}
     assert len(cut) == 4
     assert {len(one) for one in cut} == {LABEL_CHARACTERS_MAX}

@@ -1,4 +1,4 @@
-"""The page of metrics is that of the table."""
+"""The page of metrics matches the table."""
 
 from pathlib import Path
 

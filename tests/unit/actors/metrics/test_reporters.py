@@ -1,4 +1,4 @@
-"""Metrics that a broker sends somewhere itself."""
+"""Metrics that a broker sends to other systems itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def seconds(*filled: int) -> Sample:
 
 
 class Kept(MetricExporter):
-    """Keeps what is exported."""
+    """Keeps the exported metrics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,18 +83,18 @@ def test_each_kind_of_family_goes_out_as_its_own() -> None:
         ],
         1_000,
     )
-    told = kept.last()
+    metrics = kept.last()
     labels = {"broker": "1", "role": "gateway", "process": "gateway-0"}
-    (count,) = told["raylog_requests_total"].data.data_points
+    (count,) = metrics["raylog_requests_total"].data.data_points
     assert (count.value, count.attributes) == (5, {**labels, "api": "Fetch"})
-    assert told["raylog_requests_total"].data.is_monotonic
+    assert metrics["raylog_requests_total"].data.is_monotonic
     assert (count.start_time_unix_nano, count.time_unix_nano) == (1_000_000_000, 1_000_000_000)
     assert isinstance(count.value, float)  # OTLP takes no booleans
-    (memory,) = told["raylog_process_resident_memory_bytes"].data.data_points
+    (memory,) = metrics["raylog_process_resident_memory_bytes"].data.data_points
     assert (memory.value, memory.attributes) == (70, labels)
-    assert told["raylog_process_resident_memory_bytes"].unit == "By"
-    assert told["raylog_process_cpu_seconds_total"].unit == "s"
-    times = told["raylog_request_seconds"].data
+    assert metrics["raylog_process_resident_memory_bytes"].unit == "By"
+    assert metrics["raylog_process_cpu_seconds_total"].unit == "s"
+    times = metrics["raylog_request_seconds"].data
     assert isinstance(times, Histogram)
     (point,) = times.data_points
     assert (point.count, point.sum) == (3, 1.5)
@@ -103,7 +103,7 @@ def test_each_kind_of_family_goes_out_as_its_own() -> None:
     assert (point.min, point.max) == (0.0, BOUNDS[2])
 
 
-def test_what_counts_begins_anew_when_its_process_does() -> None:
+def test_counter_start_time_resets_when_the_count_drops() -> None:
     kept = Kept()
     reporter = OpenTelemetryReporter([kept])
     begun = []
@@ -144,7 +144,9 @@ def test_a_series_that_is_away_for_long_is_forgotten() -> None:
         ((controller.FENCINGS.name, (), 1), ("", "controller", "controller")),
     ],
 )
-def test_what_counts_began_with_its_process(series: Sample, started: tuple[str, ...]) -> None:
+def test_counter_start_time_is_the_start_of_its_process(
+    series: Sample, started: tuple[str, ...]
+) -> None:
     kept = Kept()
     others = (process.START_TIME.name, ("2", "gateway", "gateway-0"), 3.0)
     times = [others, (process.START_TIME.name, started, 0.25)]
@@ -179,10 +181,10 @@ def test_the_environment_chooses_the_exporter(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(exporter, ConsoleMetricExporter)
     exporter.out = io.StringIO()
     reporter.report([requests(5), seconds(1)], 1)
-    told = json.loads(exporter.out.getvalue())["resource_metrics"][0]
-    assert told["resource"]["attributes"]["deployment.environment"] == "test"
-    assert told["resource"]["attributes"]["service.name"] == "raylog"
-    names = [metric["name"] for metric in told["scope_metrics"][0]["metrics"]]
+    resource = json.loads(exporter.out.getvalue())["resource_metrics"][0]
+    assert resource["resource"]["attributes"]["deployment.environment"] == "test"
+    assert resource["resource"]["attributes"]["service.name"] == "raylog"
+    names = [metric["name"] for metric in resource["scope_metrics"][0]["metrics"]]
     assert names == ["raylog_requests_total", "raylog_request_seconds"]
 
 
@@ -203,7 +205,7 @@ def test_the_names_are_those_that_the_setting_takes() -> None:
 
 
 class FakeGauge:
-    """A gauge that keeps what it is set to."""
+    """A gauge that keeps its value."""
 
     values: dict[str, dict[tuple[str, ...], float]] = {}  # noqa: RUF012  # emptied by each test
 
@@ -252,13 +254,13 @@ def test_a_broker_that_cannot_report_does_not_start(monkeypatch: pytest.MonkeyPa
 def test_a_broker_reports_now_and_then_and_outlives_failures(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[list[Sample]] = []
+    exports: list[list[Sample]] = []
     second = threading.Event()
 
     class Failing:
         def report(self, samples: list[Sample], now_ms: int) -> None:
-            told.append(list(samples))
-            if len(told) == 2:
+            exports.append(list(samples))
+            if len(exports) == 2:
                 second.set()
             raise OSError("nobody listens")
 
@@ -267,11 +269,11 @@ def test_a_broker_reports_now_and_then_and_outlives_failures(
     with EmbeddedBroker(settings=settings):
         assert second.wait(30)
     assert caplog.text.count("are not reported") == 1, "once, until it works again"
-    assert {name for name, _, _ in told[0]} >= {broker.INFO.name, gateway.MEMORY.name}
+    assert {name for name, _, _ in exports[0]} >= {broker.INFO.name, gateway.MEMORY.name}
 
 
 class _Making:
-    """A module of a reporter."""
+    """Provides a module with a reporter."""
 
     def __init__(self, reporter: object) -> None:
         self._reporter = reporter

@@ -1,9 +1,9 @@
-"""Claims: one coordinator at a time writes to its partition."""
+"""Claims: only one coordinator at a time writes to its partition."""
 
 import pytest
 
-from raylog.actors.ports import PartitionKey, TopicId
-from raylog.actors.replica.claims import Claims
+from raylog.actors.common_messages import PartitionKey, TopicId
+from raylog.actors.replica.rules.claims import Claims
 from raylog.wire.errors import NotLeaderOrFollower
 
 KEY: PartitionKey = (TopicId(b"t" * 16), 0)

@@ -1,4 +1,4 @@
-"""Which logs the cleaner of a process takes, and when."""
+"""Which logs the cleaner of a process selects, and when."""
 
 import asyncio
 import errno
@@ -9,20 +9,22 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.config import BrokerConfigs, BrokerSettings, resolve_topic
-from raylog.actors.ports import PartitionKey, PartitionLeadership, TopicId
+from raylog.actors.common_messages import PartitionKey, PartitionLeadership, TopicId
+from raylog.actors.config import BrokerConfigs, BrokerSettings, resolve_topic, settings_of
 from raylog.actors.replica.cleaner import Cleaner
-from raylog.actors.replica.config import CleanerSettings, cleaner_settings, partition_config
-from raylog.actors.replica.machine import Appended, PartitionMachine
 from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.rules.config import CleanerSettings, partition_config
+from raylog.actors.replica.rules.machine import Appended, PartitionMachine
 from raylog.actors.runtime.base import PeerLost, Runtime, Work
 from raylog.storage.checkpoint import Claims
+from raylog.storage.cleaner import LogCleaner
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.gateway_world import FakeRuntime, settle
-from tests.support.logs import append, checkpoint, clean, contents, flush, keyed
-from tests.support.replicas import FakeHost
+from tests.worlds.decorators import in_loop
+from tests.worlds.replica.fake_host import FakeHost
+from tests.worlds.runtime import FakeRuntime, settle
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import append, checkpoint, clean, contents, flush, keyed
 
 TOPIC_ID = TopicId(bytes(16))
 CLEANED = [2, 3]
@@ -54,7 +56,7 @@ def partition(disk: FaultyDisk, number: int, policy: str = "compact") -> Partiti
         log,
         config,
         PartitionMachine(0, log.log_end_offset),
-        FakeHost(),
+        FakeHost().as_host(),
     )
     found.lead(PartitionLeadership(TOPIC_ID, number, 0, 0, 0, (0,), (0,), {}))
     assert found.high_watermark == 4
@@ -70,7 +72,7 @@ def offsets(one: Partition) -> list[int]:
 
 
 class FakeBroker:
-    """Grants turns as it is told."""
+    """Grants turns on request."""
 
     def __init__(self) -> None:
         self.grants = True
@@ -87,7 +89,7 @@ class FakeBroker:
 
 
 class Process:
-    """A cleaner whose logs were just checkpointed, under a clock that stands."""
+    """A cleaner whose logs were just checkpointed, under a stopped clock."""
 
     def __init__(self, *partitions: Partition, settings: CleanerSettings | None = None) -> None:
         self.runtime = FakeRuntime()
@@ -130,20 +132,18 @@ def test_compacted_logs_are_cleaned_after_the_backoff() -> None:
     assert runtime.pending_timers() == 0  # nothing is looked at while nothing can be due
 
 
-def test_what_was_cleaned_is_counted() -> None:
-    async def run() -> None:
-        disk = FaultyDisk()
-        first, second = partition(disk, 0), partition(disk, 1)
-        size = first.log.size + second.log.size
-        process = Process(first, second, settings=CleanerSettings(backoff_ms=1_000))
-        assert process.cleaner.candidates == 2
-        await process.runtime.advance(1_001)
-        await settle()
-        counts = process.cleaner.counts
-        assert (counts.done, counts.failed, process.cleaner.candidates) == (2, 0, 0)
-        assert counts.reclaimed_bytes == size - first.log.size - second.log.size > 0
-
-    asyncio.run(run())
+@in_loop
+async def test_cleaned_bytes_are_counted() -> None:
+    disk = FaultyDisk()
+    first, second = partition(disk, 0), partition(disk, 1)
+    size = first.log.size + second.log.size
+    process = Process(first, second, settings=CleanerSettings(backoff_ms=1_000))
+    assert process.cleaner.candidates == 2
+    await process.runtime.advance(1_001)
+    await settle()
+    counts = process.cleaner.counts
+    assert (counts.done, counts.failed, process.cleaner.candidates) == (2, 0, 0)
+    assert counts.reclaimed_bytes == size - first.log.size - second.log.size > 0
 
 
 def test_a_cleaner_that_is_switched_off_does_nothing() -> None:
@@ -166,16 +166,16 @@ def test_timestamps_are_corrected_whatever_the_topic_asks_for(
     """The growing segment is closed for that, and corrected once it was flushed."""
 
     class Flushing(FakeHost):
-        def has_appended(self, partition: Partition) -> None:
+        def appended(self, partition: Partition, now_ms: int) -> None:
             flush(partition.log)
 
     one = partition(FaultyDisk(), 0, policy)
-    one.host = Flushing()
+    one.host = Flushing().as_host()
     log = one.log
-    log.claims = Claims(0, 4)
+    log.state.claims = Claims(0, 4)
     with caplog.at_level(logging.INFO):
         runtime = run_for(40_000, CleanerSettings(enabled=enabled), one)
-    assert one.log.cleanable(0, 0) is not None, "there are no claims any more"
+    assert one.log.cleaner.cleanable(0, 0) is not None, "there are no claims any more"
     assert "corrected timestamps of t-0" in caplog.text
     is_cleaned = policy == "compact" and enabled
     assert offsets(one) == ([3] if is_cleaned else [0, 1, 2, 3])
@@ -204,9 +204,9 @@ def test_many_logs_with_claims_are_looked_at_a_few_times_each() -> None:
         assert not process.runtime.failures
 
     for one in logs:
-        one.log.claims = Claims(0, 4)
+        one.log.state.claims = Claims(0, 4)
     asyncio.run(run())
-    assert {one.log.claims for one in logs} == {None}
+    assert {one.log.state.claims for one in logs} == {None}
     assert looks < 15 * len(logs)
 
 
@@ -235,14 +235,14 @@ def test_the_dirtiest_log_comes_first() -> None:
 
     async def run() -> list[float]:
         process = Process(cleaner, dirtiest, dirty)
-        begin = Log.begin_clean
+        begin = LogCleaner.begin_clean
 
-        def begun(log: Log, *args: Any, **given: Any) -> Any:
-            order.extend(each for each in process.open.values() if each.log is log)
-            return begin(log, *args, **given)
+        def begun(cleaner: LogCleaner, *args: Any, **given: Any) -> Any:
+            order.extend(each for each in process.open.values() if each.log.cleaner is cleaner)
+            return begin(cleaner, *args, **given)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Log, "begin_clean", begun)
+            patched.setattr(LogCleaner, "begin_clean", begun)
             await process.cleaner.sweep()
         assert process.broker.ended == 3
         return process.broker.asked
@@ -273,7 +273,7 @@ def test_others_of_the_broker_have_their_turn() -> None:
     asyncio.run(run())
 
 
-def test_what_other_replicas_lack_is_cleaned_when_they_have_it() -> None:
+def test_records_above_the_high_watermark_are_cleaned_later() -> None:
     one = partition(FaultyDisk(), 0)
     held = one.machine.high_watermark
 
@@ -294,11 +294,11 @@ def test_a_log_that_is_being_cut_is_left_alone() -> None:
 
     async def run() -> None:
         process = Process(one)
-        one.in_surgery = True
+        one.work.reserve(lambda: None)
         await process.runtime.advance(40_000)
         assert not one.log.busy
         assert offsets(one) == [0, 1, 2, 3]
-        one.in_surgery = False
+        one.work.release()
         await process.runtime.advance(15_000)
         assert offsets(one) == CLEANED
 
@@ -316,7 +316,7 @@ def test_a_closed_log_is_let_go() -> None:
             nonlocal steps
             steps += 1
             outcome = function(*args)
-            one.log.stop_cleaning()
+            one.log.cleaner.stop()
             return outcome
 
         process.runtime.run_blocking = stop_after_first  # type: ignore[method-assign]  # of this one
@@ -329,7 +329,7 @@ def test_a_closed_log_is_let_go() -> None:
 
 
 class Mortal:
-    """Work that is lost at its third step, as if its process was killed."""
+    """Work that is lost at its third step, as if its process were killed."""
 
     lost = 0
 
@@ -365,7 +365,7 @@ def test_a_process_that_is_lost_is_replaced(caplog: pytest.LogCaptureFixture) ->
         await process.runtime.advance(16_000)
         assert Mortal.lost == 1
         assert not one.log.busy
-        assert one.log.first_dirty_offset == 0
+        assert one.log.cleaner.first_dirty_offset == 0
         await process.runtime.advance(16_000)
         assert offsets(one) == CLEANED
 
@@ -378,9 +378,6 @@ def test_a_process_that_is_lost_is_replaced(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_settings_are_the_brokers() -> None:
-    assert cleaner_settings(BrokerSettings()) == replace(
-        CleanerSettings(), bytes_per_second=float("1.7976931348623157E308")
-    )
     given = BrokerSettings(
         {
             "log.cleaner.enable": "false",
@@ -389,7 +386,7 @@ def test_settings_are_the_brokers() -> None:
             "log.cleaner.io.max.bytes.per.second": "2.5",
         }
     )
-    assert cleaner_settings(given) == CleanerSettings(False, 7, 1_000, 2.5)
+    assert settings_of(CleanerSettings, given) == CleanerSettings(False, 7, 1_000, 2.5)
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("compact", 50), ("delete", 100)])
@@ -419,13 +416,13 @@ def test_a_log_whose_files_cannot_be_asked_is_given_up(caplog: pytest.LogCapture
     disk = FaultyDisk()
     failing, sound = partition(disk, 0), partition(disk, 1)
     for each in failing, sound:
-        each.log.reconfigure(replace(each.log.config, min_compaction_lag_ms=1))
-    for segment in failing.log._segments:
+        each.log.reconfigure(replace(each.log.state.config, min_compaction_lag_ms=1))
+    for segment in failing.log.state.segments:
         segment.max_timestamp = -1  # as of records without times
     disk.fail("modified_ms", errno.EIO, path="p0")
     run_for(50_000, CleanerSettings(), failing, sound)
     assert failing.log.offline
-    assert cast(FakeHost, failing.host).told[-1:] == [("failed", None)]
+    assert cast(FakeHost, failing.host).calls[-1:] == [("failed", None)]
     assert [record.message for record in caplog.records] == ["t-0 cannot be cleaned"]
     assert not sound.log.offline
 
@@ -471,7 +468,7 @@ def test_a_log_that_is_no_more_when_its_turn_comes_is_let_go(befalls: str) -> No
             if befalls == "closed":
                 process.open.pop(one.key, None)
             else:
-                one.in_surgery = True
+                one.work.reserve(lambda: None)
             return True
 
         process.broker.cleaning_turn = granted  # type: ignore[method-assign]  # of this one
@@ -485,7 +482,7 @@ def test_a_log_that_is_no_more_when_its_turn_comes_is_let_go(befalls: str) -> No
 
 
 class Stoppable:
-    """Work in another process that is told to stop before its first step."""
+    """Work in another process that is stopped before its first step."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -502,7 +499,7 @@ class Stoppable:
         self.closed += 1
 
 
-def test_who_is_stopped_before_the_work_has_a_process_stops_that_too() -> None:
+def test_stop_before_the_process_has_started_stops_the_process() -> None:
     one = partition(FaultyDisk(), 0)
     made: list[Stoppable] = []
 
@@ -510,7 +507,7 @@ def test_who_is_stopped_before_the_work_has_a_process_stops_that_too() -> None:
         process = Process(one)
 
         async def apart(work: Work) -> Stoppable:
-            one.log.stop_cleaning()
+            one.log.cleaner.stop()
             made.append(Stoppable(work))
             return made[-1]
 
@@ -523,13 +520,15 @@ def test_who_is_stopped_before_the_work_has_a_process_stops_that_too() -> None:
     assert offsets(one) == [0, 1, 2, 3]
 
 
-def test_damage_that_a_correction_leaves_alone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_that_a_correction_leaves_alone_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     disk = FaultyDisk()
     one = partition(disk, 0, "delete")
-    one.log.claim(0, 3)
+    one.log.cleaner.claim(0, 3)
     disk.corrupt(f"/p0/{1:020}.log", 66, b"?")
     run_for(16_000, CleanerSettings(), one)
-    assert one.log.claims is None
+    assert one.log.state.claims is None
     assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
         f"timestamps were not corrected: /p0/{1:020}.log is damaged at byte 0"
     ]
@@ -538,7 +537,7 @@ def test_damage_that_a_correction_leaves_alone_is_told(caplog: pytest.LogCapture
 def test_a_log_with_claims_that_is_offline_is_noted_no_more() -> None:
     disk = FaultyDisk()
     one = partition(disk, 0)
-    one.log.claim(0, 3)
+    one.log.cleaner.claim(0, 3)
     disk.fail("pwritev", errno.EIO)
     with pytest.raises(KafkaStorageError):
         append(one.log, keyed([(b"k", b"")]))

@@ -1,4 +1,4 @@
-"""A log that a thread closes, or cuts, is touched by nobody else meanwhile."""
+"""While a thread closes or truncates a log, nothing else uses it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from raylog.storage.durability import Flushes
 from raylog.storage.log import Log
-from tests.support.gateway_world import settle
-from tests.support.logs import batch
-from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+from tests.worlds.decorators import in_world
+from tests.worlds.replica.actor import SETTINGS, ReplicaWorld, run_world
+from tests.worlds.runtime import settle
+from tests.worlds.storage.logs import batch
 
 FLUSH_MS = 1_000
 
@@ -22,11 +24,11 @@ def test_a_log_that_is_being_closed_is_not_flushed_beside_that(
         node = world.nodes[1]
         flushed: list[str] = []
         closing = False
-        begin_flush = Log.begin_flush
+        begin_flush = Flushes.begin
 
-        def note(log: Log) -> Any:
+        def note(flushes: Flushes) -> Any:
             flushed.append("by the timer" if closing else "before, or by the close")
-            return begin_flush(log)
+            return begin_flush(flushes)
 
         async def in_a_thread(function: Callable[..., Any], *args: Any) -> Any:
             nonlocal closing
@@ -38,7 +40,7 @@ def test_a_log_that_is_being_closed_is_not_flushed_beside_that(
             closing = False
             return function(*args)
 
-        monkeypatch.setattr(Log, "begin_flush", note)
+        monkeypatch.setattr(Flushes, "begin", note)
         monkeypatch.setattr(node.runtime, "run_blocking", in_a_thread)
         for _ in range(2):  # the first is flushed at once, the second when the time has come
             assert len(await world.produce(1)) == 1
@@ -48,62 +50,60 @@ def test_a_log_that_is_being_closed_is_not_flushed_beside_that(
     run_world(scenario, brokers=1, config={"flush.ms": str(FLUSH_MS)})
 
 
-def test_a_cut_that_a_full_disk_refuses_is_tried_again_after_the_backoff(
-    monkeypatch: pytest.MonkeyPatch,
+@in_world(run_world)
+async def test_a_cut_that_a_full_disk_refuses_is_tried_again_after_the_backoff(
+    world: ReplicaWorld, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        shared = world.produce(1)
-        await world.pass_ms(60)
-        assert await shared
-        alone = world.produce(1, batch(3), acks=1)  # nobody else has it
-        await world.kill(1)
-        assert await alone
-        await world.elect(2, isr=(2, 3))
-        other = world.produce(2)
-        await world.pass_ms(30)
-        await other
-        cuts = []
-        truncate = Log.truncate_to
+    shared = world.produce(1)
+    await world.pass_ms(60)
+    assert await shared
+    alone = world.produce(1, batch(3), acks=1)  # nobody else has it
+    await world.kill(1)
+    assert await alone
+    await world.elect(2, isr=(2, 3))
+    other = world.produce(2)
+    await world.pass_ms(30)
+    await other
+    cuts = []
+    truncate = Log.truncate_to
 
-        def note(log: Log, *args: Any) -> None:
-            cuts.append(world.clock.now_ms())
-            truncate(log, *args)
+    def note(log: Log, *args: Any) -> None:
+        cuts.append(world.clock.now_ms())
+        truncate(log, *args)
 
-        monkeypatch.setattr(Log, "truncate_to", note)
-        await world.start(1)
-        world.disks[1].capacity = 0
-        await world.pass_ms(5 * SETTINGS.backoff_ms)
-        assert 2 <= len(cuts) <= 6
-        world.disks[1].heal()
-        await world.pass_ms(2 * SETTINGS.backoff_ms)
-        assert world.raw(1) == world.raw(2)
-
-    run_world(scenario)
+    monkeypatch.setattr(Log, "truncate_to", note)
+    await world.start(1)
+    world.disks[1].capacity = 0
+    await world.pass_ms(5 * SETTINGS.backoff_ms)
+    assert 2 <= len(cuts) <= 6
+    world.disks[1].heal()
+    await world.pass_ms(2 * SETTINGS.backoff_ms)
+    assert world.raw(1) == world.raw(2)
 
 
-def test_a_follower_whose_log_is_not_cut_yet_hears_of_no_high_watermark() -> None:
+@in_world(run_world)
+async def test_a_follower_whose_log_is_not_cut_yet_hears_of_no_high_watermark(
+    world: ReplicaWorld,
+) -> None:
     """It would hold records of its own to be committed."""
 
-    async def scenario(world: ReplicaWorld) -> None:
-        shared = world.produce(1)
-        await world.pass_ms(60)
-        assert await shared
-        alone = world.produce(1, batch(3), acks=1)  # nobody else has it
-        await world.kill(1)
-        assert await alone
-        await world.elect(2, isr=(2, 3))
-        await world.start(1)
-        world.disks[1].capacity = 0
-        for _ in range(10):
-            written = world.produce(2)
-            await world.pass_ms(SETTINGS.backoff_ms / 2)
-            assert await written
-            log_end_offset, high_watermark = world.ends()[0]
-            assert log_end_offset == 4
-            assert high_watermark <= 1
-        world.disks[1].heal()
-        await world.pass_ms(3 * SETTINGS.backoff_ms)
-        assert world.raw(1) == world.raw(2)
-        assert world.ends() == [(11, 11)] * 3, "and hears of it then, without more records"
-
-    run_world(scenario)
+    shared = world.produce(1)
+    await world.pass_ms(60)
+    assert await shared
+    alone = world.produce(1, batch(3), acks=1)  # nobody else has it
+    await world.kill(1)
+    assert await alone
+    await world.elect(2, isr=(2, 3))
+    await world.start(1)
+    world.disks[1].capacity = 0
+    for _ in range(10):
+        written = world.produce(2)
+        await world.pass_ms(SETTINGS.backoff_ms / 2)
+        assert await written
+        log_end_offset, high_watermark = world.ends()[0]
+        assert log_end_offset == 4
+        assert high_watermark <= 1
+    world.disks[1].heal()
+    await world.pass_ms(3 * SETTINGS.backoff_ms)
+    assert world.raw(1) == world.raw(2)
+    assert world.ends() == [(11, 11)] * 3, "and hears of it then, without more records"

@@ -1,4 +1,4 @@
-"""Followers that catch up are served by threads: old records may have to come from the disk."""
+"""Followers that catch up are served by threads: old records may have to be read from disk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 
-from tests.support.gateway_world import settle
-from tests.support.logs import batch
-from tests.support.replica_world import ReplicaWorld, Threads, run_world
+from tests.worlds.decorators import in_world
+from tests.worlds.replica.actor import ReplicaWorld, Threads, run_world
+from tests.worlds.runtime import settle
+from tests.worlds.storage.logs import batch
 
 SMALL = {"internal.segment.bytes": "1024", "file.delete.delay.ms": "0"}
 BATCHES = 8
@@ -42,75 +43,67 @@ def end(world: ReplicaWorld, broker_id: int) -> int:
     return world.replica(broker_id).log.log_end_offset
 
 
-def test_the_leader_goes_on_while_a_thread_reads_for_a_follower() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await behind(world)
-        assert threads.waiting
-        assert end(world, 2) == 0
-        reads = [call for call in world.disks[1].calls if call == "pread"]
-        written = world.produce(1, batch(), acks=1)
-        await settle()
-        await written
-        assert [call for call in world.disks[1].calls if call == "pread"] == reads
-        await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
-        assert world.raw(2) == world.raw(1)
-
-    run_world(scenario, brokers=2, config=SMALL)
+@in_world(run_world, brokers=2, config=SMALL)
+async def test_the_leader_goes_on_while_a_thread_reads_for_a_follower(world: ReplicaWorld) -> None:
+    threads = await behind(world)
+    assert threads.waiting
+    assert end(world, 2) == 0
+    reads = [call for call in world.disks[1].calls if call == "pread"]
+    written = world.produce(1, batch(), acks=1)
+    await settle()
+    await written
+    assert [call for call in world.disks[1].calls if call == "pread"] == reads
+    await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
+    assert world.raw(2) == world.raw(1)
 
 
-def test_a_disk_that_fails_a_thread_takes_the_log_offline() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await behind(world)
-        log = world.replica(1).log
-        world.disks[1].fail("pread", errno.EIO, times=100)
+@in_world(run_world, brokers=2, config=SMALL)
+async def test_a_disk_that_fails_a_thread_takes_the_log_offline(world: ReplicaWorld) -> None:
+    threads = await behind(world)
+    log = world.replica(1).log
+    world.disks[1].fail("pread", errno.EIO, times=100)
+    await threads.run_one()
+    assert log.offline
+    while threads.waiting:  # the log is closed
         await threads.run_one()
-        assert log.offline
-        while threads.waiting:  # the log is closed
-            await threads.run_one()
-        assert world.failed == [(1, world.keys)]
-        assert end(world, 2) == 0
-
-    run_world(scenario, brokers=2, config=SMALL)
+    assert world.failed == [(1, world.keys)]
+    assert end(world, 2) == 0
 
 
-def test_records_that_were_deleted_meanwhile_are_asked_for_again() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await behind(world)
-        log = world.replica(1).log
-        log.delete_records_to(20)
-        log.retention(world.clock.now_ms(), 40)
-        checkpoint = log.begin_checkpoint(world.clock.now_ms() + 120_000, 40)
-        assert checkpoint is not None
-        checkpoint.run()
-        log.end_checkpoint(checkpoint)
-        await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
-        assert not log.offline
-        assert world.replica(2).log.log_start_offset == 20
-
-    run_world(scenario, brokers=2, config=SMALL)
+@in_world(run_world, brokers=2, config=SMALL)
+async def test_records_that_were_deleted_meanwhile_are_asked_for_again(world: ReplicaWorld) -> None:
+    threads = await behind(world)
+    log = world.replica(1).log
+    log.delete_records_to(20)
+    log.retention(world.clock.now_ms(), 40)
+    checkpoint = log.checkpoints.begin(world.clock.now_ms() + 120_000, 40)
+    assert checkpoint is not None
+    checkpoint.run()
+    log.checkpoints.end(checkpoint)
+    await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
+    assert not log.offline
+    assert world.replica(2).log.log_start_offset == 20
 
 
-def test_the_end_of_the_log_is_read_at_once() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = Threads(world.nodes[1])
-        written = asyncio.ensure_future(world.produce(1, batch()))
-        await world.pass_ms(60)
-        await written
-        assert not threads.waiting
-        assert end(world, 2) == end(world, 1)
-
-    run_world(scenario, brokers=2)
+@in_world(run_world, brokers=2)
+async def test_the_end_of_the_log_is_read_at_once(world: ReplicaWorld) -> None:
+    threads = Threads(world.nodes[1])
+    written = asyncio.ensure_future(world.produce(1, batch()))
+    await world.pass_ms(60)
+    await written
+    assert not threads.waiting
+    assert end(world, 2) == end(world, 1)
 
 
-def test_a_thread_that_has_no_descriptor_keeps_the_follower_waiting_for_a_while() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await behind(world)
-        world.disks[1].fail("open", errno.EMFILE, path=".log")
-        await threads.run_one()
-        assert end(world, 2) == 0
-        assert not world.replica(1).log.offline
-        await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
-        assert world.raw(2) == world.raw(1)
-        assert world.failed == []
-
-    run_world(scenario, brokers=2, config=SMALL)
+@in_world(run_world, brokers=2, config=SMALL)
+async def test_a_thread_that_has_no_descriptor_keeps_the_follower_waiting_for_a_while(
+    world: ReplicaWorld,
+) -> None:
+    threads = await behind(world)
+    world.disks[1].fail("open", errno.EMFILE, path=".log")
+    await threads.run_one()
+    assert end(world, 2) == 0
+    assert not world.replica(1).log.offline
+    await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
+    assert world.raw(2) == world.raw(1)
+    assert world.failed == []

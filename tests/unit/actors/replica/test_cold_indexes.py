@@ -1,4 +1,4 @@
-"""Indexes of old segments are read by threads before anything is looked up in them."""
+"""Indexes of old segments are read by threads before a lookup."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.replica.api import FETCH, FetchAsk, FetchedPartition, Interest
-from raylog.actors.replica.upkeep import UPKEEP_MS
-from tests.support.gateway_world import settle
-from tests.support.logs import batch
-from tests.support.replica_world import ReplicaWorld, Threads, run_world
-from tests.support.replicas import TOPIC_ID
+from raylog.actors.replica.log_manager import LOOK_EVERY_MS
+from raylog.actors.replica.messages import FETCH, FetchAsk, FetchedPartition, Interest
+from tests.worlds.decorators import in_world
+from tests.worlds.replica.actor import ReplicaWorld, Threads, run_world
+from tests.worlds.replica.fake_host import TOPIC_ID
+from tests.worlds.runtime import settle
+from tests.worlds.storage.logs import batch
 
 SMALL = {"internal.segment.bytes": "1024"}
 
@@ -26,8 +27,8 @@ async def written(world: ReplicaWorld) -> Threads:
     await world.pass_ms(15_000)  # indexes of full segments are on disk
     log = world.replica(1).log
     log.retention(world.clock.now_ms(), 40)
-    assert not log.is_indexed(1)
-    assert log.is_indexed(39)
+    assert not log.reader.is_indexed(1)
+    assert log.reader.is_indexed(39)
     return Threads(world.nodes[1])
 
 
@@ -41,58 +42,54 @@ def fetched(world: ReplicaWorld, offset: int, *, wait: bool, once: bool) -> asyn
 
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("once", [False, True])
-def test_who_reads_old_records_gets_them_when_a_thread_has_the_index(
-    wait: bool, once: bool
+@in_world(run_world, brokers=1, config=SMALL)
+async def test_fetch_of_old_records_waits_until_a_thread_has_loaded_the_index(
+    world: ReplicaWorld, *, wait: bool, once: bool
 ) -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await written(world)
-        calls = list(world.disks[1].calls)
-        old = fetched(world, 1, wait=wait, once=once)
-        also = fetched(world, 1, wait=wait, once=once)
-        await settle()
-        assert not old.done()
-        assert world.disks[1].calls == calls
-        (young,) = await fetched(world, 39, wait=wait, once=once)
-        assert FetchedPartition(*young).length > 0
-        assert len(threads.waiting) == 1
-        await threads.run_one()
-        for one in (old, also):
-            (part,) = one.result()
-            assert FetchedPartition(*part).length > 0
-
-    run_world(scenario, brokers=1, config=SMALL)
-
-
-def test_an_index_that_is_missing_is_made_by_the_thread() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await written(world)
-        log = world.replica(1).log
-        disk = world.disks[1]
-        for name in disk.listdir(log.directory):
-            if name.endswith(".index"):
-                disk.unlink(f"{log.directory}/{name}")
-        old = fetched(world, 1, wait=False, once=True)
-        await settle()
-        await threads.run_one()
-        (part,) = old.result()
+    threads = await written(world)
+    calls = list(world.disks[1].calls)
+    old = fetched(world, 1, wait=wait, once=once)
+    also = fetched(world, 1, wait=wait, once=once)
+    await settle()
+    assert not old.done()
+    assert world.disks[1].calls == calls
+    (young,) = await fetched(world, 39, wait=wait, once=once)
+    assert FetchedPartition(*young).length > 0
+    assert len(threads.waiting) == 1
+    await threads.run_one()
+    for one in (old, also):
+        (part,) = one.result()
         assert FetchedPartition(*part).length > 0
 
-    run_world(scenario, brokers=1, config=SMALL)
+
+@in_world(run_world, brokers=1, config=SMALL)
+async def test_an_index_that_is_missing_is_made_by_the_thread(world: ReplicaWorld) -> None:
+    threads = await written(world)
+    log = world.replica(1).log
+    disk = world.disks[1]
+    for name in disk.listdir(log.directory):
+        if name.endswith(".index"):
+            disk.unlink(f"{log.directory}/{name}")
+    old = fetched(world, 1, wait=False, once=True)
+    await settle()
+    await threads.run_one()
+    (part,) = old.result()
+    assert FetchedPartition(*part).length > 0
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_who_waits_for_an_index_gets_it_though_no_descriptor_was_left_at_first(wait: bool) -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        threads = await written(world)
-        world.disks[1].fail("open", errno.EMFILE)
-        old = fetched(world, 1, wait=wait, once=True)
-        await settle()
-        await threads.run_one()
-        assert not world.replica(1).log.offline
-        assert not threads.waiting, "it is not tried again at once"
-        await world.pass_ms(2 * UPKEEP_MS)
-        await threads.run_one()
-        (part,) = old.result()
-        assert FetchedPartition(*part).length > 0
-
-    run_world(scenario, brokers=1, config=SMALL)
+@in_world(run_world, brokers=1, config=SMALL)
+async def test_index_load_is_retried_after_running_out_of_descriptors(
+    world: ReplicaWorld, *, wait: bool
+) -> None:
+    threads = await written(world)
+    world.disks[1].fail("open", errno.EMFILE)
+    old = fetched(world, 1, wait=wait, once=True)
+    await settle()
+    await threads.run_one()
+    assert not world.replica(1).log.offline
+    assert not threads.waiting, "it is not tried again at once"
+    await world.pass_ms(2 * LOOK_EVERY_MS)
+    await threads.run_one()
+    (part,) = old.result()
+    assert FetchedPartition(*part).length > 0

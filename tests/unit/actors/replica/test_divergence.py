@@ -1,4 +1,4 @@
-"""Where followers cut their logs: KIP-101 and KIP-279 as tables."""
+"""Where followers truncate their logs: KIP-101 and KIP-279 as tables."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from raylog.actors.replica.divergence import (
-    Cut,
-    cut_at_divergence,
-    cut_out_of_range,
+from raylog.actors.replica.rules.divergence import (
+    Truncation,
+    truncation_at_divergence,
+    truncation_out_of_range,
     unless_all_goes,
 )
 from raylog.storage.epochs import LeaderEpochs
@@ -18,7 +18,7 @@ END, HIGH_WATERMARK = 30, 12
 
 
 @pytest.mark.parametrize(
-    ("epoch", "end_offset", "cut"),
+    ("epoch", "end_offset", "truncation"),
     [
         (5, 25, 25),  # the leader's epoch 5 ended earlier
         (5, 40, END),  # ... or later: nothing goes but what contradicts it at the end
@@ -32,63 +32,75 @@ END, HIGH_WATERMARK = 30, 12
         (9, 28, 28),  # newer than all that the follower knows
     ],
 )
-def test_a_follower_cuts_where_the_histories_part(epoch: int, end_offset: int, cut: int) -> None:
+def test_a_follower_cuts_where_the_histories_part(
+    epoch: int, end_offset: int, truncation: int
+) -> None:
     epochs = LeaderEpochs([(3, 10), (5, 22)])
-    assert cut_at_divergence(epochs, END, HIGH_WATERMARK, epoch, end_offset) == Cut(cut)
+    assert truncation_at_divergence(epochs, END, HIGH_WATERMARK, epoch, end_offset) == Truncation(
+        truncation
+    )
 
 
 def test_a_follower_without_epochs_cuts_where_the_leader_says() -> None:
-    assert cut_at_divergence(LeaderEpochs(), 10, 0, 3, 7) == Cut(7)
-    assert cut_at_divergence(LeaderEpochs(), 10, 0, 3, 17) == Cut(10)
+    assert truncation_at_divergence(LeaderEpochs(), 10, 0, 3, 7) == Truncation(7)
+    assert truncation_at_divergence(LeaderEpochs(), 10, 0, 3, 17) == Truncation(10)
 
 
 @pytest.mark.parametrize(
-    ("leader_start", "leader_end", "cut"),
+    ("leader_start", "leader_end", "truncation"),
     [
-        (0, 20, Cut(20)),  # an unclean election
-        (40, 50, Cut(40, anew=True)),  # the leader let go of what was never copied
+        (0, 20, Truncation(20)),  # an unclean election
+        (40, 50, Truncation(40, anew=True)),  # the leader let go of what was never copied
         (10, 30, None),  # it fits by now
-        (40, 20, Cut(20)),
+        (40, 20, Truncation(20)),
     ],
 )
-def test_an_offset_out_of_range(leader_start: int, leader_end: int, cut: Cut | None) -> None:
-    assert cut_out_of_range(5, END, leader_start, leader_end) == cut
+def test_an_offset_out_of_range(
+    leader_start: int, leader_end: int, truncation: Truncation | None
+) -> None:
+    assert truncation_out_of_range(5, END, leader_start, leader_end) == truncation
 
 
 def test_nothing_is_kept_of_a_log_that_begins_behind_the_leaders_end() -> None:
-    assert cut_out_of_range(100, 100, 3, 90) == Cut(3, anew=True)
-    assert cut_out_of_range(90, 100, 3, 90) == Cut(3, anew=True)
-    assert cut_out_of_range(89, 100, 3, 90) == Cut(90)
+    assert truncation_out_of_range(100, 100, 3, 90) == Truncation(3, anew=True)
+    assert truncation_out_of_range(90, 100, 3, 90) == Truncation(3, anew=True)
+    assert truncation_out_of_range(89, 100, 3, 90) == Truncation(90)
 
 
 def test_an_epoch_that_is_newer_than_the_leaders_goes() -> None:
     epochs = LeaderEpochs([(3, 10), (99, 22)])
-    assert cut_at_divergence(epochs, 30, 30, -1, -1) == Cut(22)
+    assert truncation_at_divergence(epochs, 30, 30, -1, -1) == Truncation(22)
 
 
 @pytest.mark.parametrize(
-    ("at", "leader_start", "cut"),
+    ("at", "leader_start", "truncation"),
     [
-        (14, 7, Cut(14)),
-        (13, 7, Cut(13)),  # what was before the log start was committed, and is deleted here
-        (13, 13, Cut(13)),
-        (13, 15, Cut(13)),  # asked again, the leader says that it begins later
-        (12, 7, Cut(7, anew=True)),  # after an unclean election: all goes, and comes anew
+        (14, 7, Truncation(14)),
+        (13, 7, Truncation(13)),  # what was before the log start was committed, and is deleted here
+        (13, 13, Truncation(13)),
+        (13, 15, Truncation(13)),  # asked again, the leader says that it begins later
+        (12, 7, Truncation(7, anew=True)),  # after an unclean election: all goes, and comes anew
     ],
 )
-def test_a_cut_at_the_log_start_goes_back_no_further(at: int, leader_start: int, cut: Cut) -> None:
-    assert unless_all_goes(Cut(at), log_start_offset=13, leader_start_offset=leader_start) == cut
+def test_a_cut_at_the_log_start_goes_back_no_further(
+    at: int, leader_start: int, truncation: Truncation
+) -> None:
+    assert (
+        unless_all_goes(Truncation(at), log_start_offset=13, leader_start_offset=leader_start)
+        == truncation
+    )
 
 
 entries = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 
 
 @given(st.data())
-def test_what_is_committed_is_never_cut(data: st.DataObject) -> None:
+def test_committed_records_are_never_truncated(data: st.DataObject) -> None:
     """Replicas with the same committed records, each with its own end and log start.
 
     The follower's log ends beyond `committed` with epochs that the leader may not have, and begins
-    anywhere before it. A cut leaves the end at or above it, and ends the divergence at some time.
+    anywhere before it. A truncation leaves the end at or above it, and ends the
+    divergence at some time.
     """
     lengths = data.draw(entries, "records of epochs 0, 1 and so on")
     starts = [sum(lengths[:epoch]) for epoch in range(len(lengths))]
@@ -112,12 +124,14 @@ def test_what_is_committed_is_never_cut(data: st.DataObject) -> None:
         epoch, epoch_end = leader.end_offset_for(last, leader_end)
         if last < 0 or last == leader.latest or (epoch >= last and epoch_end >= end):
             break
-        cut = unless_all_goes(
-            cut_at_divergence(follower, end, committed, epoch, epoch_end), start, leader_start
+        truncation = unless_all_goes(
+            truncation_at_divergence(follower, end, committed, epoch, epoch_end),
+            start,
+            leader_start,
         )
-        end = cut.offset
-        follower.truncate_from_end(0 if cut.anew else end)
-        start = end if cut.anew else start
+        end = truncation.offset
+        follower.truncate_from_end(0 if truncation.anew else end)
+        start = end if truncation.anew else start
         assert end >= committed
     else:
         pytest.fail("the follower cuts for ever")

@@ -1,4 +1,4 @@
-"""Failures of the disk are logged, and not for every writer who meets them."""
+"""Failures of the disk are logged, but not for every writer that meets them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The process that cleans is killed by SIGKILL: the log goes on, and is cleaned after all."""
+"""The process that cleans is killed with SIGKILL: the log is intact, and is cleaned later."""
 
 import asyncio
 from pathlib import Path
@@ -8,13 +8,13 @@ import pytest
 
 from raylog.actors.replica.pacing import Pacing
 from raylog.actors.runtime.base import Apart, PeerLost, Runtime
-from raylog.actors.runtime.helpers import Helpers
 from raylog.actors.runtime.loop import LoopRuntime
+from raylog.actors.runtime.worker_processes import WorkerProcesses
 from raylog.storage.clean_job import CleanJob
 from raylog.storage.disk import OsDisk
 from raylog.storage.log import Log, LogConfig
-from tests.support.deadly_disk import DeadlyDisk
-from tests.support.logs import NOW_MS, append, checkpoint, contents, flush, keyed
+from tests.worlds.storage.killing_disk import KillingDisk
+from tests.worlds.storage.logs import NOW_MS, append, checkpoint, contents, flush, keyed
 
 ROOT = str(Path(__file__).parents[4])
 CALLS = (1, 9, 20)
@@ -31,11 +31,11 @@ def filled(directory: Path) -> Log:
     return log
 
 
-async def clean_apart(log: Log, helpers: Helpers, disk: OsDisk) -> bool:
+async def clean_apart(log: Log, helpers: WorkerProcesses, disk: OsDisk) -> bool:
     """Whether the cleaning came to its end."""
     pause = Pacing(float("inf"), 0.0)
     end = log.log_end_offset
-    job = log.begin_clean(NOW_MS, end, memory_bytes=10**6, pause=pause, token="t")
+    job = log.cleaner.begin_clean(NOW_MS, end, memory_bytes=10**6, pause=pause, token="t")
     assert job is not None
     job.work.disk = disk
     apart = await helpers.do(job.work)
@@ -43,7 +43,7 @@ async def clean_apart(log: Log, helpers: Helpers, disk: OsDisk) -> bool:
         await run(log, job, apart)
     except PeerLost:
         job.abandon()
-        assert not log.end_clean(job, NOW_MS)
+        assert not log.cleaner.end_clean(job, NOW_MS)
         return False
     finally:
         await apart.close()
@@ -54,7 +54,7 @@ async def run(log: Log, job: CleanJob, apart: Apart) -> None:
     more = True
     while more:
         job.take(await apart.step())
-        more = log.end_clean(job, NOW_MS)
+        more = log.cleaner.end_clean(job, NOW_MS)
 
 
 def test_a_cleaner_that_is_killed_loses_nothing(
@@ -72,10 +72,10 @@ def test_a_cleaner_that_is_killed_loses_nothing(
     async def test() -> list[bool]:
         failures: list[BaseException] = []
         runtime = LoopRuntime("test", failures.append)
-        helpers = Helpers(cast(Runtime, runtime))
+        helpers = WorkerProcesses(cast(Runtime, runtime))
         ended = []
         for calls in CALLS:
-            ended.append(await clean_apart(log, helpers, DeadlyDisk(calls)))
+            ended.append(await clean_apart(log, helpers, KillingDisk(calls)))
             assert is_whole()
         ended.append(await clean_apart(log, helpers, OsDisk()))
         helpers.end()

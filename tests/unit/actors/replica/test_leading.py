@@ -1,11 +1,11 @@
-"""What a leader makes of its followers' fetches and of the controller's answers."""
+"""What a leader does with its followers' fetches and with the controller's answers."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.replica.leading import QUIET_MS, Proposal
-from raylog.actors.replica.machine import (
+from raylog.actors.replica.rules.leading import QUIET_MS, Proposal
+from raylog.actors.replica.rules.machine import (
     Appended,
     CutOff,
     Effect,
@@ -23,7 +23,7 @@ from raylog.actors.replica.machine import (
     TimePassed,
     Truncated,
 )
-from tests.support.replicas import leadership
+from tests.worlds.replica.fake_host import leadership
 
 ME, LEFT, RIGHT = 1, 2, 3
 LAG_MS = 1_000
@@ -39,8 +39,8 @@ def leading(
 ) -> PartitionMachine:
     """Leads in epoch 3, with `end` records from epochs before."""
     machine = PartitionMachine(ME, end, min_isr=min_isr, lag_ms_max=LAG_MS)
-    told = leadership(ME, 3, 7, replicas=replicas, isr=isr)
-    machine.handle(LeadershipChanged(told, end, 0))
+    changed = leadership(ME, 3, 7, replicas=replicas, isr=isr)
+    machine.handle(LeadershipChanged(changed, end, 0))
     return machine
 
 
@@ -53,7 +53,7 @@ def fetch(
 # ---- who lags ----------------------------------------------------------------------------
 
 
-def test_who_was_level_until_the_last_append_was_so_whatever_it_fetches_then() -> None:
+def test_lag_counts_from_the_last_append_that_found_the_follower_level() -> None:
     machine = leading()
     for one in (LEFT, RIGHT):
         fetch(machine, one, 0)
@@ -65,14 +65,14 @@ def test_who_was_level_until_the_last_append_was_so_whatever_it_fetches_then() -
     assert machine.handle(TimePassed(401 + LAG_MS)) == [Propose(without_left)]
 
 
-def test_who_lags_is_put_out_by_the_clock_and_not_by_a_fetch_of_another() -> None:
+def test_lagging_follower_is_removed_by_the_clock_not_by_another_fetch() -> None:
     machine = leading(5)
     late_ms = LAG_MS + 1
     assert fetch(machine, LEFT, 5, late_ms) == []
     assert machine.handle(TimePassed(late_ms)) == [Propose(Proposal(3, 7, ALL[:2]))]
 
 
-def test_who_comes_in_and_who_lags_are_proposed_together() -> None:
+def test_one_proposal_adds_the_level_and_removes_the_lagging_follower() -> None:
     machine = leading(5, isr=(ME, LEFT))
     late_ms = LAG_MS + 1
     both = Propose(Proposal(3, 7, ((ME, "a"), (RIGHT, "a"))))
@@ -94,8 +94,8 @@ def test_a_member_whose_log_was_opened_anew_has_its_time_to_catch_up() -> None:
     machine = leading(5)
     now_ms = 100 * LAG_MS
     fetch(machine, LEFT, 5, now_ms)
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    machine.handle(LeadershipChanged(told, 5, now_ms))
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(changed, 5, now_ms))
     assert machine.handle(TimePassed(now_ms + LAG_MS)) == []
     assert machine.handle(TimePassed(now_ms + LAG_MS + 1)) == [Propose(Proposal(3, 8, ALL[:2]))]
 
@@ -112,8 +112,8 @@ def test_the_newest_fetch_of_an_early_opening_is_the_one_that_counts() -> None:
     fetch(machine, LEFT, 5)
     for offset in (1, 3):
         assert fetch(machine, RIGHT, offset, incarnation="b") == []
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    assert machine.handle(LeadershipChanged(told, 5, 0)) == [ReleaseUpTo(3)]
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    assert machine.handle(LeadershipChanged(changed, 5, 0)) == [ReleaseUpTo(3)]
 
 
 def test_an_opening_that_came_early_was_level_when_it_fetched() -> None:
@@ -122,17 +122,17 @@ def test_an_opening_that_came_early_was_level_when_it_fetched() -> None:
     fetch(machine, RIGHT, 5, now_ms, incarnation="b")
     machine.handle(Appended(6, now_ms))
     fetch(machine, LEFT, 6, now_ms)
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    machine.handle(LeadershipChanged(told, 6, now_ms))
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(changed, 6, now_ms))
     assert machine.handle(TimePassed(now_ms + LAG_MS)) == []
     assert machine.handle(TimePassed(now_ms + LAG_MS + 1)) == [Propose(Proposal(3, 8, ALL[:2]))]
 
 
-def test_who_was_no_replica_meanwhile_begins_with_nothing() -> None:
+def test_replica_removed_and_added_again_starts_without_progress() -> None:
     machine = leading(5)
     fetch(machine, RIGHT, 5, incarnation="b")
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    machine.handle(LeadershipChanged(told, 5, 0))
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(changed, 5, 0))
     without = leadership(ME, 3, 9, replicas=(ME, LEFT), isr=(ME, LEFT))
     machine.handle(LeadershipChanged(without, 5, 0))
     again = leadership(ME, 3, 10, isr=(ME, LEFT), incarnations={RIGHT: "b"})
@@ -144,8 +144,8 @@ def test_another_opening_than_the_one_that_came_early_begins_with_nothing() -> N
     machine = leading(5)
     fetch(machine, LEFT, 5)
     fetch(machine, RIGHT, 5, incarnation="b")
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "c"})
-    assert machine.handle(LeadershipChanged(told, 5, 0)) == []
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "c"})
+    assert machine.handle(LeadershipChanged(changed, 5, 0)) == []
     assert machine.high_watermark == 0
 
 
@@ -159,8 +159,8 @@ def test_a_member_that_is_no_replica_holds_the_high_watermark() -> None:
 
 def test_a_replica_that_is_taken_away_is_neither_waited_for_nor_proposed() -> None:
     machine = leading(5, isr=(ME, LEFT))
-    told = leadership(ME, 3, 8, replicas=(ME, LEFT), isr=(ME, LEFT))
-    machine.handle(LeadershipChanged(told, 5, 0))
+    changed = leadership(ME, 3, 8, replicas=(ME, LEFT), isr=(ME, LEFT))
+    machine.handle(LeadershipChanged(changed, 5, 0))
     assert fetch(machine, LEFT, 5) == [ReleaseUpTo(5)]
     assert machine.is_settled
     assert fetch(machine, RIGHT, 5) == []
@@ -186,7 +186,7 @@ def test_a_leader_rests_when_all_are_in_sync_and_level(
     assert machine.is_settled == is_settled
 
 
-def test_who_is_level_but_refused_keeps_the_leader_looking() -> None:
+def test_leader_is_not_settled_while_a_level_follower_is_refused() -> None:
     machine, asked = asking()
     machine.handle(IsrRefused(asked, 0))
     assert not machine.is_settled
@@ -203,7 +203,7 @@ def asking() -> tuple[PartitionMachine, Proposal]:
     return machine, asked
 
 
-def test_who_may_not_join_holds_the_high_watermark_no_more() -> None:
+def test_refused_isr_addition_no_longer_holds_the_high_watermark() -> None:
     machine, asked = asking()
     assert machine.handle(Appended(6, 0)) == []
     assert machine.handle(IsrRefused(asked, 0)) == [ReleaseUpTo(6)]
@@ -213,8 +213,8 @@ def test_who_may_not_join_holds_the_high_watermark_no_more() -> None:
 
 def test_a_newer_state_counts_even_as_the_answer_to_an_older_proposal() -> None:
     machine, asked = asking()
-    told = leadership(ME, 3, 8, replicas=(ME, LEFT), isr=(ME,))
-    machine.handle(LeadershipChanged(told, 5, 0))
+    changed = leadership(ME, 3, 8, replicas=(ME, LEFT), isr=(ME,))
+    machine.handle(LeadershipChanged(changed, 5, 0))
     newer = Proposal(3, 8, asked.isr)
     assert machine.handle(TimePassed(0)) == [Propose(newer)]
     assert machine.handle(IsrAltered(asked, 3, 9, (ME, LEFT))) == []
@@ -231,7 +231,7 @@ def test_an_older_state_counts_for_nothing_even_as_the_answer_to_what_is_under_w
     assert machine.handle(IsrAltered(asked, 3, 7, (ME,))) == [ReleaseUpTo(6)], "it was not taken"
 
 
-def test_writers_are_told_when_an_answer_leaves_too_few_in_sync() -> None:
+def test_writers_are_notified_when_an_answer_leaves_too_few_in_sync() -> None:
     machine = leading(5, min_isr=3)
     fetch(machine, LEFT, 5, LAG_MS)
     gone = Proposal(3, 7, ALL[:2])
@@ -240,15 +240,17 @@ def test_writers_are_told_when_an_answer_leaves_too_few_in_sync() -> None:
     assert machine.high_watermark == 0
 
 
-@pytest.mark.parametrize(("min_isr", "told"), [(2, []), (3, [FailUnsafe()]), (9, [FailUnsafe()])])
-def test_writers_are_told_when_more_are_demanded_than_are_in_sync(
-    min_isr: int, told: list[Effect]
+@pytest.mark.parametrize(
+    ("min_isr", "expected"), [(2, []), (3, [FailUnsafe()]), (9, [FailUnsafe()])]
+)
+def test_writers_are_notified_when_more_are_demanded_than_are_in_sync(
+    min_isr: int, expected: list[Effect]
 ) -> None:
     machine = leading(5, isr=(ME, LEFT))
-    assert machine.handle(MinIsrChanged(min_isr)) == told
+    assert machine.handle(MinIsrChanged(min_isr)) == expected
 
 
-def test_who_is_to_join_does_not_make_it_enough() -> None:
+def test_pending_isr_addition_does_not_count_for_min_isr() -> None:
     machine = leading(5, isr=(ME,), min_isr=2)
     asked = Proposal(3, 7, ALL[:2])
     assert fetch(machine, LEFT, 5) == [Propose(asked)]
@@ -256,7 +258,7 @@ def test_who_is_to_join_does_not_make_it_enough() -> None:
     assert machine.handle(IsrAltered(asked, 3, 8, (ME, LEFT))) == [ReleaseUpTo(5)]
 
 
-def test_whoever_has_asked_another_in_may_lose_leadership_to_it() -> None:
+def test_cut_off_leader_with_a_pending_isr_addition_stops_leading() -> None:
     machine, asked = asking()
     assert machine.handle(CutOff()) == [StopLeading()]
     machine, asked = asking()

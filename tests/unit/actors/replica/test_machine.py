@@ -1,11 +1,13 @@
-"""The partition replica's decisions: leadership by epoch, the high watermark, who is in sync."""
+"""The partition replica's decisions: leadership by epoch, the high watermark, the ISR."""
 
 from __future__ import annotations
 
 import pytest
 
-from raylog.actors.replica.leading import QUIET_MS, Proposal
-from raylog.actors.replica.machine import (
+from raylog.actors.config import BrokerSettings, settings_of
+from raylog.actors.replica.rules.config import ReplicationSettings
+from raylog.actors.replica.rules.leading import QUIET_MS, Proposal
+from raylog.actors.replica.rules.machine import (
     Appended,
     Effect,
     FailUnsafe,
@@ -31,7 +33,7 @@ from raylog.wire.errors import (
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
 )
-from tests.support.replicas import leadership
+from tests.worlds.replica.fake_host import leadership
 
 ME, LEFT, RIGHT = 1, 2, 3
 LAG_MS = 1_000
@@ -39,8 +41,8 @@ WITHOUT_RIGHT = ((ME, "a"), (LEFT, "a"))
 
 
 def alone(epoch: int, partition_epoch: int = 0) -> LeadershipChanged:
-    told = leadership(ME, epoch, partition_epoch, replicas=(ME,), isr=(ME,))
-    return LeadershipChanged(told, 0, 0)
+    changed = leadership(ME, epoch, partition_epoch, replicas=(ME,), isr=(ME,))
+    return LeadershipChanged(changed, 0, 0)
 
 
 def leading(
@@ -70,8 +72,11 @@ def fetch(
 
 def test_a_sole_replica_starts_its_epoch_at_its_log_end_and_releases_all() -> None:
     machine = PartitionMachine(ME, 10)
-    told = leadership(ME, 0, replicas=(ME,), isr=(ME,))
-    assert machine.handle(LeadershipChanged(told, 10, 0)) == [StartLeading(0, 10), ReleaseUpTo(10)]
+    changed = leadership(ME, 0, replicas=(ME,), isr=(ME,))
+    assert machine.handle(LeadershipChanged(changed, 10, 0)) == [
+        StartLeading(0, 10),
+        ReleaseUpTo(10),
+    ]
     assert machine.is_leader
     assert not machine.is_follower
 
@@ -121,8 +126,8 @@ def test_a_leader_begins_where_its_log_ends_whatever_it_knew_of_that_as_a_follow
 
 def test_losing_leadership_fails_the_waiting_and_follows() -> None:
     machine = leading()
-    told = LeadershipChanged(leadership(LEFT, 4, 8), 0, 0)
-    assert machine.handle(told) == [StopLeading(), Follow(LEFT, 4)]
+    event = LeadershipChanged(leadership(LEFT, 4, 8), 0, 0)
+    assert machine.handle(event) == [StopLeading(), Follow(LEFT, 4)]
     with pytest.raises(NotLeaderOrFollower, match="2 does"):
         machine.require_leader()
 
@@ -139,8 +144,8 @@ def test_leading_again_in_a_higher_epoch_fails_the_waiting_and_starts_the_epoch(
 def test_a_follower_that_is_to_lead_stops_following_first() -> None:
     machine = following(5)
     machine.handle(Followed(5, 4))
-    told = LeadershipChanged(leadership(ME, 4, isr=(ME, RIGHT)), 5, 0)
-    assert machine.handle(told) == [StopFollowing(), StartLeading(4, 5)]
+    event = LeadershipChanged(leadership(ME, 4, isr=(ME, RIGHT)), 5, 0)
+    assert machine.handle(event) == [StopFollowing(), StartLeading(4, 5)]
     assert machine.high_watermark == 4
     assert machine.is_before_epoch_start
 
@@ -199,13 +204,13 @@ def test_the_leader_itself_counts() -> None:
     assert fetch(machine, LEFT, 9) == [ReleaseUpTo(5)]
 
 
-def test_who_is_not_in_sync_does_not_count() -> None:
+def test_high_watermark_ignores_followers_out_of_sync() -> None:
     machine = leading(5, isr=(ME, LEFT))
     machine.handle(TimePassed(0))
     assert fetch(machine, LEFT, 5) == [ReleaseUpTo(5)]
 
 
-def test_it_stands_still_while_too_few_are_in_sync() -> None:
+def test_high_watermark_stands_still_below_min_isr() -> None:
     machine = leading(5, isr=(ME,), min_isr=2)
     assert machine.high_watermark == 0
     with pytest.raises(NotEnoughReplicas, match=r"min\.insync\.replicas is 2"):
@@ -230,24 +235,40 @@ def test_a_fetch_of_another_opening_of_the_log_does_not_count() -> None:
     assert machine.high_watermark == 0
 
 
-def test_it_counts_once_the_metadata_names_that_opening() -> None:
+def test_fetch_of_a_new_incarnation_counts_once_the_metadata_names_it() -> None:
     machine = leading(5)
     fetch(machine, LEFT, 5)
     fetch(machine, RIGHT, 5, incarnation="b")
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    assert machine.handle(LeadershipChanged(told, 5, 0)) == [ReleaseUpTo(5)]
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    assert machine.handle(LeadershipChanged(changed, 5, 0)) == [ReleaseUpTo(5)]
 
 
-def test_what_an_older_opening_held_is_forgotten() -> None:
+def test_progress_of_an_older_incarnation_is_forgotten() -> None:
     machine = leading(5)
     fetch(machine, RIGHT, 5)
-    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
-    assert machine.handle(LeadershipChanged(told, 5, 0)) == []
+    changed = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    assert machine.handle(LeadershipChanged(changed, 5, 0)) == []
     assert fetch(machine, LEFT, 5) == []
     assert machine.high_watermark == 0
 
 
 # ---- who is in sync ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log_starts", "is_done"),
+    [
+        ({LEFT: 5, RIGHT: 6}, True),
+        ({LEFT: 5, RIGHT: 4}, False),
+        ({LEFT: 5}, False),
+        ({LEFT: 5, RIGHT: 5, 4: 4}, False),
+    ],
+)
+def test_records_are_deleted_once_all_who_may_lead_have_reported_so(
+    log_starts: dict[int, int], is_done: bool
+) -> None:
+    assert leading(9).have_deleted_to(5, log_starts) == is_done
+    assert leading(9, isr=(ME,)).have_deleted_to(5, {ME: 0})
 
 
 def joining() -> tuple[PartitionMachine, Proposal]:
@@ -268,7 +289,7 @@ def test_a_follower_joins_at_the_high_watermark_and_the_epochs_start() -> None:
     assert fetch(machine, RIGHT, 7) == [Propose(Proposal(3, 7, (*WITHOUT_RIGHT, (RIGHT, "a"))))]
 
 
-def test_who_is_to_join_holds_the_high_watermark_at_once() -> None:
+def test_pending_isr_addition_holds_the_high_watermark_at_once() -> None:
     machine, _ = joining()
     machine.handle(Appended(6, 0))
     assert fetch(machine, LEFT, 6) == []
@@ -301,7 +322,7 @@ def test_a_refused_proposal_is_made_again_after_a_while() -> None:
     assert machine.handle(TimePassed(10 + QUIET_MS)) == [Propose(asked)]
 
 
-def test_who_is_refused_keeps_nobody_else_out() -> None:
+def test_refused_follower_does_not_block_another_isr_addition() -> None:
     """A follower may be level and yet not live, as one whose broker has just been fenced."""
     machine = leading(5, isr=(ME,))
     left = Proposal(3, 7, WITHOUT_RIGHT)
@@ -317,7 +338,7 @@ def test_who_is_refused_keeps_nobody_else_out() -> None:
     assert machine.is_settled
 
 
-def test_who_was_refused_together_is_tried_one_by_one() -> None:
+def test_level_followers_are_proposed_in_turn_after_each_refusal() -> None:
     machine = leading(5, isr=(ME,))
     left, right = (Proposal(3, 7, ((ME, "a"), (one, "a"))) for one in (LEFT, RIGHT))
     assert fetch(machine, LEFT, 5) == [Propose(left)]
@@ -329,7 +350,7 @@ def test_who_was_refused_together_is_tried_one_by_one() -> None:
         assert machine.handle(TimePassed(now_ms)) == [Propose(following)]
 
 
-def test_who_was_refused_keeps_nobody_in_who_lags() -> None:
+def test_refused_addition_does_not_keep_a_lagging_follower_in_the_isr() -> None:
     machine = leading(0, isr=(ME, LEFT))
     fetch(machine, LEFT, 0)
     machine.handle(Appended(5, 0))
@@ -342,8 +363,8 @@ def test_who_was_refused_keeps_nobody_in_who_lags() -> None:
 
 def test_an_answer_that_newer_metadata_overtook_changes_nothing() -> None:
     machine, asked = joining()
-    told = leadership(ME, 3, 9, isr=(ME, LEFT))
-    machine.handle(LeadershipChanged(told, 5, 0))
+    changed = leadership(ME, 3, 9, isr=(ME, LEFT))
+    machine.handle(LeadershipChanged(changed, 5, 0))
     again = machine.handle(TimePassed(0))
     assert again == [Propose(Proposal(3, 9, asked.isr))]
     assert machine.handle(IsrAltered(asked, 3, 9, (ME, LEFT))) == []
@@ -375,7 +396,7 @@ def test_a_replica_that_is_added_within_an_epoch_may_join() -> None:
     assert fetch(machine, 4, 5) == [Propose(Proposal(3, 8, members))]
 
 
-def test_who_has_been_in_sync_since_it_was_refused_is_believed_again() -> None:
+def test_follower_that_rejoined_the_isr_is_no_longer_treated_as_refused() -> None:
     machine, asked = joining()
     machine.handle(IsrRefused(asked, 0))
     assert machine.handle(TimePassed(QUIET_MS)) == [Propose(asked)]
@@ -393,7 +414,7 @@ def test_an_answer_to_an_older_leadership_changes_nothing() -> None:
     assert fetch(machine, RIGHT, 5) == [Propose(Proposal(4, 8, asked.isr))]
 
 
-def test_who_lags_leaves_after_a_while_and_counts_until_that_is_confirmed() -> None:
+def test_lagging_follower_counts_until_its_removal_is_confirmed() -> None:
     machine = leading(0)
     fetch(machine, RIGHT, 0)
     fetch(machine, LEFT, 0)
@@ -406,14 +427,14 @@ def test_who_lags_leaves_after_a_while_and_counts_until_that_is_confirmed() -> N
     assert machine.handle(IsrAltered(wanted, 3, 8, (ME, LEFT))) == [ReleaseUpTo(5)]
 
 
-def test_who_never_fetched_lags_from_the_start_of_the_epoch() -> None:
+def test_follower_that_never_fetched_lags_from_the_start_of_the_epoch() -> None:
     machine = leading(5)
     fetch(machine, LEFT, 5, LAG_MS)
     assert machine.handle(TimePassed(LAG_MS)) == []
     assert machine.handle(TimePassed(LAG_MS + 1)) == [Propose(Proposal(3, 7, WITHOUT_RIGHT))]
 
 
-def test_who_keeps_up_with_what_there_was_does_not_lag() -> None:
+def test_follower_that_reaches_the_previous_log_end_does_not_lag() -> None:
     machine = leading(0)
     end = 0
     for now_ms in range(0, 10 * LAG_MS, LAG_MS // 2):
@@ -425,7 +446,7 @@ def test_who_keeps_up_with_what_there_was_does_not_lag() -> None:
 
 
 @pytest.mark.parametrize("short", [0, 1])
-def test_who_has_what_there_was_at_its_fetch_before_was_level_then(short: int) -> None:
+def test_follower_was_level_at_the_fetch_whose_log_end_it_has_now_reached(short: int) -> None:
     """While others write, a follower's log never ends where the leader's does."""
     machine = leading(0)
     for turn in range(5):
@@ -439,7 +460,7 @@ def test_who_has_what_there_was_at_its_fetch_before_was_level_then(short: int) -
     assert machine.handle(TimePassed(level_ms + LAG_MS + 1)) == [Propose(without_left)]
 
 
-def test_who_left_for_lagging_stays_out_until_level_even_where_the_high_watermark_stands() -> None:
+def test_removed_follower_rejoins_only_when_level_with_the_log_end() -> None:
     machine = leading(5, isr=(ME, LEFT), min_isr=2)
     fetch(machine, LEFT, 5, 0)
     machine.handle(Appended(6, 10))
@@ -455,11 +476,11 @@ def test_who_left_for_lagging_stays_out_until_level_even_where_the_high_watermar
     ]
 
 
-def test_who_is_out_of_sync_when_an_epoch_begins_stays_out_until_level() -> None:
+def test_follower_out_of_isr_at_epoch_start_rejoins_only_when_level() -> None:
     began_ms = 100 * LAG_MS
     machine = PartitionMachine(ME, 5, high_watermark=5, lag_ms_max=LAG_MS)
-    told = leadership(ME, 3, 7, isr=(ME, RIGHT))
-    machine.handle(LeadershipChanged(told, 5, began_ms))
+    changed = leadership(ME, 3, 7, isr=(ME, RIGHT))
+    machine.handle(LeadershipChanged(changed, 5, began_ms))
     machine.handle(Appended(6, began_ms))
     assert fetch(machine, LEFT, 5, began_ms + 1) == [], "there is more than it has"
     both = ((ME, "a"), (RIGHT, "a"), (LEFT, "a"))
@@ -476,10 +497,10 @@ def test_an_idle_follower_is_level_for_ever() -> None:
     assert machine.handle(TimePassed(1_000 * LAG_MS)) == []
 
 
-def test_writers_are_told_when_too_few_are_left_in_sync() -> None:
+def test_writers_are_notified_when_too_few_are_left_in_sync() -> None:
     machine = leading(5, min_isr=3)
-    told = leadership(ME, 3, 8, isr=(ME, LEFT))
-    assert machine.handle(LeadershipChanged(told, 5, 0)) == [FailUnsafe()]
+    changed = leadership(ME, 3, 8, isr=(ME, LEFT))
+    assert machine.handle(LeadershipChanged(changed, 5, 0)) == [FailUnsafe()]
 
 
 # ---- following ---------------------------------------------------------------------------
@@ -488,6 +509,7 @@ def test_writers_are_told_when_too_few_are_left_in_sync() -> None:
 def test_a_follower_releases_what_it_has_of_what_the_leader_released() -> None:
     machine = following()
     assert machine.handle(Followed(5, 3)) == [ReleaseUpTo(3)]
+    assert machine.log_end_offset == 5
     assert machine.handle(Followed(5, 9)) == [ReleaseUpTo(5)]
     assert machine.handle(Followed(6, 2)) == []
     assert machine.high_watermark == 5
@@ -505,3 +527,15 @@ def test_a_leaders_events_mean_nothing_to_a_follower() -> None:
     for event in (Appended(4, 0), FollowerFetched(LEFT, "a", 4, 0), TimePassed(10 * LAG_MS)):
         assert machine.handle(event) == []
     assert machine.handle(MinIsrChanged(2)) == []
+
+
+def test_isr_membership_depends_on_lag_time_not_on_record_count() -> None:
+    """`replica.lag.time.max.ms`, 30 s by default."""
+    assert settings_of(ReplicationSettings, BrokerSettings({})).lag_ms_max == 30_000
+    machine = leading()
+    fetch(machine, LEFT, 0)
+    fetch(machine, RIGHT, 0)
+    machine.handle(Appended(10_000_000, 0))
+    fetch(machine, LEFT, 10_000_000, 1)
+    assert machine.handle(TimePassed(LAG_MS)) == [], "ten million behind, and in sync"
+    assert machine.handle(TimePassed(LAG_MS + 1)) == [Propose(Proposal(3, 7, WITHOUT_RIGHT))]

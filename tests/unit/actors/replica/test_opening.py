@@ -1,4 +1,4 @@
-"""One log that cannot be opened or closed does not keep the others."""
+"""A log that cannot be opened or closed does not affect the others."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from raylog.actors.ports import OpenPartition, TopicId
+from raylog.actors.common_messages import OpenPartition, TopicId
 from raylog.actors.replica.opening import Outcome, open_logs
 from raylog.wire.errors import KafkaStorageError
-from tests.support.disk import FaultyDisk
-from tests.support.logs import append, batch, checkpoint, flush
-from tests.support.replica_world import ReplicaWorld, run_world
+from tests.worlds.decorators import in_world
+from tests.worlds.replica.actor import ReplicaWorld, run_world
+from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.logs import append, batch, checkpoint, flush
 
 NOBODY: frozenset[tuple[TopicId, int]] = frozenset()
 CONFIG = ReplicaWorld().config
 
 
 class Disk(FaultyDisk):
-    """Syncs all directories but one, and notes which."""
+    """Syncs all directories but one, and records which."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,32 +68,32 @@ def test_a_folder_that_cannot_be_synced_keeps_its_new_logs_closed_and_no_others(
     assert "/a" not in disk.synced
 
 
-def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        node, disk = world.nodes[1], world.disks[1]
-        directories = [ReplicaWorld.directory(1, index) for index in range(3)]
-        disk.fail("fdatasync", errno.EIO, times=10, path=directories[0])
-        for index in range(3):
-            assert await world.produce(1, partition=index)
-        with pytest.raises(KafkaStorageError) as raised:
-            await node.actor.close_partitions(list(world.keys), False)
-        assert str(raised.value).startswith(f"1 of 3 logs are not closed: {directories[0]}: ")
-        assert disk.open_descriptors == 0
+@in_world(run_world, brokers=1, partitions=3)
+async def test_a_log_that_cannot_be_closed_does_not_keep_the_others_open(
+    world: ReplicaWorld,
+) -> None:
+    node, disk = world.nodes[1], world.disks[1]
+    directories = [ReplicaWorld.directory(1, index) for index in range(3)]
+    disk.fail("fdatasync", errno.EIO, times=10, path=directories[0])
+    for index in range(3):
+        assert await world.produce(1, partition=index)
+    with pytest.raises(KafkaStorageError) as raised:
+        await node.actor.close_partitions(list(world.keys), False)
+    assert str(raised.value).startswith(f"1 of 3 logs are not closed: {directories[0]}: ")
+    assert disk.open_descriptors == 0
 
-    run_world(scenario, brokers=1, partitions=3)
 
-
-def test_what_is_deleted_need_not_be_closed_cleanly(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        node, disk = world.nodes[1], world.disks[1]
-        directory = ReplicaWorld.directory(1, 0)
-        assert await world.produce(1)
-        disk.fail("fdatasync", errno.EIO, times=10, path=directory)
-        await node.actor.close_partitions(list(world.keys), True)
-        assert disk.listdir(directory) == []
-        assert f"cannot close {Path(directory)}" in caplog.text
-
-    run_world(scenario, brokers=1)
+@in_world(run_world, brokers=1)
+async def test_deleting_a_partition_ignores_failed_syncs(
+    world: ReplicaWorld, *, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, disk = world.nodes[1], world.disks[1]
+    directory = ReplicaWorld.directory(1, 0)
+    assert await world.produce(1)
+    disk.fail("fdatasync", errno.EIO, times=10, path=directory)
+    await node.actor.close_partitions(list(world.keys), True)
+    assert disk.listdir(directory) == []
+    assert f"cannot close {Path(directory)}" in caplog.text
 
 
 def test_a_directory_that_cannot_be_made_keeps_its_log_closed_and_no_others() -> None:
@@ -108,7 +109,7 @@ def test_a_directory_that_cannot_be_made_keeps_its_log_closed_and_no_others() ->
     closed(disk, [again])
 
 
-def test_a_damaged_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     (made,) = opened(disk, "/a/t-0")
     assert isinstance(made, tuple)
@@ -126,17 +127,15 @@ def test_a_damaged_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
     closed(disk, outcomes)
 
 
-def test_files_that_cannot_be_deleted_are_told() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        node, disk = world.nodes[1], world.disks[1]
-        directories = [ReplicaWorld.directory(1, index) for index in range(2)]
-        for index in range(2):
-            assert await world.produce(1, partition=index)
-        disk.fail("unlink", errno.EIO, times=10, path=directories[0])
-        with pytest.raises(KafkaStorageError) as raised:
-            await node.actor.close_partitions(list(world.keys), True)
-        assert str(raised.value).startswith(f"1 of 2 logs are not closed: {directories[0]}: ")
-        assert disk.open_descriptors == 0
-        assert disk.listdir(directories[1]) == []
-
-    run_world(scenario, brokers=1, partitions=2)
+@in_world(run_world, brokers=1, partitions=2)
+async def test_files_that_cannot_be_deleted_are_reported(world: ReplicaWorld) -> None:
+    node, disk = world.nodes[1], world.disks[1]
+    directories = [ReplicaWorld.directory(1, index) for index in range(2)]
+    for index in range(2):
+        assert await world.produce(1, partition=index)
+    disk.fail("unlink", errno.EIO, times=10, path=directories[0])
+    with pytest.raises(KafkaStorageError) as raised:
+        await node.actor.close_partitions(list(world.keys), True)
+    assert str(raised.value).startswith(f"1 of 2 logs are not closed: {directories[0]}: ")
+    assert disk.open_descriptors == 0
+    assert disk.listdir(directories[1]) == []

@@ -1,4 +1,4 @@
-"""How long a cleaning rests: for its rate, and for the event loop beside it."""
+"""How long a cleaning pauses: for its rate, and for the event loop of its process."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from raylog.actors.replica.pacing import Pacing
 
 
 class Clock:
-    """Stands in for `time`; seconds."""
+    """Stands in for `time`; in seconds."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def test_what_was_moved_is_paid_for_by_rests(clock: Clock) -> None:
+def test_pacing_sleeps_to_keep_the_rate(clock: Clock) -> None:
     pace = Pacing(bytes_per_second=100, rest_s=0)
     for spent in (200, 50):
         pace(spent)

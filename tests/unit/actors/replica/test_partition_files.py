@@ -1,4 +1,4 @@
-"""Each partition's directory says whose it is, and the topic's settings, also after a change."""
+"""Each partition's directory records its owner and the topic's settings, also after a change."""
 
 import asyncio
 import errno
@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from raylog.actors.broker.directories import directory_name
 from raylog.actors.broker.empty_logs import mark_empty_logs
-from raylog.actors.ports import (
+from raylog.actors.broker.rules.directories import directory_name
+from raylog.actors.common_messages import (
     OpenedPartition,
     OpenPartition,
     PartitionLeadership,
@@ -30,10 +30,11 @@ from raylog.storage.partition_file import (
     read_partition_file,
     write_partition_file,
 )
-from tests.support.disk import FaultyDisk
-from tests.support.gateway_world import settle
-from tests.support.replica_world import Node, NodeRuntime, ReplicaWorld
-from tests.support.replicas import TOPIC_ID
+from tests.worlds.decorators import TMP_PATH, in_world
+from tests.worlds.replica.actor import Node, NodeRuntime, ReplicaWorld
+from tests.worlds.replica.fake_host import TOPIC_ID
+from tests.worlds.runtime import settle
+from tests.worlds.storage.disk import FaultyDisk, Killed
 
 Story = Callable[[ReplicaWorld], Awaitable[None]]
 
@@ -56,7 +57,7 @@ def found(world: ReplicaWorld, partition: int = 0) -> PartitionFile | None:
 
 
 class CountingDisk(FaultyDisk):
-    """Notes which files take others' places."""
+    """Records which files are replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,173 +68,171 @@ class CountingDisk(FaultyDisk):
         self.renamed.append(target)
 
 
-def test_a_directory_says_whose_it_is_before_anything_is_written_to_its_log() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        disk = world.disks[1] = CountingDisk()
-        await world.start(1)
-        for partition in range(2):
-            expected = PartitionFile("t", TOPIC_ID, partition, {"retention.ms": "5"})
-            assert found(world, partition) == expected
-        assert disk.renamed[0] == path(0)
-
-    play(story, partitions=2, config={"retention.ms": "5"})
-
-
-def test_a_directory_of_an_older_build_is_given_the_file_when_it_is_opened() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        await world.kill(1)
-        world.disks[1].unlink(path())
-        assert found(world) is None
-        await world.start(1)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
-
-    play(story)
+@in_world(play, partitions=2, config={"retention.ms": "5"})
+async def test_a_directory_says_whose_it_is_before_anything_is_written_to_its_log(
+    world: ReplicaWorld,
+) -> None:
+    disk = world.disks[1] = CountingDisk()
+    await world.start(1)
+    for partition in range(2):
+        expected = PartitionFile("t", TOPIC_ID, partition, {"retention.ms": "5"})
+        assert found(world, partition) == expected
+    assert disk.renamed[0] == path(0)
 
 
-def test_a_file_of_version_1_is_written_anew_when_its_log_is_opened() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        world.noted = TopicNote(4, 7, 42)
-        await world.start(1)
-        await world.kill(1)
-        values = json.loads(world.disks[1].contents(path()))
-        older = {key: values[key] for key in values if key not in TopicNote.__slots__}
-        fd = world.disks[1].open(path())
-        world.disks[1].ftruncate(fd, 0)
-        world.disks[1].pwritev(fd, [json.dumps(older | {"version": 1}).encode()], 0)
-        world.disks[1].close(fd)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
-        await world.start(1)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0, noted=TopicNote(4))
-
-    play(story)
+@in_world(play)
+async def test_a_directory_of_an_older_build_is_given_the_file_when_it_is_opened(
+    world: ReplicaWorld,
+) -> None:
+    await world.start(1)
+    await world.kill(1)
+    world.disks[1].unlink(path())
+    assert found(world) is None
+    await world.start(1)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0)
 
 
-def test_other_settings_are_written_beside_the_event_loop_and_the_same_ones_are_not() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        disk = world.disks[1] = CountingDisk()
-        await world.start(1)
-        disk.renamed.clear()
-        await world.configure()
+@in_world(play)
+async def test_a_file_of_version_1_is_written_anew_when_its_log_is_opened(
+    world: ReplicaWorld,
+) -> None:
+    world.noted = TopicNote(4, 7, 42)
+    await world.start(1)
+    await world.kill(1)
+    values = json.loads(world.disks[1].contents(path()))
+    older = {key: values[key] for key in values if key not in TopicNote.__slots__}
+    fd = world.disks[1].open(path())
+    world.disks[1].ftruncate(fd, 0)
+    world.disks[1].pwritev(fd, [json.dumps(older | {"version": 1}).encode()], 0)
+    world.disks[1].close(fd)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+    await world.start(1)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0, noted=TopicNote(4))
+
+
+@in_world(play, partitions=2)
+async def test_other_settings_are_written_beside_the_event_loop_and_the_same_ones_are_not(
+    world: ReplicaWorld,
+) -> None:
+    disk = world.disks[1] = CountingDisk()
+    await world.start(1)
+    disk.renamed.clear()
+    await world.configure()
+    await settle()
+    assert disk.renamed == []  # as after a change of the broker's settings
+    await world.configure(retention_ms="7")
+    await settle()
+    assert disk.renamed == [path(0), path(1)]
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
+
+
+@in_world(play)
+async def test_the_number_of_partitions_is_written_when_it_grows_and_where_it_was_found(
+    world: ReplicaWorld,
+) -> None:
+    disk = world.disks[1] = CountingDisk()
+    await world.start(1)
+    disk.renamed.clear()
+    for offset, count in ((40, 5), (41, 5), (42, 6)):
+        config = TopicConfig(TOPIC_ID, world.config, {}, TopicNote(count, 7, offset))
+        await world.nodes[1].actor.configure([config])
         await settle()
-        assert disk.renamed == []  # as after a change of the broker's settings
-        await world.configure(retention_ms="7")
-        await settle()
-        assert disk.renamed == [path(0), path(1)]
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
-
-    play(story, partitions=2)
+    assert disk.renamed == [path(), path()]
+    written = found(world)
+    assert written is not None
+    assert astuple(written.noted) == (6, 7, 42)
 
 
-def test_the_number_of_partitions_is_written_when_it_grows_and_where_it_was_found() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        disk = world.disks[1] = CountingDisk()
-        await world.start(1)
-        disk.renamed.clear()
-        for offset, count in ((40, 5), (41, 5), (42, 6)):
-            config = TopicConfig(TOPIC_ID, world.config, {}, TopicNote(count, 7, offset))
-            await world.nodes[1].actor.configure([config])
-            await settle()
-        assert disk.renamed == [path(), path()]
-        written = found(world)
-        assert written is not None
-        assert astuple(written.noted) == (6, 7, 42)
-
-    play(story)
-
-
-def test_a_topic_whose_settings_change_has_no_other_topics_files_written() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        disk = world.disks[1] = CountingDisk()
-        node = await world.start(1)
-        other = TopicId(b"u" * 16)
-        opening = OpenPartition(other, "u", 0, "/1/u-0", world.config)
-        await node.actor.open_partitions([opening])
-        disk.renamed.clear()
-        own = {"retention.ms": "7"}
-        changed = [TopicConfig(TOPIC_ID, world.config, own), TopicConfig(other, world.config)]
-        await node.actor.configure(changed)
-        await settle()
-        assert disk.renamed == [path()]
-
-    play(story)
+@in_world(play)
+async def test_a_topic_whose_settings_change_has_no_other_topics_files_written(
+    world: ReplicaWorld,
+) -> None:
+    disk = world.disks[1] = CountingDisk()
+    node = await world.start(1)
+    other = TopicId(b"u" * 16)
+    opening = OpenPartition(other, "u", 0, "/1/u-0", world.config)
+    await node.actor.open_partitions([opening])
+    disk.renamed.clear()
+    own = {"retention.ms": "7"}
+    changed = [TopicConfig(TOPIC_ID, world.config, own), TopicConfig(other, world.config)]
+    await node.actor.configure(changed)
+    await settle()
+    assert disk.renamed == [path()]
 
 
-def test_a_file_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        disk = world.disks[1]
-        disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
-        await world.configure(retention_ms="7")
-        await settle()
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
-        assert "cannot be written, it is tried again: [Errno 28]" in caplog.text
-        disk.heal()
-        await world.configure(retention_ms="8")
-        await world.pass_ms(RETRY_MS)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
-        assert disk.open_descriptors == 0
+@in_world(play)
+async def test_a_file_that_cannot_be_written_is_tried_again(
+    world: ReplicaWorld, *, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.start(1)
+    disk = world.disks[1]
+    disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
+    await world.configure(retention_ms="7")
+    await settle()
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+    assert ", will retry: [Errno 28]" in caplog.text
+    disk.heal()
+    await world.configure(retention_ms="8")
+    await world.pass_ms(RETRY_MS)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
+    assert disk.open_descriptors == 0
 
-    play(story)
 
-
-def test_a_file_that_cannot_be_written_is_tried_less_and_less_often() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        disk = world.disks[1]
-        disk.fail("pwritev", errno.ENOSPC, times=1_000, path=PARTITION_FILE)
+@in_world(play)
+async def test_a_file_that_cannot_be_written_is_tried_less_and_less_often(
+    world: ReplicaWorld,
+) -> None:
+    await world.start(1)
+    disk = world.disks[1]
+    disk.fail("pwritev", errno.ENOSPC, times=1_000, path=PARTITION_FILE)
+    disk.calls.clear()
+    await world.configure(retention_ms="7")
+    await settle()
+    tried_s = []
+    for second in range(200):
+        if "pwritev" in disk.calls:
+            tried_s.append(second)
         disk.calls.clear()
-        await world.configure(retention_ms="7")
-        await settle()
-        tried_s = []
-        for second in range(200):
-            if "pwritev" in disk.calls:
-                tried_s.append(second)
-            disk.calls.clear()
-            await world.pass_ms(1_000)
-        assert tried_s == [0, 5, 15, 35, 75, 135, 195]
+        await world.pass_ms(1_000)
+    assert tried_s == [0, 5, 15, 35, 75, 135, 195]
 
-        disk.heal()
-        await world.pass_ms(RETRY_MS_MAX)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
-        disk.fail("pwritev", errno.ENOSPC, path=PARTITION_FILE)
-        await world.configure(retention_ms="8")
-        await world.pass_ms(RETRY_MS)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
-
-    play(story)
+    disk.heal()
+    await world.pass_ms(RETRY_MS_MAX)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
+    disk.fail("pwritev", errno.ENOSPC, path=PARTITION_FILE)
+    await world.configure(retention_ms="8")
+    await world.pass_ms(RETRY_MS)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
 
 
-def test_a_full_disk_keeps_no_log_closed_that_is_there() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        disk = world.disks[1]
-        disk.mkdir(ReplicaWorld.directory(1, 0))
-        disk.close(disk.open(f"{ReplicaWorld.directory(1, 0)}/{segment_name(0, 0)}", create=True))
-        disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
-        await world.start(1)
-        await settle()
-        assert found(world) is None
-        disk.heal()
-        await world.pass_ms(RETRY_MS)
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
-
-    play(story)
+@in_world(play)
+async def test_a_full_disk_keeps_no_log_closed_that_is_there(world: ReplicaWorld) -> None:
+    disk = world.disks[1]
+    disk.mkdir(ReplicaWorld.directory(1, 0))
+    disk.close(disk.open(f"{ReplicaWorld.directory(1, 0)}/{segment_name(0, 0)}", create=True))
+    disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
+    await world.start(1)
+    await settle()
+    assert found(world) is None
+    disk.heal()
+    await world.pass_ms(RETRY_MS)
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0)
 
 
-def test_one_file_that_cannot_be_written_does_not_keep_the_others() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        world.disks[1].fail("pwritev", errno.EIO, times=100, path=path(0))
-        await world.configure(retention_ms="7")
-        await settle()
-        own = {"retention.ms": "7"}
-        assert [found(world, at) for at in range(3)] == [
-            PartitionFile("t", TOPIC_ID, 0),
-            PartitionFile("t", TOPIC_ID, 1, own),
-            PartitionFile("t", TOPIC_ID, 2, own),
-        ]
-
-    play(story, partitions=3)
+@in_world(play, partitions=3)
+async def test_one_file_that_cannot_be_written_does_not_keep_the_others(
+    world: ReplicaWorld,
+) -> None:
+    await world.start(1)
+    world.disks[1].fail("pwritev", errno.EIO, times=100, path=path(0))
+    await world.configure(retention_ms="7")
+    await settle()
+    own = {"retention.ms": "7"}
+    assert [found(world, at) for at in range(3)] == [
+        PartitionFile("t", TOPIC_ID, 0),
+        PartitionFile("t", TOPIC_ID, 1, own),
+        PartitionFile("t", TOPIC_ID, 2, own),
+    ]
 
 
 async def opened_again(world: ReplicaWorld) -> str | None:
@@ -247,27 +246,25 @@ async def opened_again(world: ReplicaWorld) -> str | None:
     return outcome.error
 
 
-def test_a_damaged_file_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        world.disks[1].corrupt(path(), 0, b"[")
-        assert await opened_again(world) is None
-        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
-        assert "It is written anew from the metadata" in caplog.text
+@in_world(play)
+async def test_a_damaged_file_is_made_anew(
+    world: ReplicaWorld, *, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.start(1)
+    world.disks[1].corrupt(path(), 0, b"[")
+    assert await opened_again(world) is None
+    assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+    assert "It is written anew from the metadata" in caplog.text
 
-    play(story)
 
-
-def test_a_newer_file_keeps_the_log_closed_and_stays_as_it_is() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        disk = world.disks[1]
-        newer = disk.contents(path()).replace(b'"version": 2', b'"version": 3')
-        disk.corrupt(path(), 0, newer)
-        assert await opened_again(world) == f"{path()} has format 3, this build knows 2"
-        assert disk.contents(path()) == newer
-
-    play(story)
+@in_world(play)
+async def test_a_newer_file_keeps_the_log_closed_and_stays_as_it_is(world: ReplicaWorld) -> None:
+    await world.start(1)
+    disk = world.disks[1]
+    newer = disk.contents(path()).replace(b'"version": 2', b'"version": 3')
+    disk.corrupt(path(), 0, newer)
+    assert await opened_again(world) == f"{path()} has format 3, this build knows 2"
+    assert disk.contents(path()) == newer
 
 
 @pytest.mark.parametrize(
@@ -278,44 +275,62 @@ def test_a_newer_file_keeps_the_log_closed_and_stays_as_it_is() -> None:
         PartitionFile("t", TOPIC_ID, 1),
     ],
 )
-def test_another_partitions_directory_is_not_opened(other: PartitionFile) -> None:
-    async def story(world: ReplicaWorld) -> None:
-        await world.start(1)
-        write_partition_file(world.disks[1], ReplicaWorld.directory(1, 0), other)
-        refused = await opened_again(world)
-        assert refused is not None
-        assert refused.startswith(f"{ReplicaWorld.directory(1, 0)} holds {other}, expected is t-0")
+@in_world(play)
+async def test_another_partitions_directory_is_not_opened(
+    world: ReplicaWorld, *, other: PartitionFile
+) -> None:
+    await world.start(1)
+    write_partition_file(world.disks[1], ReplicaWorld.directory(1, 0), other)
+    refused = await opened_again(world)
+    assert refused is not None
+    assert refused.startswith(f"{ReplicaWorld.directory(1, 0)} holds {other}, expected is t-0")
 
-    play(story)
+
+@in_world(play)
+async def test_a_deleted_partition_leaves_no_file_though_its_settings_just_changed(
+    world: ReplicaWorld,
+) -> None:
+    node = await world.start(1)
+    gate = asyncio.Event()
+    blocking = node.runtime.run_blocking
+
+    async def slow(function: Callable[..., object], *args: object) -> object:
+        await gate.wait()
+        return await blocking(function, *args)
+
+    node.runtime.run_blocking = slow  # type: ignore[method-assign]  # a slow disk
+    await world.configure(retention_ms="7")
+    closing = asyncio.ensure_future(node.actor.close_partitions([(TOPIC_ID, 0)], True))
+    await settle()
+    gate.set()
+    while not closing.done():
+        await world.pass_ms(10)
+    assert world.disks[1].listdir(ReplicaWorld.directory(1, 0)) == []
 
 
-def test_a_deleted_partition_leaves_no_file_though_its_settings_just_changed() -> None:
-    async def story(world: ReplicaWorld) -> None:
-        node = await world.start(1)
-        gate = asyncio.Event()
-        blocking = node.runtime.run_blocking
-
-        async def slow(function: Callable[..., object], *args: object) -> object:
-            await gate.wait()
-            return await blocking(function, *args)
-
-        node.runtime.run_blocking = slow  # type: ignore[method-assign]  # a slow disk
-        await world.configure(retention_ms="7")
-        closing = asyncio.ensure_future(node.actor.close_partitions([(TOPIC_ID, 0)], True))
-        await settle()
-        gate.set()
-        while not closing.done():
-            await world.pass_ms(10)
-        assert world.disks[1].listdir(ReplicaWorld.directory(1, 0)) == []
-
-    play(story)
+@in_world(play)
+async def test_a_file_waits_for_who_has_the_log_to_itself_and_holds_up_no_other(
+    world: ReplicaWorld,
+) -> None:
+    await world.start(1)
+    partition = world.replica(1)
+    partition.work.reserve(lambda: None)
+    await world.configure(retention_ms="7")
+    await world.pass_ms(10)
+    before = found(world)
+    assert before is not None
+    partition.work.release()
+    await world.pass_ms(10)
+    after = found(world)
+    assert after is not None
+    assert (before.settings, after.settings) == ({}, {"retention.ms": "7"})
 
 
 # ---- directories that were lost --------------------------------------------------------------
 
 
 class RealWorld:
-    """One process of replicas on a real disk."""
+    """One Replica process on a real disk."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -339,8 +354,8 @@ class RealWorld:
 
     async def lead(self, leader: int, *isr: int) -> None:
         assert self.actor is not None
-        told = PartitionLeadership(TOPIC_ID, 0, leader, 1, 1, (1, 2), isr, {1: "i"})
-        await self.actor.lead_partitions([told])
+        leadership = PartitionLeadership(TOPIC_ID, 0, leader, 1, 1, (1, 2), isr, {1: "i"})
+        await self.actor.lead_partitions([leadership])
         await settle()
 
     async def whole(self) -> bool:
@@ -351,56 +366,43 @@ class RealWorld:
 
 
 def on_disk(story: Callable[[RealWorld], Awaitable[None]], data: Path) -> None:
-    asyncio.run(told(story, data))
+    asyncio.run(run_story(story, data))
 
 
-async def told(story: Callable[[RealWorld], Awaitable[None]], data: Path) -> None:
+async def run_story(story: Callable[[RealWorld], Awaitable[None]], data: Path) -> None:
     await story(RealWorld(data))
 
 
-def test_a_log_that_was_never_open_here_lacks_nothing(tmp_path: Path) -> None:
-    async def story(world: RealWorld) -> None:
-        assert (await world.open(was_open=False)).whole
-        assert (await world.open(was_open=True)).whole
-        assert await world.whole()
-
-    on_disk(story, tmp_path)
+@in_world(on_disk, TMP_PATH)
+async def test_a_log_that_was_never_open_here_lacks_nothing(world: RealWorld) -> None:
+    assert (await world.open(was_open=False)).whole
+    assert (await world.open(was_open=True)).whole
+    assert await world.whole()
 
 
-def test_an_empty_log_of_an_older_build_was_not_lost(tmp_path: Path) -> None:
+@in_world(on_disk, TMP_PATH)
+async def test_an_empty_log_of_an_older_build_was_not_lost(
+    world: RealWorld, *, tmp_path: Path
+) -> None:
     """Its broker has marked it: without that nobody could tell it from one that was emptied."""
 
-    async def story(world: RealWorld) -> None:
-        topics = tmp_path / "topics"
-        partition = directory_name("t", (TOPIC_ID, 0))
-        (topics / partition).mkdir(parents=True)
-        mark_empty_logs(OsDisk(), str(topics))
-        (topics / partition).rename(topics / "t-0")
-        assert (await world.open(was_open=True)).whole
-
-    on_disk(story, tmp_path)
+    topics = tmp_path / "topics"
+    partition = directory_name("t", (TOPIC_ID, 0))
+    (topics / partition).mkdir(parents=True)
+    mark_empty_logs(OsDisk(), str(topics))
+    (topics / partition).rename(topics / "t-0")
+    assert (await world.open(was_open=True)).whole
 
 
-def test_a_directory_that_was_emptied_has_lost_its_log(tmp_path: Path) -> None:
-    async def story(world: RealWorld) -> None:
-        (tmp_path / "topics" / "t-0").mkdir(parents=True)
-        assert not (await world.open(was_open=True)).whole
-
-    on_disk(story, tmp_path)
+@in_world(on_disk, TMP_PATH)
+async def test_a_directory_that_was_emptied_has_lost_its_log(
+    world: RealWorld, *, tmp_path: Path
+) -> None:
+    (tmp_path / "topics" / "t-0").mkdir(parents=True)
+    assert not (await world.open(was_open=True)).whole
 
 
 DIRECTORY = "/1/t-0"
-
-
-class DyingDisk(CountingDisk):
-    """The process dies at a call."""
-
-    dies_at = -1
-
-    def _called(self, call: str, path: str) -> None:
-        if len(self.calls) == self.dies_at:
-            raise KeyboardInterrupt
-        super()._called(call, path)
 
 
 def asked(*, lacks: bool = False, was_open: bool = True) -> OpenPartition:
@@ -428,17 +430,17 @@ def checked(disk: FaultyDisk, *, lacks: bool = False) -> PartitionFile:
 @pytest.mark.parametrize("power_loss", [False, True])
 def test_a_lost_log_stays_lost_whenever_a_process_dies_that_opens_it(power_loss: bool) -> None:
     for dies_at in range(1000):
-        disk = DyingDisk()
+        disk = FaultyDisk()
         disk.mkdir("/1")
         disk.fsync_dir("/1")
         before = len(disk.calls)
-        disk.dies_at = before + dies_at
+        disk.left = dies_at
         try:
             assert opened_on(disk)
             died = False
-        except KeyboardInterrupt:
+        except Killed:
             died = True
-        disk.dies_at = -1
+        disk.left = -1
         disk.kill()
         if power_loss:
             disk.crash(Random(dies_at))

@@ -1,32 +1,16 @@
-"""Replica-side fetch sessions: a request looks at news only, nothing is told twice or lost."""
+"""Replica-side fetch sessions: requests check changes only; nothing is repeated or lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from raylog.actors.ports import PartitionKey, TopicId
-from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
-from raylog.actors.replica.sessions import LOOKS_MAX, FetchSession
-from raylog.wire.errors import KafkaError
+from raylog.actors.common_messages import PartitionKey, TopicId
+from raylog.actors.replica.messages import FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.rules.sessions import LOOKS_MAX, FetchSession
 
 T = TopicId(b"t" * 16)
-
-
-class Request:
-    """A link request that remembers its answer."""
-
-    def __init__(self) -> None:
-        self.peer, self.kind, self.header, self.payload = 1, "fetch", None, memoryview(b"")
-        self.answer: list[FetchedPartition] | None = None
-
-    def reply(self, header: Any, payload: Sequence[Any] = ()) -> None:
-        self.answer = header
-
-    def fail(self, failure: KafkaError) -> None:
-        raise failure
 
 
 class Logs:
@@ -65,57 +49,60 @@ def ask(
     return FetchAsk(1, False, complete, 0, max_bytes, min_bytes, wait, changes, list(forgotten))
 
 
-def begun(logs: Logs, asked: FetchAsk) -> tuple[FetchSession, Request, bool]:
-    session, request = FetchSession(once=False), Request()
-    session.change(asked)
-    session.parked = request
-    return session, request, session.collect(logs.read)
+def change(session: FetchSession, asked: FetchAsk) -> None:
+    """As a request that waits here does."""
+    session.asked(asked)
+    for topic_id, index in asked.forgotten:
+        session.forget((topic_id, index))
+    for interest in asked.changes:
+        session.news[session.watch(interest)] = None
 
 
-def numbers(request: Request) -> list[tuple[int, int]]:
-    assert request.answer is not None
-    return [(part.partition, part.length) for part in request.answer]
+def begun(logs: Logs, asked: FetchAsk) -> tuple[FetchSession, bool]:
+    session = FetchSession(1)
+    change(session, asked)
+    return session, session.collect(logs.read)
+
+
+def answered(session: FetchSession) -> list[tuple[int, int]]:
+    return [(part.partition, part.length) for part in session.take_found()]
 
 
 def test_data_that_is_there_is_an_answer_at_once() -> None:
-    session, request, ready = begun(Logs(p0=50), ask(0, 1))
+    session, ready = begun(Logs(p0=50), ask(0, 1))
     assert ready
-    session.answer()
-    assert numbers(request) == [(0, 50), (1, 0)]
+    assert answered(session) == [(0, 50), (1, 0)]
 
 
 def test_nothing_there_waits_and_the_next_look_costs_only_the_news() -> None:
     logs = Logs()
-    session, request, ready = begun(logs, ask(*range(100)))
+    session, ready = begun(logs, ask(*range(100)))
     assert not ready
     logs.reads.clear()
     logs.available[7] = 10
     session.news[(T, 7)] = None
     assert session.collect(logs.read)
     assert logs.reads == [7]
-    session.answer()
-    assert (7, 10) in numbers(request)
-    assert len(numbers(request)) == 100
+    answer = answered(session)
+    assert (7, 10) in answer
+    assert len(answer) == 100
 
 
 def test_records_stay_news_until_the_fetcher_moves_past_them() -> None:
     logs = Logs(p0=50)
-    session, _, _ = begun(logs, ask(0))
-    session.answer()
-    session.change(ask())
-    session.parked = request = Request()
+    session, _ = begun(logs, ask(0))
+    answered(session)
+    change(session, ask())
     assert session.collect(logs.read)
-    session.answer()
-    assert numbers(request) == [(0, 50)]
+    assert answered(session) == [(0, 50)]
     logs.available[0] = 0
-    session.change(ask(0, offset=5))
-    session.parked = Request()
+    change(session, ask(0, offset=5))
     assert not session.collect(logs.read)
 
 
 def test_min_bytes_are_summed_over_partitions_and_looks() -> None:
     logs = Logs(p0=40)
-    session, _, ready = begun(logs, ask(0, 1, min_bytes=80))
+    session, ready = begun(logs, ask(0, 1, min_bytes=80))
     assert not ready
     logs.available[1] = 30
     session.news[(T, 1)] = None
@@ -128,34 +115,33 @@ def test_min_bytes_are_summed_over_partitions_and_looks() -> None:
 def test_an_error_is_an_answer_at_once() -> None:
     logs = Logs()
     logs.errors[1] = 6
-    _, _, ready = begun(logs, ask(0, 1, min_bytes=1000))
+    _, ready = begun(logs, ask(0, 1, min_bytes=1000))
     assert ready
 
 
 def test_where_a_fetcher_must_cut_its_log_is_an_answer_at_once() -> None:
     logs = Logs()
     logs.diverging[1] = [3, 7]
-    _, _, ready = begun(logs, ask(0, 1, min_bytes=1000))
+    _, ready = begun(logs, ask(0, 1, min_bytes=1000))
     assert ready
 
 
-def test_what_made_one_answer_due_does_not_make_the_next_one() -> None:
+def test_reported_error_does_not_complete_the_next_answer() -> None:
     logs = Logs()
     logs.errors[1] = 6
-    session, _, _ = begun(logs, ask(0, 1))
-    session.answer()
+    session, _ = begun(logs, ask(0, 1))
+    answered(session)
     logs.errors.clear()
-    session.change(ask(0, 1))
-    session.parked = Request()
+    change(session, ask(0, 1))
     assert not session.collect(logs.read)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_each_request_says_whether_it_waits(before: bool) -> None:
-    session, _, _ = begun(Logs(), ask(0, wait=before))
+    session, _ = begun(Logs(), ask(0, wait=before))
     assert session.waits == before
-    session.answer()
-    session.change(ask(wait=not before))
+    answered(session)
+    change(session, ask(wait=not before))
     assert session.waits == (not before)
 
 
@@ -164,57 +150,52 @@ def test_a_fetch_of_very_many_partitions_is_looked_at_in_parts(complete: bool) -
     """A complete answer waits for all of them; another one goes with what is found."""
     logs = Logs(p0=50)
     count = 2 * LOOKS_MAX + 1
-    session, request, ready = begun(logs, ask(*range(count), complete=complete))
+    session, ready = begun(logs, ask(*range(count), complete=complete))
     assert (len(logs.reads), session.has_more, ready) == (LOOKS_MAX, True, not complete)
     session.collect(logs.read)
     assert (len(logs.reads), session.has_more) == (2 * LOOKS_MAX, True)
     assert session.collect(logs.read)
     assert (len(logs.reads), session.has_more) == (count, False)
     assert logs.reads == list(range(count)), "each once, in turn"
-    session.answer()
-    assert len(numbers(request)) == count
+    answer = answered(session)
+    assert len(answer) == count
 
 
 def test_as_many_partitions_as_are_looked_at_in_one_go_leave_no_more() -> None:
-    session, _, _ = begun(Logs(), ask(*range(LOOKS_MAX)))
+    session, _ = begun(Logs(), ask(*range(LOOKS_MAX)))
     assert not session.has_more
 
 
 def test_max_bytes_leave_the_rest_for_the_next_answer_in_turn() -> None:
     logs = Logs(p0=60, p1=60, p2=60)
-    session, request, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
-    session.answer()
-    assert numbers(request) == [(0, 60), (1, 40)]
-    session.change(ask(max_bytes=100))
-    session.parked = request = Request()
+    session, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
+    assert answered(session) == [(0, 60), (1, 40)]
+    change(session, ask(max_bytes=100))
     session.collect(logs.read)
-    session.answer()
-    assert numbers(request)[0] == (2, 60)
+    answer = answered(session)
+    assert answer[0] == (2, 60)
 
 
-def test_what_was_left_out_once_is_looked_at_once_more_only() -> None:
+def test_partition_without_room_is_looked_at_only_once_more() -> None:
     logs = Logs(p0=60, p1=60, p2=60)
-    session, _, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
-    session.answer()
+    session, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
+    answered(session)
     logs.available.clear()
     for _ in range(2):
-        session.change(ask(0, 1, 2, offset=5))
-        session.parked = Request()
+        change(session, ask(0, 1, 2, offset=5))
         session.collect(logs.read)
-        session.answer()
+        answered(session)
     logs.reads.clear()
-    session.change(ask())
-    session.parked = Request()
+    change(session, ask())
     session.collect(logs.read)
     assert logs.reads == []
 
 
 def test_a_complete_answer_names_every_partition() -> None:
     logs = Logs(p0=100, p1=60, p2=60)
-    session, request, _ = begun(logs, ask(0, 1, 2, max_bytes=100, complete=True))
-    session.answer()
-    assert numbers(request) == [(0, 100), (1, 0), (2, 0)]
-    session.change(ask(0, offset=9, max_bytes=100))
+    session, _ = begun(logs, ask(0, 1, 2, max_bytes=100, complete=True))
+    assert answered(session) == [(0, 100), (1, 0), (2, 0)]
+    change(session, ask(0, offset=9, max_bytes=100))
     assert (T, 1) in session.news, "what did not fit is still news"
 
 
@@ -226,21 +207,18 @@ def test_the_first_batch_may_exceed_the_bytes() -> None:
             length = 500 if at_least_one else 0
             return FetchedPartition(T, interest.partition, 0, 9, 9, 0, "s", 0, length, None, None)
 
-    session, request, _ = begun(OneBatch(), ask(0, 1, max_bytes=100))
-    session.answer()
-    assert numbers(request) == [(0, 500)]
+    session, _ = begun(OneBatch(), ask(0, 1, max_bytes=100))
+    assert answered(session) == [(0, 500)]
 
 
 def test_a_forgotten_partition_is_not_looked_at() -> None:
     logs = Logs(p0=10, p1=10)
-    session, _, _ = begun(logs, ask(0, 1))
-    session.answer()
+    session, _ = begun(logs, ask(0, 1))
+    answered(session)
     logs.reads.clear()
-    session.change(ask(forgotten=[(T, 0)]))
-    session.parked = request = Request()
+    change(session, ask(forgotten=[(T, 0)]))
     session.collect(logs.read)
-    session.answer()
-    assert numbers(request) == [(1, 10)]
+    assert answered(session) == [(1, 10)]
 
 
 class Batches(Logs):
@@ -271,59 +249,51 @@ def test_a_batch_that_does_not_fit_behind_others_is_first_in_the_next_answer(
     complete: bool,
 ) -> None:
     logs = Batches(p0=[17], p1=[50], p2=[20])
-    session, request, ready = begun(logs, ask(0, 1, 2, max_bytes=60, complete=complete))
+    session, ready = begun(logs, ask(0, 1, 2, max_bytes=60, complete=complete))
     assert ready
-    session.answer()
-    assert numbers(request) == [(0, 17), (1, 0), (2, 20)]
-    session.change(ask(0, 2, offset=1, max_bytes=60))
-    session.parked = request = Request()
+    assert answered(session) == [(0, 17), (1, 0), (2, 20)]
+    change(session, ask(0, 2, offset=1, max_bytes=60))
     assert session.collect(logs.read)
-    session.answer()
-    assert numbers(request) == [(1, 50), (0, 0), (2, 0)]
+    assert answered(session) == [(1, 50), (0, 0), (2, 0)]
 
 
-def test_what_did_not_fit_once_is_no_news_when_it_has_come() -> None:
+def test_partition_that_did_not_fit_is_no_news_after_it_was_sent() -> None:
     logs = Batches(p0=[17], p1=[50], p2=[20])
-    session, _, _ = begun(logs, ask(0, 1, 2, max_bytes=60))
-    session.answer()
+    session, _ = begun(logs, ask(0, 1, 2, max_bytes=60))
+    answered(session)
     for moved in ((0, 2), (1,)):
-        session.change(ask(*moved, offset=1, max_bytes=60))
-        session.parked = Request()
+        change(session, ask(*moved, offset=1, max_bytes=60))
         session.collect(logs.read)
-        session.answer()
+        answered(session)
     logs.reads.clear()
-    session.change(ask())
-    session.parked = Request()
+    change(session, ask())
     session.collect(logs.read)
     assert logs.reads == []
 
 
 def test_a_batch_above_its_partitions_bytes_comes_alone() -> None:
     logs = Batches(p0=[17], p1=[500])
-    session, request, _ = begun(logs, ask(0, 1))
-    session.answer()
-    assert numbers(request) == [(0, 17), (1, 0)]
-    session.change(ask(0, offset=1))
-    session.parked = request = Request()
+    session, _ = begun(logs, ask(0, 1))
+    assert answered(session) == [(0, 17), (1, 0)]
+    change(session, ask(0, offset=1))
     assert session.collect(logs.read)
-    session.answer()
-    assert numbers(request) == [(1, 500), (0, 0)]
+    assert answered(session) == [(1, 500), (0, 0)]
 
 
 def test_more_bytes_than_fit_are_not_waited_for() -> None:
     logs = Batches(p0=[17], p1=[50])
-    _, _, ready = begun(logs, ask(0, 1, min_bytes=60, max_bytes=60))
+    _, ready = begun(logs, ask(0, 1, min_bytes=60, max_bytes=60))
     assert ready
 
 
-def test_what_has_ended_is_not_looked_at_again() -> None:
+def test_exhausted_partition_is_not_read_again() -> None:
     logs = Batches(p0=[17], p1=[])
-    session, _, _ = begun(logs, ask(0, 1))
-    session.answer()
+    session, _ = begun(logs, ask(0, 1))
+    answered(session)
     assert list(session.news) == [(T, 0)]
 
 
-def test_of_uncommitted_records_only_what_may_be_read_has_to_fit() -> None:
+def test_only_stable_records_count_toward_the_room_of_an_answer() -> None:
     class Open(Batches):
         def read(
             self, interest: Interest, room: int, at_least_one: bool, isolation: int
@@ -332,6 +302,6 @@ def test_of_uncommitted_records_only_what_may_be_read_has_to_fit() -> None:
             return part._replace(last_stable_offset=0, length=part.length * (part.partition == 0))
 
     asked = ask(0, 1, max_bytes=60)
-    session, _, _ = begun(Open(p0=[17], p1=[50]), asked._replace(isolation_level=1))
-    session.answer()
+    session, _ = begun(Open(p0=[17], p1=[50]), asked._replace(isolation_level=1))
+    answered(session)
     assert list(session.news) == [(T, 0)]

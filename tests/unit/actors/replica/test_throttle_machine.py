@@ -1,8 +1,8 @@
-"""The machine of replication quotas: rates as a clock, who waits, who is released (KIP-73)."""
+"""The machine of replication quotas: rates as a clock, what waits, what is released (KIP-73)."""
 
 import pytest
 
-from raylog.actors.replica.throttle import (
+from raylog.actors.replica.rules.throttle import (
     RELEASED_AT_ONCE,
     STEP_MS,
     UNLIMITED,
@@ -10,7 +10,7 @@ from raylog.actors.replica.throttle import (
     Moved,
     RateChanged,
     Release,
-    ShareTold,
+    ShareChanged,
     Throttle,
     ThrottledReplicas,
     WakeAfter,
@@ -85,7 +85,7 @@ def test_in_the_long_run_the_rate_is_kept() -> None:
     assert 64_000_000 <= sent <= 64_000_000 + 8_000_000 + (1 << 20)
 
 
-def test_what_was_too_much_is_waited_off_for_all_windows_at_most() -> None:
+def test_throttle_debt_expires_after_all_windows() -> None:
     side = throttle(1, window_ms=1_000, windows=11)
     moved(side, 1 << 20, 0)
     assert side.is_over(10_999)
@@ -106,7 +106,7 @@ def test_no_bytes_cost_nothing() -> None:
     assert not side.is_over(0)
 
 
-def test_who_is_held_back_is_woken_when_the_time_has_come() -> None:
+def test_throttled_partitions_are_released_when_the_debt_is_paid() -> None:
     side = throttle(1_000)
     moved(side, 3_000, 0)
     assert side.handle(HeldBack("a", 0)) == [WakeAfter(2_000)]
@@ -115,7 +115,7 @@ def test_who_is_held_back_is_woken_when_the_time_has_come() -> None:
     assert side.handle(HeldBack("a", 2_000)) == [WakeAfter(STEP_MS)]
 
 
-def test_who_is_woken_too_early_waits_on() -> None:
+def test_early_wake_up_waits_for_the_rest_of_the_debt() -> None:
     side = throttle(1_000)
     moved(side, 3_000, 0)
     side.handle(HeldBack("a", 0))
@@ -153,7 +153,7 @@ def test_after_a_change_a_sooner_wake_up_takes_the_place_of_the_old_one() -> Non
     assert side.handle(HeldBack("a", 0)) == [WakeAfter(1_000)]
 
 
-def test_what_is_owed_is_paid_at_the_new_rate() -> None:
+def test_throttle_debt_is_paid_at_the_new_rate() -> None:
     side = throttle(1_000)
     moved(side, 3_000, 0)
     side.handle(RateChanged(2_000, 0))
@@ -169,14 +169,14 @@ def test_what_is_owed_is_paid_at_the_new_rate() -> None:
 
 def test_processes_share_the_rate() -> None:
     side = throttle(1_000)
-    assert side.handle(ShareTold(2, 0)) == []
+    assert side.handle(ShareChanged(2, 0)) == []
     moved(side, 1_000, 0)
     assert side.is_over(999)
     assert not side.is_over(1_000)
-    side.handle(ShareTold(1, 0))
+    side.handle(ShareChanged(1, 0))
     assert side.is_over(499)
     assert not side.is_over(500)
-    side.handle(ShareTold(0, 0))
+    side.handle(ShareChanged(0, 0))
     assert not side.is_over(500), "nobody is one who asks"
 
 
@@ -193,7 +193,7 @@ def test_a_few_may_ask_without_an_answer() -> None:
     assert not side.lets_ask(3, 1_001)
 
 
-def test_who_asks_again_keeps_nobody_waiting_behind_those_who_had_no_answer() -> None:
+def test_repeated_ask_does_not_delay_asks_that_wait_longer() -> None:
     side = throttle(1_000)
     everyone = range(RELEASED_AT_ONCE)
     assert all(side.lets_ask(one, one) for one in everyone)
@@ -203,3 +203,18 @@ def test_who_asks_again_keeps_nobody_waiting_behind_those_who_had_no_answer() ->
     assert [side.lets_ask(one, late_ms) for one in newcomers] == [True] * (len(everyone) - 1) + [
         False
     ]
+
+
+def test_unsent_bytes_count_only_for_the_question() -> None:
+    side = throttle(1_000)
+    assert not side.is_over(0, 1_000), "a window's bytes go at once"
+    assert side.is_over(0, 1_001)
+    assert not side.is_over(0)
+    moved(side, 1_500, 0)
+    assert side.is_over(499)
+    assert not side.is_over(500)
+    assert not side.is_over(2_000, 1_000)
+    assert side.is_over(2_000, 1_001)
+    side.handle(RateChanged(0, 2_000))
+    assert side.is_over(2_000, 1)
+    assert not side.is_over(2_000)

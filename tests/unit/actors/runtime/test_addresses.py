@@ -1,4 +1,4 @@
-"""The nearest way to a link's address."""
+"""The shortest way to a link's address."""
 
 import pytest
 

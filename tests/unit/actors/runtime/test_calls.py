@@ -1,6 +1,6 @@
-"""What becomes of a call that fails: the same in one process and under virtual time.
+"""What happens when a call fails: the same in one process and under virtual time.
 
-`tests/cluster/test_ray_runtime.py` asks the same of Ray.
+`tests/cluster/test_ray_runtime.py` tests the same on Ray.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.places import Place, on_node
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorSpec,
     LinkRequest,
     PeerLost,
     PeerTimeout,
-    Place,
     Runtime,
-    on_node,
 )
 from raylog.actors.runtime.inproc import InprocWorld
-from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
-from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.world import World
+from raylog.simulation.loop import SimLoop, run_in_virtual_time
+from raylog.simulation.runtime import SimRuntime
+from raylog.simulation.world import World
 from raylog.wire.errors import InvalidRequest, UnsupportedVersion
 
 
 class Clerk:
-    """Fails as it is told to."""
+    """An actor that fails on request."""
 
     def __init__(self, runtime: Runtime, failure: BaseException | None = None) -> None:
         self._runtime = runtime
@@ -56,7 +55,7 @@ class Clerk:
 
 
 class Stage:
-    """A runtime in which the clerk lives, and what the runtime knows of broken actors."""
+    """A runtime with the clerk, and its record of broken actors."""
 
     def __init__(self, runtime: Runtime, failures: list[Any]) -> None:
         self.runtime = runtime
@@ -83,28 +82,28 @@ Story = Callable[[Stage], Awaitable[None]]
 
 
 def in_one_process(story: Story) -> None:
-    async def told() -> None:
+    async def main() -> None:
         world = InprocWorld(lambda _: Clerk)
         await story(Stage(world.runtime(), world.failures))
 
-    asyncio.run(told())
+    asyncio.run(main())
 
 
 def simulated(story: Story) -> None:
-    async def told(loop: SimLoop) -> None:
+    async def main(loop: SimLoop) -> None:
         world = World(loop, 0, lambda _: Clerk, SimRuntime)
         world.add_machine("m")
         stage = Stage(SimRuntime(world), world.failures)
         stage.place = on_node("m")
         await story(stage)
 
-    run_in_virtual_time(told)
+    run_in_virtual_time(main)
 
 
 @pytest.fixture(params=[in_one_process, simulated])
 def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
-    teller: Callable[[Story], None] = request.param
-    return teller
+    caller: Callable[[Story], None] = request.param
+    return caller
 
 
 Tell = Callable[[Story], None]
@@ -141,22 +140,22 @@ def test_a_refusal_is_raised_and_the_callee_goes_on(tell: Tell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "heard"),
+    ("raised", "expected"),
     [(PeerLost("x"), PeerLost), (PeerTimeout("x"), PeerTimeout), (ActorGone("x"), PeerLost)],
 )
 def test_whom_the_callee_did_not_reach_is_no_mistake_of_its(
-    tell: Tell, raised: Exception, heard: type[Exception]
+    tell: Tell, raised: Exception, expected: type[Exception]
 ) -> None:
     async def story(stage: Stage) -> None:
         await stage.spawn()
-        with pytest.raises(heard, match="x"):
+        with pytest.raises(expected, match="x"):
             await stage.call("fail", raised)
         assert await stage.call("echo", 7) == 7
 
     tell(story)
 
 
-def test_what_another_build_asks_is_unsupported(tell: Tell) -> None:
+def test_unknown_method_or_signature_is_unsupported_version(tell: Tell) -> None:
     async def story(stage: Stage) -> None:
         await stage.spawn()
         for asked in (("sing",), ("echo",), ("echo", 1, 2), ("_failure",)):
@@ -179,7 +178,7 @@ def test_a_deadline_is_not_mixed_up_with_a_timeout_inside_the_callee(tell: Tell)
     tell(story)
 
 
-def test_a_start_that_fails_is_told_and_leaves_nobody(tell: Tell) -> None:
+def test_a_start_that_fails_is_reported_and_leaves_nobody(tell: Tell) -> None:
     async def story(stage: Stage) -> None:
         with pytest.raises(InvalidRequest, match="no"):
             await stage.spawn(InvalidRequest("no"))

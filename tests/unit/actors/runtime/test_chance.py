@@ -1,11 +1,11 @@
-"""Ids that clients are given come from the system's source of chance."""
+"""Ids that clients receive come from the system's random source."""
 
 import random
 
 from raylog.actors.runtime.loop import LoopRuntime
 
 
-def test_nobody_can_foresee_the_ids_that_a_runtime_draws() -> None:
+def test_runtime_ids_are_unpredictable() -> None:
     def broken(_failure: BaseException) -> None:
         raise AssertionError
 

@@ -1,4 +1,4 @@
-"""Files of the journal: written by several processes, kept over their ends, bounded."""
+"""Journal files: written by several processes, kept after they end, bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from raylog.actors import journal
-from raylog.actors.journal import ELECTION, JournalAsked, Noted, line_of
+from raylog.actors.decisions import ELECTION
+from raylog.actors.journal import JournalAsked, Noted, line_of
 from raylog.actors.runtime import evidence
 from raylog.actors.runtime.evidence import CRASHES_MAX, ProcessJournal, read_journal
 
@@ -49,7 +50,7 @@ def test_decisions_of_two_processes_are_kept(broker: Path) -> None:
 def test_nothing_is_written_where_no_broker_has_its_data(tmp_path: Path) -> None:
     own = ProcessJournal(tmp_path, "c/broker/1")
     own.note(ONE)
-    assert own.told(ALL).noted == (ONE,), "it knows what it decided itself"
+    assert own.read(ALL).noted == (ONE,), "it knows what it decided itself"
     assert list(tmp_path.iterdir()) == [], "an unmounted disk stays empty"
     (tmp_path / "meta.json").write_text("{}")
     own.flush()
@@ -62,8 +63,8 @@ def test_a_torn_line_costs_itself_only(broker: Path) -> None:
     own = ProcessJournal(broker, "c/broker/1")
     own.note(ONE)
     own.flush()
-    told = read_journal(broker, ALL)
-    assert (told.noted, told.unreadable) == ((ONE,), 1)
+    journal = read_journal(broker, ALL)
+    assert (journal.noted, journal.unreadable) == ((ONE,), 1)
 
 
 def test_files_are_bounded(broker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +87,8 @@ def test_hostile_files_do_no_harm(broker: Path, name: str, tmp_path: Path) -> No
     (directory / name).symlink_to(outside)
     own = ProcessJournal(broker, "c/broker/1")
     own.note(ONE)
-    told = own.told(ALL)
-    assert (told.noted, told.crashes) == ((ONE,), ())
+    journal = own.read(ALL)
+    assert (journal.noted, journal.crashes) == ((ONE,), ())
     assert outside.read_text() == "of somebody else\n"
 
 
@@ -115,7 +116,7 @@ def run(broker: Path, end: str) -> None:
         ("os.kill(os.getpid(), 9)", ""),
     ],
 )
-def test_what_is_left_of_a_crash_is_kept(broker: Path, end: str, expected: str) -> None:
+def test_crash_evidence_is_kept(broker: Path, end: str, expected: str) -> None:
     run(broker, end)
     for _ in range(2):  # the first to look moves it
         [crash] = read_journal(broker, ALL).crashes
@@ -129,7 +130,7 @@ def test_a_process_that_was_asked_to_end_leaves_nothing(broker: Path) -> None:
     assert read_journal(broker, ALL).crashes == ()
 
 
-def test_nobody_needs_to_look_for_the_files_of_a_crash_loop_to_be_bounded(broker: Path) -> None:
+def test_crash_files_are_bounded_without_a_reader(broker: Path) -> None:
     running = broker / "journal" / "running"
     running.mkdir(parents=True)
     for pid in range(10**7, 10**7 + 2 * CRASHES_MAX):  # beyond those that Linux gives
@@ -201,7 +202,7 @@ def test_crashes_are_bounded_and_those_that_run_are_none(broker: Path) -> None:
     (running / "hostile").write_text("[" * 9_000)
     own = ProcessJournal(broker, "c/broker/1")
     own.note(ONE)
-    crashes = own.told(ALL).crashes
+    crashes = own.read(ALL).crashes
     assert len(crashes) in (CRASHES_MAX, CRASHES_MAX - 1)
     assert crashes[-1].at_ms == (CRASHES_MAX + 4) * 1_000
     assert {one.text for one in crashes} == {"\\x1b[2J"}

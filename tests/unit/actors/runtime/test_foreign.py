@@ -1,4 +1,4 @@
-"""A stranger's function in a thread that is left alone when it takes too long."""
+"""A third-party function in a thread that is abandoned when it takes too long."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from raylog.actors.runtime.base import PeerTimeout
 from raylog.actors.runtime.loop import LoopRuntime
+from tests.worlds.decorators import in_loop
 
 
 def runtime() -> LoopRuntime:
@@ -19,19 +20,17 @@ def runtime() -> LoopRuntime:
     return LoopRuntime("test", broken)
 
 
-def test_what_it_returns_or_raises_comes_back() -> None:
-    async def scenario() -> None:
-        one = runtime()
-        assert await one.run_foreign(lambda a, b: a + b, 1, 2, timeout_ms=5_000) == 3
-        with pytest.raises(ZeroDivisionError):
-            await one.run_foreign(lambda: 1 // 0, timeout_ms=5_000)
-        where = await one.run_foreign(threading.current_thread, timeout_ms=5_000)
-        assert where.daemon
-
-    asyncio.run(scenario())
+@in_loop
+async def test_foreign_call_returns_the_result_or_raises_the_error() -> None:
+    one = runtime()
+    assert await one.run_foreign(lambda a, b: a + b, 1, 2, timeout_ms=5_000) == 3
+    with pytest.raises(ZeroDivisionError):
+        await one.run_foreign(lambda: 1 // 0, timeout_ms=5_000)
+    where = await one.run_foreign(threading.current_thread, timeout_ms=5_000)
+    assert where.daemon
 
 
-def test_one_that_hangs_is_left_behind_and_nobody_waits_for_it() -> None:
+def test_hanging_foreign_call_does_not_block_the_end() -> None:
     release = threading.Event()
 
     async def scenario() -> None:
@@ -49,7 +48,7 @@ def test_one_that_hangs_is_left_behind_and_nobody_waits_for_it() -> None:
         assert not thread.is_alive()
 
 
-def test_one_that_comes_back_too_late_is_passed_over() -> None:
+def test_late_result_of_a_foreign_call_is_ignored() -> None:
     release = threading.Event()
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Link frames: nothing until whole, handed-out bytes never change, lies are DecodeErrors."""
+"""Link frames: incomplete ones give nothing, returned bytes stay, bad ones are DecodeErrors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two ends of a link trust one another only if both know the secret."""
+"""Two ends of a link trust each other only if both know the secret."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trusting(*ends: Handshake) -> list[bool]:
     return [one.done for one in ends]
 
 
-def test_who_knows_the_secret_is_trusted() -> None:
+def test_peers_that_know_the_secret_trust_each_other() -> None:
     server, client = pair()
     of_server, of_client = proof_of(server, client), proof_of(client, server)
     assert trusting(server, client) == [False, False]

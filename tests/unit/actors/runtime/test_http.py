@@ -1,4 +1,4 @@
-"""The server for probes: what it answers, and what hostile clients can do to it."""
+"""The server for probes: its answers, and what hostile clients can do to it."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,7 @@ from raylog.actors.runtime.http import (
     HttpServer,
     document,
 )
+from tests.worlds.decorators import Fixture, in_loop, in_world
 
 Scenario = Callable[[int], Awaitable[None]]
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -92,15 +93,11 @@ def get(path: str, method: str = "GET", version: str = "1.1") -> bytes:
         (b"GET /" + b"a" * (HEAD_BYTES_MAX + 1), 431),
     ],
 )
-def test_a_request_gets_one_answer(
-    request_: bytes, status: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def scenario(port: int) -> None:
-        found, body = await ask(port, request_)
-        assert found == status
-        assert (body == b"") if request_.startswith(b"HEAD") else isinstance(json.loads(body), dict)
-
-    serving(scenario, new_loop)
+@in_world(serving, Fixture("new_loop"))
+async def test_a_request_gets_one_answer(port: int, *, request_: bytes, status: int) -> None:
+    found, body = await ask(port, request_)
+    assert found == status
+    assert (body == b"") if request_.startswith(b"HEAD") else isinstance(json.loads(body), dict)
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
@@ -121,38 +118,28 @@ def test_a_client_that_is_silent_or_slow_is_cut_off(
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_many_connections_keep_no_probe_out(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def scenario(port: int) -> None:
-        hanging = [
-            await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * CONNECTIONS_MAX)
-        ]
-        try:
-            assert (await ask(port, get("/good")))[0] == 200
-            with contextlib.suppress(ConnectionResetError):
-                assert await asyncio.wait_for(hanging[0][0].read(), 10) == b""  # the oldest one
-        finally:
-            for _, writer in hanging:
-                writer.close()
-
-    serving(scenario, new_loop)
+@in_world(serving, Fixture("new_loop"))
+async def test_many_connections_keep_no_probe_out(port: int) -> None:
+    hanging = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * CONNECTIONS_MAX)]
+    try:
+        assert (await ask(port, get("/good")))[0] == 200
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(hanging[0][0].read(), 10) == b""  # the oldest one
+    finally:
+        for _, writer in hanging:
+            writer.close()
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_bytes_behind_the_head_change_nothing(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def scenario(port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
-        writer.write(b"x" * 100_000)
-        with contextlib.suppress(ConnectionResetError):  # what it did not read it refuses so
-            assert b" 405 " in await reader.readline()
-        writer.close()
-        assert (await ask(port, get("/good")))[0] == 200
-
-    serving(scenario, new_loop)
+@in_world(serving, Fixture("new_loop"))
+async def test_bytes_behind_the_head_change_nothing(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
+    writer.write(b"x" * 100_000)
+    with contextlib.suppress(ConnectionResetError):  # what it did not read it refuses so
+        assert b" 405 " in await reader.readline()
+    writer.close()
+    assert (await ask(port, get("/good")))[0] == 200
 
 
 def test_a_page_may_take_longer_than_a_head_and_not_for_ever(
@@ -183,29 +170,27 @@ def test_a_page_may_take_longer_than_a_head_and_not_for_ever(
     asyncio.run(run())
 
 
-def test_connections_that_ask_nothing_cut_off_no_scrape() -> None:
-    async def run() -> None:
-        began, go_on = asyncio.Event(), asyncio.Event()
+@in_loop
+async def test_connections_that_ask_nothing_cut_off_no_scrape() -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
 
-        async def page(_: str) -> HttpAnswer:
-            began.set()
-            await go_on.wait()
-            return document(HTTPStatus.OK, {})
+    async def page(_: str) -> HttpAnswer:
+        began.set()
+        await go_on.wait()
+        return document(HTTPStatus.OK, {})
 
-        server = HttpServer({"/": page})
-        port = await server.listen("127.0.0.1", 0)
-        scrape = asyncio.create_task(ask(port, get("/")))
-        await began.wait()
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
-        with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
-        go_on.set()
-        assert (await scrape)[0] == 200
-        for _, writer in idle:
-            writer.close()
-        server.close()
-
-    asyncio.run(run())
+    server = HttpServer({"/": page})
+    port = await server.listen("127.0.0.1", 0)
+    scrape = asyncio.create_task(ask(port, get("/")))
+    await began.wait()
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.wait_for(idle[0][0].read(), 10) == b""
+    go_on.set()
+    assert (await scrape)[0] == 200
+    for _, writer in idle:
+        writer.close()
+    server.close()
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
@@ -226,41 +211,35 @@ def test_a_page_that_fails_is_answered_and_logged(
     assert "no page" in caplog.text
 
 
-def test_a_long_head_is_refused_also_where_it_comes_at_once() -> None:
-    async def scenario(port: int) -> None:
-        long = b"GET /good HTTP/1.1\r\nHost: a\r\nX: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n"
-        assert (await ask(port, long))[0] == 431
-
-    serving(scenario, asyncio.new_event_loop)
+@in_world(serving, asyncio.new_event_loop)
+async def test_a_long_head_is_refused_also_where_it_comes_at_once(port: int) -> None:
+    long = b"GET /good HTTP/1.1\r\nHost: a\r\nX: " + b"x" * HEAD_BYTES_MAX + b"\r\n\r\n"
+    assert (await ask(port, long))[0] == 431
 
 
-def test_a_page_that_takes_a_while_hears_what_the_client_accepts() -> None:
-    async def scenario(port: int) -> None:
-        request = b"GET /later HTTP/1.1\r\nHost: a\r\nAccept: a/b\r\naccept: c/d;q=0.5\r\n\r\n"
-        assert await ask(port, request) == (200, b'{"accepts": "a/b, c/d;q=0.5"}')
-
-    serving(scenario, asyncio.new_event_loop)
+@in_world(serving, asyncio.new_event_loop)
+async def test_a_page_that_takes_a_while_hears_what_the_client_accepts(port: int) -> None:
+    request = b"GET /later HTTP/1.1\r\nHost: a\r\nAccept: a/b\r\naccept: c/d;q=0.5\r\n\r\n"
+    assert await ask(port, request) == (200, b'{"accepts": "a/b, c/d;q=0.5"}')
 
 
-def test_a_page_is_not_made_on_for_a_client_that_has_gone() -> None:
-    async def run() -> None:
-        began, ended = asyncio.Event(), asyncio.Event()
+@in_loop
+async def test_a_page_is_not_made_on_for_a_client_that_has_gone() -> None:
+    began, ended = asyncio.Event(), asyncio.Event()
 
-        async def page(_: str) -> HttpAnswer:
-            began.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-            raise AssertionError("nobody sets the event")
+    async def page(_: str) -> HttpAnswer:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("nobody sets the event")
 
-        server = HttpServer({"/": page})
-        port = await server.listen("127.0.0.1", 0)
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(get("/"))
-        await began.wait()
-        writer.close()
-        await asyncio.wait_for(ended.wait(), 10)
-        server.close()
-
-    asyncio.run(run())
+    server = HttpServer({"/": page})
+    port = await server.listen("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(get("/"))
+    await began.wait()
+    writer.close()
+    await asyncio.wait_for(ended.wait(), 10)
+    server.close()

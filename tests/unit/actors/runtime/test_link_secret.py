@@ -1,4 +1,4 @@
-"""The secret of links: where it comes from, and how two of them are known while it is replaced."""
+"""The secret of links: where it comes from, and how two are valid while it is replaced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_secrets("env:NAMED").accepted == (SECRET,)
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_short_secret_is_named_in_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NAMED", raising=False)
     with pytest.raises(SecretMissing, match="NAMED is not set here"):
         read_secrets("env:NAMED")
@@ -53,7 +55,7 @@ def test_a_secret_is_replaced_in_three_steps(tmp_path: Path) -> None:
     assert Path(source).stat().st_mode & 0o777 == 0o600
 
 
-def test_whoever_could_read_the_file_still_can(
+def test_rewriting_keeps_mode_owner_and_symlink(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, link = tmp_path / "secret", tmp_path / "link"

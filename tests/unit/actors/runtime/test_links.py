@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
+import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,6 +23,7 @@ from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.stream import ServingLink, StreamLink, connect_link, serve_links
 from raylog.wire.errors import DecodeError, NotLeaderOrFollower, UnknownServerError
+from tests.worlds.decorators import Fixture, in_loop, in_world
 
 SECRET = LinkSecrets(b"s" * 32)
 
@@ -119,98 +123,89 @@ def opener(request: pytest.FixtureRequest) -> Opener:
     return chosen
 
 
-def test_answers_carry_header_and_payload(opener: Opener) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        future: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
-        link.request(
-            "echo",
-            [1, "x"],
-            [b"ab", memoryview(b"cd")],
-            lambda header, payload: future.set_result((header, bytes(payload))),
-            future.set_exception,
-        )
-        assert await future == ([1, "x"], b"<abcd>")
-
-    run(case, opener)
+@in_world(run, Fixture("opener"))
+async def test_answers_carry_header_and_payload(link: Link, echo: Echo) -> None:
+    future: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
+    link.request(
+        "echo",
+        [1, "x"],
+        [b"ab", memoryview(b"cd")],
+        lambda header, payload: future.set_result((header, bytes(payload))),
+        future.set_exception,
+    )
+    assert await future == ([1, "x"], b"<abcd>")
 
 
-def test_a_refusal_is_raised_as_the_same_class(opener: Opener) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        with pytest.raises(NotLeaderOrFollower, match="no"):
-            await link.ask("refuse")
-
-    run(case, opener)
+@in_world(run, Fixture("opener"))
+async def test_a_refusal_is_raised_as_the_same_class(link: Link, echo: Echo) -> None:
+    with pytest.raises(NotLeaderOrFollower, match="no"):
+        await link.ask("refuse")
 
 
-def test_requests_arrive_in_order_and_may_be_answered_out_of_order(opener: Opener) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        held = asyncio.ensure_future(link.ask("hold"))
-        assert await link.ask("echo", 5) == 5
-        assert echo.seen == ["hold", "echo"]
-        echo.held[0].reply("late")
-        assert await held == "late"
-
-    run(case, opener)
+@in_world(run, Fixture("opener"))
+async def test_requests_arrive_in_order_and_may_be_answered_out_of_order(
+    link: Link, echo: Echo
+) -> None:
+    held = asyncio.ensure_future(link.ask("hold"))
+    assert await link.ask("echo", 5) == 5
+    assert echo.seen == ["hold", "echo"]
+    echo.held[0].reply("late")
+    assert await held == "late"
 
 
 @pytest.mark.parametrize("kind", ["hold and fail", "answer and fail"])
-def test_a_request_that_fails_unforeseen_is_answered_and_the_link_goes_on(
-    opener: Opener, kind: str, caplog: pytest.LogCaptureFixture
+@in_world(run, Fixture("opener"))
+async def test_a_request_that_fails_unforeseen_is_answered_and_the_link_goes_on(
+    link: Link, echo: Echo, *, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        waiting = asyncio.ensure_future(link.ask("hold"))
-        if kind == "answer and fail":
-            assert await link.ask(kind) == "answered"
-        else:
-            with pytest.raises(UnknownServerError, match=kind):
-                await link.ask(kind)
-            echo.held[1].reply("too late")
-        assert await link.ask("echo", 5) == 5
-        echo.held[0].reply("in time")
-        assert await waiting == "in time"
-        assert link.is_open
-        [failure] = [one.exc_info[1] for one in caplog.records if one.exc_info is not None]
-        assert isinstance(failure, ValueError)
-
-    run(case, opener)
+    waiting = asyncio.ensure_future(link.ask("hold"))
+    if kind == "answer and fail":
+        assert await link.ask(kind) == "answered"
+    else:
+        with pytest.raises(UnknownServerError, match=kind):
+            await link.ask(kind)
+        echo.held[1].reply("too late")
+    assert await link.ask("echo", 5) == 5
+    echo.held[0].reply("in time")
+    assert await waiting == "in time"
+    assert link.is_open
+    logged = [one for one in caplog.records if one.name == "raylog.actors.runtime.links"]
+    [failure] = [one.exc_info[1] for one in logged if one.exc_info is not None]
+    assert isinstance(failure, ValueError)
 
 
 @pytest.mark.parametrize("opener", [unix_link, tcp_link])
-def test_what_cannot_be_written_fails_alone(opener: Opener) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        with pytest.raises(UnknownServerError, match="cannot be written"):
-            await link.ask("write")
-        with pytest.raises(UnknownServerError, match="cannot be written"):
-            await link.ask("echo", 1 << 70)
-        with pytest.raises(UnknownServerError, match="at most"):
-            await link.ask("echo", None, [memoryview(bytearray(1 << 20))] * 257)
-        assert await link.ask("echo", 5) == 5
-        assert echo.seen == ["write", "echo"]
-
-    run(case, opener)
+@in_world(run, Fixture("opener"))
+async def test_unencodable_message_fails_without_breaking_the_link(link: Link, echo: Echo) -> None:
+    with pytest.raises(UnknownServerError, match="cannot be written"):
+        await link.ask("write")
+    with pytest.raises(UnknownServerError, match="cannot be written"):
+        await link.ask("echo", 1 << 70)
+    with pytest.raises(UnknownServerError, match="at most"):
+        await link.ask("echo", None, [memoryview(bytearray(1 << 20))] * 257)
+    assert await link.ask("echo", 5) == 5
+    assert echo.seen == ["write", "echo"]
 
 
-def test_a_closed_link_fails_what_waits_and_tells_both_sides(opener: Opener) -> None:
-    async def case(link: Link, echo: Echo) -> None:
-        lost = asyncio.Event()
-        link.on_lost(lost.set)
-        held = asyncio.ensure_future(link.ask("hold"))
-        await asyncio.sleep(0)
-        link.close()
-        await lost.wait()
-        with pytest.raises(PeerLost):
-            await held
-        with pytest.raises(PeerLost):
-            await link.ask("echo")
-        assert not link.is_open
-        async with asyncio.timeout(60):
-            while not echo.lost:  # noqa: ASYNC110 - the actor raises no event for it
-                await asyncio.sleep(0.001)
-        assert len(echo.lost) == 1
-        if echo.held:
-            echo.held[0].reply("nobody hears this")
-
-    run(case, opener)
+@in_world(run, Fixture("opener"))
+async def test_a_closed_link_fails_what_waits_and_tells_both_sides(link: Link, echo: Echo) -> None:
+    lost = asyncio.Event()
+    link.on_lost(lost.set)
+    held = asyncio.ensure_future(link.ask("hold"))
+    await asyncio.sleep(0)
+    link.close()
+    await lost.wait()
+    with pytest.raises(PeerLost):
+        await held
+    with pytest.raises(PeerLost):
+        await link.ask("echo")
+    assert not link.is_open
+    async with asyncio.timeout(60):
+        while not echo.lost:  # noqa: ASYNC110 - the actor raises no event for it
+            await asyncio.sleep(0.001)
+    assert len(echo.lost) == 1
+    if echo.held:
+        echo.held[0].reply("nobody hears this")
 
 
 def test_the_log_tells_of_a_link_that_the_other_end_has_lost(
@@ -244,15 +239,13 @@ def test_the_log_tells_of_a_link_that_the_other_end_has_lost(
 
 
 @pytest.mark.parametrize("address", ["unix:test-secret", "tcp:127.0.0.1:0"])
-def test_a_peer_without_the_secret_is_turned_away(address: str) -> None:
-    async def main() -> None:
-        echo = Echo()
-        async with serving(address, echo) as at:
-            with pytest.raises(PeerLost):
-                await connect_link(at, LinkSecrets(b"x" * 32), "client", 5)
-            assert echo.seen == []
-
-    asyncio.run(main())
+@in_loop
+async def test_a_peer_without_the_secret_is_turned_away(address: str) -> None:
+    echo = Echo()
+    async with serving(address, echo) as at:
+        with pytest.raises(PeerLost):
+            await connect_link(at, LinkSecrets(b"x" * 32), "client", 5)
+        assert echo.seen == []
 
 
 async def first_words(address: str, *said: Buffer) -> bytes:
@@ -261,28 +254,28 @@ async def first_words(address: str, *said: Buffer) -> bytes:
     assert not isinstance(endpoint, str)
     reader, writer = await asyncio.open_connection(*endpoint)
     writer.writelines(said)
-    heard = bytearray()
+    received = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while chunk := await reader.read(4096):
-            heard += chunk
+            received += chunk
     writer.close()
-    return bytes(heard)
+    return bytes(received)
 
 
-def test_requests_before_the_handshake_are_not_heard(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        echo = Echo()
-        async with serving("tcp:127.0.0.1:0", echo) as address:
-            await first_words(address, *frame([1, "echo", None]))
-            assert "does not speak the link protocol" in caplog.text
-            greeting = Handshake(SECRET, CONNECTING, "x").greeting()
-            await first_words(address, *frame(greeting), *frame([1, "echo", None]))
-            assert "without the cluster's secret" in caplog.text
-            await first_words(address, (64 << 20).to_bytes(4, "big"))
-            assert "a long frame from a peer that has proved nothing" in caplog.text
-        assert echo.seen == []
-
-    asyncio.run(main())
+@in_loop
+async def test_requests_before_the_handshake_are_not_heard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    echo = Echo()
+    async with serving("tcp:127.0.0.1:0", echo) as address:
+        await first_words(address, *frame([1, "echo", None]))
+        assert "does not speak the link protocol" in caplog.text
+        greeting = Handshake(SECRET, CONNECTING, "x").greeting()
+        await first_words(address, *frame(greeting), *frame([1, "echo", None]))
+        assert "without the cluster's secret" in caplog.text
+        await first_words(address, (64 << 20).to_bytes(4, "big"))
+        assert "a long frame from a peer that has proved nothing" in caplog.text
+    assert echo.seen == []
 
 
 def test_a_peer_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,12 +288,20 @@ def test_a_peer_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch
     asyncio.run(main())
 
 
-def test_nobody_at_an_address_is_a_lost_peer() -> None:
-    async def main() -> None:
-        with pytest.raises(PeerLost, match="nobody"):
-            await connect_link(f"unix:none-{uuid.uuid4().hex}", SECRET, "client", 5)
+@in_loop
+async def test_a_peer_to_which_no_socket_is_left_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    asyncio.run(main())
+    monkeypatch.setattr("raylog.actors.runtime.stream.socket.socket", none_left)
+    with pytest.raises(PeerLost, match="Too many open files"):
+        await connect_link("unix:somebody", SECRET, "client", 5)
+
+
+@in_loop
+async def test_connecting_to_an_unused_address_raises_peer_lost() -> None:
+    with pytest.raises(PeerLost, match="nobody"):
+        await connect_link(f"unix:none-{uuid.uuid4().hex}", SECRET, "client", 5)
 
 
 def test_the_stream_link_is_a_link() -> None:
@@ -310,7 +311,7 @@ def test_the_stream_link_is_a_link() -> None:
     assert not asyncio.run(main()).is_open
 
 
-def test_who_cannot_take_an_answer_harms_nobody_else(
+def test_failing_answer_callback_does_not_break_the_link(
     opener: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any) -> None:
@@ -334,14 +335,12 @@ def test_who_cannot_take_an_answer_harms_nobody_else(
     run(case, opener)
 
 
-def test_a_port_that_another_process_has_by_now_is_not_the_one_that_is_meant() -> None:
-    async def story() -> None:
-        async with serving("tcp:127.0.0.1:0", Echo()) as address:
-            port = int(address.rpartition(":")[2])
-            meant = tcp_address("127.0.0.1", port, "server")
-            (await connect_link(meant, SECRET, "client", 5)).close()
-            gone = tcp_address("127.0.0.1", port, "gone")
-            with pytest.raises(PeerLost, match="expected the actor process gone there, found serv"):
-                await connect_link(gone, SECRET, "client", 5)
-
-    asyncio.run(story())
+@in_loop
+async def test_a_port_that_another_process_has_by_now_is_not_the_one_that_is_meant() -> None:
+    async with serving("tcp:127.0.0.1:0", Echo()) as address:
+        port = int(address.rpartition(":")[2])
+        meant = tcp_address("127.0.0.1", port, "server")
+        (await connect_link(meant, SECRET, "client", 5)).close()
+        gone = tcp_address("127.0.0.1", port, "gone")
+        with pytest.raises(PeerLost, match="expected the actor process gone there, found serv"):
+            await connect_link(gone, SECRET, "client", 5)

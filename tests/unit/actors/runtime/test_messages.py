@@ -1,19 +1,23 @@
-"""Arguments and answers of calls carry the version of who packed them."""
+"""Arguments and answers of calls carry the sender's version."""
 
 from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
 from raylog.actors.build import BUILD
-from raylog.actors.controller.api import IsrOutcome
-from raylog.actors.ports import TopicId
+from raylog.actors.common_messages import TopicId
+from raylog.actors.config import ResourceType
+from raylog.actors.controller.messages import AlterOp, IsrOutcome
+from raylog.actors.roles import LABELS
+from raylog.actors.runtime import ray
 from raylog.actors.runtime.base import PeerLost, PeerTimeout
-from raylog.actors.runtime.messages import (
+from raylog.actors.runtime.packing import (
     MESSAGES_VERSION,
     outcome_of,
     pack,
@@ -25,8 +29,24 @@ from raylog.wire.errors import InvalidRequest, NotController, UnknownServerError
 ONE = IsrOutcome(TopicId(b"t" * 16), 1)
 
 
-def test_what_is_packed_is_unpacked() -> None:
+def test_packed_message_round_trips() -> None:
     assert unpack(pack((ONE, [1, "a", None]))) == (ONE, [1, "a", None])
+
+
+def test_classes_that_moved_are_packed_as_of_where_other_builds_know_them() -> None:
+    """And found by a process that has imported nothing of them."""
+    packed = pack([ONE, AlterOp.APPEND])
+    assert b"raylog.actors.controller.api" in packed
+    assert b"raylog.actors.plain" in packed
+    assert b"controller.messages" not in packed
+    script = (
+        "import sys; from raylog.actors.runtime.packing import unpack; "
+        "print(unpack(sys.stdin.buffer.read()))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script], input=packed, capture_output=True, check=True
+    )
+    assert process.stdout.decode().strip() == str([ONE, AlterOp.APPEND])
 
 
 def test_another_version_is_refused_with_both() -> None:
@@ -40,7 +60,7 @@ def test_another_version_is_refused_with_both() -> None:
 
 
 @pytest.mark.parametrize("packed", [b"", b"\x01", b"\x01\xff", b"\x01\x03abc", pack(ONE)[:-3]])
-def test_what_is_torn_is_refused(packed: bytes) -> None:
+def test_truncated_message_is_refused(packed: bytes) -> None:
     with pytest.raises(UnsupportedVersion):
         unpack(packed)
 
@@ -71,3 +91,17 @@ def test_outcomes_cross_as_plain_data() -> None:
             value_of((*crossed, "of a newer build"))
     with pytest.raises(UnknownServerError, match="error code 9999 of a newer build"):
         value_of((1, (9_999, "of a newer build")))
+
+
+@pytest.mark.parametrize("label", LABELS.values())
+def test_rays_copy_of_an_actors_class_is_found_by_other_builds(label: str) -> None:
+    """Ray pickles a subclass by value and its base, this class, by module and name."""
+    kind = getattr(ray, label)
+    assert pickle.loads(b"c" + f"{ray.__name__}\n{label}\n.".encode()) is kind
+    assert pickle.loads(pickle.dumps(kind)) is kind
+
+
+def test_a_kind_of_resource_is_pickled_where_other_builds_have_it() -> None:
+    packed = pickle.dumps(ResourceType.TOPIC, protocol=0)
+    assert b"raylog.actors.config\n" in packed
+    assert pickle.loads(packed) is ResourceType.TOPIC

@@ -1,4 +1,4 @@
-"""A process that was started with a lower priority than its parent takes the parent's."""
+"""A process that started with a lower priority than its parent takes its parent's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_all_threads_take_the_niceness_of_the_parent() -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     if own > 15:
         pytest.skip(f"niceness {own} cannot be raised far enough to be seen")
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", _CHILD], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert told == ["True", str(own + 3), str(own), str(own)]
+    assert output == ["True", str(own + 3), str(own), str(own)]

@@ -1,4 +1,4 @@
-"""Processes are told from strangers with the same pid, and ended with what they started."""
+"""Processes are told from strangers with the same pid, and end with all that they started."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ def test_another_process_of_the_same_pid_is_left_alone(
     assert is_running(record)
 
 
-def test_one_that_does_not_listen_is_killed(started: list[subprocess.Popen[bytes]]) -> None:
+def test_process_that_ignores_the_signal_is_killed(started: list[subprocess.Popen[bytes]]) -> None:
     pid, _ = start(DEAF, started)
     record = record_of("deaf", pid)
     assert record is not None
@@ -83,7 +83,7 @@ def test_children_belong_to_it(started: list[subprocess.Popen[bytes]]) -> None:
     assert descendants([record]) == []
 
 
-def test_one_that_waits_to_be_reaped_is_gone(started: list[subprocess.Popen[bytes]]) -> None:
+def test_zombie_process_counts_as_ended(started: list[subprocess.Popen[bytes]]) -> None:
     pid, _ = start(OBEDIENT, started)
     record = record_of("sleeper", pid)
     assert record is not None

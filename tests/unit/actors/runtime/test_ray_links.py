@@ -1,12 +1,13 @@
-"""Where the processes of brokers on Ray accept links from other machines."""
+"""On which addresses brokers' processes on Ray accept links from other machines."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
+from raylog.actors.places import NodeEntry
 from raylog.actors.runtime import ray_places
-from raylog.actors.runtime.base import ActorSpec, NodeEntry
+from raylog.actors.runtime.base import ActorSpec
 from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 from raylog.actors.runtime.ray import RayRuntime
@@ -34,18 +35,18 @@ def test_the_address_of_the_node_is_the_default_and_hosts_are_those_of_the_node(
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, LINKS), (OWN, OWN)])
-def test_who_is_started_has_the_links_of_who_starts_it_or_its_own(
+def test_spawned_actor_inherits_link_settings_unless_given_its_own(
     given: LinkSettings | None, expected: LinkSettings
 ) -> None:
     seen: list[ActorSpec] = []
 
-    class Noting(RayRuntime):
+    class Recording(RayRuntime):
         def _create(self, spec: ActorSpec) -> Any:
             seen.append(spec)
             raise ValueError("noted")
 
     async def story() -> None:
-        runtime = Noting("i", "nowhere", LinkSecrets(b"s" * 32), links=LINKS)
+        runtime = Recording("i", "nowhere", LinkSecrets(b"s" * 32), links=LINKS)
         with pytest.raises(ValueError, match="noted"):
             await runtime.spawn(ActorSpec("c/replica/0/1", "replica", links=given))
         runtime.end(wait=False)

@@ -1,4 +1,4 @@
-"""What is left of a Ray that did not start, and where its logs are: no Ray is started here."""
+"""What remains of a Ray that failed to start, and where its logs are; no Ray is started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_SPACE = OSError(28, "No space left on device")
 @pytest.mark.parametrize(
     ("failure", "raised"), [(NO_SPACE, OSError), (RuntimeError("timed out"), RayNotStarted)]
 )
-def test_what_was_started_ends_when_the_rest_does_not_start(
+def test_started_processes_end_when_a_later_start_fails(
     tmp_path: Path, failure: Exception, raised: type[Exception]
 ) -> None:
     """Also where nothing could be recorded, because the disk is full."""

@@ -1,4 +1,4 @@
-"""The starts of an actor that Ray restarts are known to its next process."""
+"""An actor that Ray restarts knows the number of its earlier starts."""
 
 import os
 import time
@@ -52,7 +52,7 @@ def test_a_damaged_file_costs_the_waits_only(tmp_path: Path, content: str) -> No
     assert begin(tmp_path, 2) == 0
 
 
-def test_where_nothing_can_be_written_it_starts_at_once(tmp_path: Path) -> None:
+def test_process_starts_at_once_if_the_restart_note_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "starts").write_text("a file in the way")
     restarts = Restarts(tmp_path / "starts", NAME, "one")
     assert restarts.begin(0) == 0

@@ -1,4 +1,4 @@
-"""The steps of replacing a secret: who must answer, and where an interrupted run goes on."""
+"""The steps of replacing a secret: who must answer, and where an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLD, NEW, LATER = b"o" * 32, b"n" * 32, b"l" * 32
 
 @dataclass
 class World:
-    """Processes that read one store, and ends of the command at any of its steps."""
+    """Processes that read one store, and a command that may end at any of its steps."""
 
     stored: LinkSecrets = field(default_factory=lambda: LinkSecrets(OLD))
     processes: dict[str, LinkSecrets] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""SIGTERM: who ends when."""
+"""SIGTERM: which process ends when."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from raylog.actors.runtime.termination import (
     Termination,
     end_in_order,
 )
-from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
+from raylog.simulation.loop import SimLoop, run_in_virtual_time
 from raylog.wire.errors import KafkaStorageError
 
 DRAIN_MS = 10_000
 
 
 class Shell:
-    """Notes what it is asked, and takes a while to shut down."""
+    """Records calls, and takes a while to shut down."""
 
     def __init__(self, takes_s: float = 0.0, failure: Exception | None = None) -> None:
         self.asked: list[str] = []
@@ -54,7 +54,7 @@ class Shell:
 
 
 class Asked:
-    """A runtime whose broker says these states, one after the other; the last for good."""
+    """A runtime whose broker reports these states in turn, the last one for ever."""
 
     def __init__(self, *states: str | Exception) -> None:
         self.asked: list[str] = []
@@ -161,11 +161,11 @@ def test_a_second_sigterm_ends_the_process_at_once() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         termination = Termination(loop, lambda: loop.create_task(end()), codes.append)
-        termination.told()
+        termination.on_signal()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (begun, codes) == ([1], [])
-        termination.told()
+        termination.on_signal()
         assert codes == [EXIT_CODE]
 
     asyncio.run(run())

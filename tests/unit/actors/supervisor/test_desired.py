@@ -1,19 +1,19 @@
-"""Copies of what is wanted: read as written, refused when damaged, the newest counts."""
+"""Copies of the desired state: read as written, refused when damaged, and the newest counts."""
 
 from dataclasses import replace
 
 import pytest
 
 from raylog.actors.metadata.records import BrokerWanted
-from raylog.actors.runtime.base import Place, Share
-from raylog.actors.supervisor.desired import DesiredCluster, newest, place_of, read_desired
+from raylog.actors.places import Place, Share
+from raylog.actors.supervisor.rules.desired import DesiredCluster, newest, place_of, read_desired
 from raylog.wire.errors import KafkaStorageError
 
 BROKER = BrokerWanted(1, {"raylog-broker": "1"}, "/srv", {"broker.rack": "a"}, 0.5, 9, "d", ("e",))
 CLUSTER = DesiredCluster("c", (BROKER,), ((1, "d"),), 7, "ray:c")
 
 
-def test_it_is_read_as_written() -> None:
+def test_desired_state_round_trips() -> None:
     assert read_desired(CLUSTER.to_bytes(), "x") == CLUSTER
     stopped = replace(CLUSTER, stopped=True)
     assert read_desired(stopped.to_bytes(), "x") == stopped
@@ -24,7 +24,7 @@ def test_it_is_read_as_written() -> None:
     "contents",
     [b"", b"[]", b"{}", b'{"version": "1"}', CLUSTER.to_bytes().replace(b"labels", b"colours")],
 )
-def test_what_is_damaged_is_named(contents: bytes) -> None:
+def test_damaged_desired_state_is_named_in_the_error(contents: bytes) -> None:
     with pytest.raises(KafkaStorageError, match=r"/srv/wanted\.json says no brokers"):
         read_desired(contents, "/srv/wanted.json")
 

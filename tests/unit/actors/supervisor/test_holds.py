@@ -1,4 +1,4 @@
-"""Holds: what keeps a broker stopped, and what ends that."""
+"""Holds: what keeps a broker stopped, and what ends a hold."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name
-from raylog.actors.runtime.base import NodeEntry
-from raylog.actors.supervisor.desired import DesiredCluster
-from raylog.actors.supervisor.holds import Hold
-from raylog.actors.supervisor.machine import SupervisorMachine
+from raylog.actors.places import NodeEntry
+from raylog.actors.supervisor.rules.desired import DesiredCluster
+from raylog.actors.supervisor.rules.holds import Hold
+from raylog.actors.supervisor.rules.machine import SupervisorMachine
 
 WANTED = tuple(BrokerWanted(one, {"raylog-broker": str(one)}, "/srv", {}, 0.5, 1) for one in (0, 1))
 CLUSTER = DesiredCluster("c", WANTED, ((0, "d"),))
@@ -24,7 +24,7 @@ def node(broker_id: int, node_id: str = "") -> NodeEntry:
 
 
 @pytest.mark.parametrize("hold", [BY_HAND, FOR_A_MACHINE])
-def test_a_held_broker_is_not_started_and_that_is_told(hold: Hold) -> None:
+def test_a_held_broker_is_not_started_and_that_is_reported(hold: Hold) -> None:
     machine = SupervisorMachine()
     assert machine.decide(CLUSTER, [node(0), node(1)], RUNNING, 0, {1: hold}) == []
     assert machine.troubles == {1: f"is held: {hold.why}"}

@@ -1,11 +1,11 @@
-"""The supervisor's decisions: who is started where, who is not, and why."""
+"""The supervisor's decisions: which broker starts where, which does not, and why."""
 
 from raylog.actors.backoff import LOSSES_AT_ONCE
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name
-from raylog.actors.runtime.base import NodeEntry
-from raylog.actors.supervisor.desired import DesiredCluster
-from raylog.actors.supervisor.machine import SupervisorMachine
+from raylog.actors.places import NodeEntry
+from raylog.actors.supervisor.rules.desired import DesiredCluster
+from raylog.actors.supervisor.rules.machine import SupervisorMachine
 
 
 def labelled(broker_id: int) -> BrokerWanted:
@@ -53,7 +53,7 @@ def test_two_nodes_with_one_label_are_refused() -> None:
     assert set(machine.troubles) == {1}, "that is told while it runs, too"
 
 
-def test_who_runs_or_is_about_to_be_restarted_is_left_alone() -> None:
+def test_running_or_restarting_processes_are_left_alone() -> None:
     machine = SupervisorMachine()
     assert machine.decide(CLUSTER, [], running(0, 1, 2), 0) == []
     assert machine.troubles == {}

@@ -1,4 +1,4 @@
-"""Which broker goes to which node: labels, unlabelled nodes, what directories say."""
+"""Which broker goes to which node: labels, unlabelled nodes, existing directories."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from raylog.actors.broker.identity import Identity
 from raylog.actors.metadata.records import BrokerWanted
-from raylog.actors.runtime.base import NODE_ID_LABEL, NodeEntry
-from raylog.actors.supervisor.desired import DesiredCluster
+from raylog.actors.places import NODE_ID_LABEL, NodeEntry
 from raylog.actors.supervisor.placing import (
     LABEL,
     PlacementAsked,
@@ -20,6 +19,7 @@ from raylog.actors.supervisor.placing import (
     settled,
     surviving,
 )
+from raylog.actors.supervisor.rules.desired import DesiredCluster
 from raylog.actors.supervisor.survey import NodeFacts
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig
 
@@ -48,7 +48,7 @@ def test_labelled_nodes_get_the_brokers_of_their_labels() -> None:
     ("labels", "said"),
     [
         (("1", "1"), "id1 and id2 are both labelled raylog-broker=1"),
-        (("one", "2"), "raylog-broker=one, expected is a broker's id"),
+        (("one", "2"), "raylog-broker=one, expected a broker's id"),
     ],
 )
 def test_labels_that_cannot_be_meant_are_refused(labels: tuple[str, str], said: str) -> None:
@@ -95,7 +95,7 @@ def test_new_nodes_are_given_brokers_beside_the_known_ones() -> None:
     assert [one.broker_id for one in more] == [2]
 
 
-def test_an_address_of_all_interfaces_is_told_as_the_nodes_own() -> None:
+def test_an_address_of_all_interfaces_is_reported_as_the_nodes_own() -> None:
     (found,) = placed(replace(ASKED, host="0.0.0.0"), [node(1)])
     assert found.settings["advertised.listeners"] == "PLAINTEXT://{node.host}:9092"
 
@@ -138,7 +138,7 @@ def test_a_cluster_asked_for_before_labelled_nodes_came_is_placed_anew_if_it_nev
     assert is_misplaced(early, labelled)
     assert not is_misplaced(early, [node(0)])
     assert not is_misplaced(replace(early, offset=5), labelled)
-    assert not is_misplaced(replace(early, told=True), labelled)
+    assert not is_misplaced(replace(early, is_in_metadata=True), labelled)
     assert not is_misplaced(early, [*labelled, node(3, "2", Identity("c", 0, "d"))])
     held = placed(ASKED, labelled)
     assert not is_misplaced(replace(early, brokers=tuple(held)), labelled)

@@ -1,4 +1,4 @@
-"""Stopping a broker for a while: nothing of it is left on its node, whatever it has begun."""
+"""Stopping a broker for a while leaves nothing of it on its node, whatever was in progress."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from raylog.actors.names import (
     supervisor_name,
 )
 from raylog.actors.runtime.base import ActorRef, ActorSpec
-from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.supervisor.desired import place_of
-from raylog.actors.supervisor.holds import Hold
 from raylog.actors.supervisor.rolling import Stopped, stop_held
-from tests.support.supervised import CLUSTER, Site, labelled, tell
+from raylog.actors.supervisor.rules.desired import place_of
+from raylog.actors.supervisor.rules.holds import Hold
+from raylog.simulation.runtime import SimRuntime
+from tests.worlds.broker.supervised import CLUSTER, Site, labelled, tell
+from tests.worlds.decorators import in_world
 
 HELD = Hold(1, "its machine goes down", "machine-1")
 
@@ -38,78 +39,70 @@ async def stopped(site: Site, runtime: SimRuntime | None = None) -> Stopped:
     return await stop_held(runtime or site.runtime, site.desired(), HELD, timeout_ms=25_000)
 
 
-def test_a_controller_that_a_broker_has_begun_ends_with_it() -> None:
-    async def story(site: Site) -> None:
-        rival = rival_name(CLUSTER, 1, 7)
-        await site.runtime.spawn(stand_in(1, rival))
-        assert await stopped(site) == Stopped()
-        assert rival not in await site.runtime.names(CLUSTER)
-        assert names_on(site, 1) == []
-        await site.all_serve(0, 2)
-
-    tell(story)
+@in_world(tell)
+async def test_a_controller_that_a_broker_has_begun_ends_with_it(site: Site) -> None:
+    rival = rival_name(CLUSTER, 1, 7)
+    await site.runtime.spawn(stand_in(1, rival))
+    assert await stopped(site) == Stopped()
+    assert rival not in await site.runtime.names(CLUSTER)
+    assert names_on(site, 1) == []
+    await site.all_serve(0, 2)
 
 
-def test_a_rival_that_runs_near_another_broker_by_now_goes_on() -> None:
-    async def story(site: Site) -> None:
-        rival = rival_name(CLUSTER, 1, 7)
-        await site.runtime.spawn(stand_in(2, rival))
-        assert await stopped(site) == Stopped()
-        assert rival in names_on(site, 2)
-
-    tell(story)
+@in_world(tell)
+async def test_a_rival_that_runs_near_another_broker_by_now_goes_on(site: Site) -> None:
+    rival = rival_name(CLUSTER, 1, 7)
+    await site.runtime.spawn(stand_in(2, rival))
+    assert await stopped(site) == Stopped()
+    assert rival in names_on(site, 2)
 
 
-def test_a_controller_on_the_node_of_a_broker_that_is_gone_goes_on_elsewhere() -> None:
-    async def story(site: Site) -> None:
-        await replace_controller(site.runtime, CLUSTER, [1])
-        site.world.end_for_good(broker_name(CLUSTER, 1))
-        assert (await stopped(site)).left == ()
-        assert names_on(site, 1) == []
-        assert controller_name(CLUSTER) in await site.runtime.names(CLUSTER)
-        await site.all_serve(0, 2)
-
-    tell(story)
-
-
-def test_processes_that_have_outlived_their_broker_end() -> None:
-    async def story(site: Site) -> None:
-        site.world.end_for_good(broker_name(CLUSTER, 1))
-        assert any(f"/{GATEWAY}/1/" in name for name in names_on(site, 1))
-        found = await stopped(site)
-        assert found.unclean is not None
-        assert found.left == ()
-        assert names_on(site, 1) == []
-
-    tell(story)
-
-
-def test_a_broker_that_is_held_after_it_was_decided_to_start_it_does_not_run(
-    monkeypatch: pytest.MonkeyPatch,
+@in_world(tell)
+async def test_a_controller_on_the_node_of_a_broker_that_is_gone_goes_on_elsewhere(
+    site: Site,
 ) -> None:
-    async def story(site: Site) -> None:
-        supervisor = site.world.resident(supervisor_name(CLUSTER))
-        spawn = supervisor.runtime.spawn
-        held: list[Stopped] = []
-
-        async def spawn_late(spec: ActorSpec) -> ActorRef:
-            if spec.name == broker_name(CLUSTER, 1):
-                held.append(await stopped(site))
-            started: ActorRef = await spawn(spec)
-            return started
-
-        monkeypatch.setattr(supervisor.runtime, "spawn", spawn_late)
-        site.world.end_for_good(broker_name(CLUSTER, 1))
-        await site.until(lambda: bool(held))
-        await site.runtime.sleep(30)
-        assert broker_name(CLUSTER, 1) not in await site.runtime.names(CLUSTER)
-        assert names_on(site, 1) == []
-        await site.until_trouble(1, "is held: its machine goes down")
-
-    tell(story)
+    await replace_controller(site.runtime, CLUSTER, [1])
+    site.world.end_for_good(broker_name(CLUSTER, 1))
+    assert (await stopped(site)).left == ()
+    assert names_on(site, 1) == []
+    assert controller_name(CLUSTER) in await site.runtime.names(CLUSTER)
+    await site.all_serve(0, 2)
 
 
-def test_what_does_not_end_in_time_is_told() -> None:
+@in_world(tell)
+async def test_processes_that_have_outlived_their_broker_end(site: Site) -> None:
+    site.world.end_for_good(broker_name(CLUSTER, 1))
+    assert any(f"/{GATEWAY}/1/" in name for name in names_on(site, 1))
+    found = await stopped(site)
+    assert found.unclean is not None
+    assert found.left == ()
+    assert names_on(site, 1) == []
+
+
+@in_world(tell)
+async def test_a_broker_that_is_held_after_it_was_decided_to_start_it_does_not_run(
+    site: Site, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = site.world.resident(supervisor_name(CLUSTER))
+    spawn = supervisor.runtime.spawn
+    held: list[Stopped] = []
+
+    async def spawn_late(spec: ActorSpec) -> ActorRef:
+        if spec.name == broker_name(CLUSTER, 1):
+            held.append(await stopped(site))
+        started: ActorRef = await spawn(spec)
+        return started
+
+    monkeypatch.setattr(supervisor.runtime, "spawn", spawn_late)
+    site.world.end_for_good(broker_name(CLUSTER, 1))
+    await site.until(lambda: bool(held))
+    await site.runtime.sleep(30)
+    assert broker_name(CLUSTER, 1) not in await site.runtime.names(CLUSTER)
+    assert names_on(site, 1) == []
+    await site.until_trouble(1, "is held: its machine goes down")
+
+
+def test_actor_that_does_not_end_in_time_is_reported() -> None:
     class Deaf(SimRuntime):
         """A runtime that does not end controllers."""
 

@@ -1,4 +1,4 @@
-"""Brokers as `raylog doctor` reaches them: failures told apart, and what is said of them."""
+"""Brokers as `raylog doctor` reaches them: how failures are distinguished and described."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,9 @@ import pytest
 from raylog.cli.doctor import addresses
 from raylog.cli.doctor.addresses import Advertised, Reached
 from raylog.cli.doctor.findings import Finding, Status
-from raylog.client.config import client_only
+from raylog.client.setting_parsing import client_only
 from tests.support.certificates import Authority, authority, server_context
-from tests.support.secure_broker import PASSWORD, USER, SecureBroker
+from tests.worlds.servers.secure_broker import PASSWORD, USER, SecureBroker
 
 FAR = Reached(("kafka.example", 9092), ("10.0.0.5",), took_ms=3, versions={0: range(3)})
 HERE = Reached(("127.0.0.1", 9092), ("127.0.0.1",), took_ms=3, versions={0: range(3)})
@@ -144,21 +144,21 @@ def test_a_slow_broker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "status", "word"),
+    ("asked", "advertised", "status", "word"),
     [
         (FAR, FAR, Status.OK, "answers"),
         (HERE, HERE, Status.OK, "answers"),
-        (FAR, HERE, Status.FAILURE, "loopback address, which means this machine"),
+        (FAR, HERE, Status.FAILURE, "loopback address, which is the client's own machine"),
         (HERE, FAR, Status.OK, "answers"),
-        (FAR, replace(FAR, address=("0.0.0.0", 1)), Status.FAILURE, "address of no machine"),
-        (FAR, replace(FAR, address=("", 1)), Status.FAILURE, "address of no machine"),
+        (FAR, replace(FAR, address=("0.0.0.0", 1)), Status.FAILURE, "not the address of a machine"),
+        (FAR, replace(FAR, address=("", 1)), Status.FAILURE, "not the address of a machine"),
         (
             FAR,
             Reached(("broker-7", 1), kind=addresses.NAME, why="unknown"),
             Status.FAILURE,
-            "fails at its name: unknown",
+            "fails at name resolution: unknown",
         ),
-        (FAR, REFUSED, Status.FAILURE, "fails from here: the connection is refused"),
+        (FAR, REFUSED, Status.FAILURE, "fails from this machine: the connection is refused"),
         (
             FAR,
             replace(REFUSED, kind=addresses.TLS, why="expired"),
@@ -167,8 +167,10 @@ def test_a_slow_broker() -> None:
         ),
     ],
 )
-def test_advertised_addresses(asked: Reached, told: Reached, status: Status, word: str) -> None:
-    one = only(addresses.check_advertised([asked], [Advertised(1, told)]))
+def test_advertised_addresses(
+    asked: Reached, advertised: Reached, status: Status, word: str
+) -> None:
+    one = only(addresses.check_advertised([asked], [Advertised(1, advertised)]))
     assert one.status is status
     assert word in one.found
 
@@ -186,7 +188,7 @@ def test_versions_of_brokers() -> None:
     assert only(addresses.check_versions(same)).status is Status.OK
     one = only(addresses.check_versions([*same, Advertised(4, older)]))
     assert one.status is Status.WARNING
-    assert "broker 4 speaks other versions than most: METADATA, PRODUCE" in one.found
+    assert "broker 4 supports other versions than most: METADATA, PRODUCE" in one.found
     assert addresses.check_versions([Advertised(1, gone)]) == []
 
 

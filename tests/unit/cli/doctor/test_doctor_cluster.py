@@ -1,4 +1,4 @@
-"""`raylog doctor`: clocks, health and Ray, and the command at embedded brokers."""
+"""`raylog doctor`: clocks, health and Ray, and the command on embedded brokers."""
 
 import json
 import socket
@@ -17,9 +17,9 @@ from raylog.cli.top import events
 from raylog.cli.top.events import PartFailed
 from raylog.client import Admin, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
-from tests.support.secure_broker import USER, SecureBroker
-from tests.support.top_facts import cluster as seen
-from tests.support.top_facts import partition, watching
+from tests.support.top_clusters import cluster as seen
+from tests.support.top_clusters import partition, watching
+from tests.worlds.servers.secure_broker import USER, SecureBroker
 
 
 def run(*arguments: str, code: int = 0, env: dict[str, str] | None = None) -> str:
@@ -141,8 +141,8 @@ def test_brokers_as_a_client_sees_them() -> None:
         with Admin(broker.bootstrap) as admin:
             admin.create_topics([NewTopic("t", 1, 3)])
             admin.commit_group_offsets("g", {TopicPartition("t", 0): 0})
-        told = run("-b", broker.bootstrap)
-        assert told.splitlines()[0] == "this machine, as a client"
+        output = run("-b", broker.bootstrap)
+        assert output.splitlines()[0] == "this machine, as a client"
         found = json.loads(run("-b", broker.bootstrap, "--json"))
         assert found["ok"] is True
         brokers = [one for one in found["findings"] if one["check"].startswith("broker ")]
@@ -158,30 +158,30 @@ def test_a_clock_that_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     with EmbeddedBroker() as broker:
         monkeypatch.setattr("raylog.cli.doctor.clocks.time.time", lambda: now - 3_600)
-        told = run("-b", broker.bootstrap)
+        output = run("-b", broker.bootstrap)
         monkeypatch.undo()
-    assert "ahead of this machine's" in told
+    assert "ahead of this machine's" in output
 
 
 def test_partitions_that_acks_all_can_never_write_to() -> None:
     with EmbeddedBroker() as broker:
         with Admin(broker.bootstrap) as admin:
             admin.create_topics([NewTopic("t", 1, 1, configs={"min.insync.replicas": "2"})])
-        told = run("-b", broker.bootstrap, code=1)
-    assert "so that acks=all always fails: t-0" in told
-    assert "-> raylog topics reassign -t TOPIC -r 3 -b 127.0.0.1" in told
+        output = run("-b", broker.bootstrap, code=1)
+    assert "so acks=all always fails: t-0" in output
+    assert "-> raylog topics reassign -t TOPIC -r 3 -b 127.0.0.1" in output
 
 
 def test_nobody_answers_and_the_exit_code_is_1() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = run("-b", address, code=1)
-    assert f"failure  bootstrap {address}  the connection is refused" in told
-    assert "is the broker up, and is the port right?" in told
+        output = run("-b", address, code=1)
+    assert f"failure  bootstrap {address}  the connection is refused" in output
+    assert "is the broker up, and is the port right?" in output
 
 
-def test_settings_of_the_client_are_taken_and_a_refused_login_is_told() -> None:
+def test_settings_of_the_client_are_taken_and_a_refused_login_is_reported() -> None:
     settings = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",
@@ -190,18 +190,18 @@ def test_settings_of_the_client_are_taken_and_a_refused_login_is_told() -> None:
     }
     options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
     with SecureBroker(mechanisms=("PLAIN",)).running() as broker:
-        told = run("-b", broker.address, *options, code=1)
-    assert f"failure  bootstrap {broker.address}" in told
-    assert "fails at the login (SASL): PLAIN as 'ann'" in told
-    assert "compare sasl.mechanism, sasl.username and sasl.password" in told
+        output = run("-b", broker.address, *options, code=1)
+    assert f"failure  bootstrap {broker.address}" in output
+    assert "fails at the login (SASL): PLAIN as 'ann'" in output
+    assert "compare sasl.mechanism, sasl.username and sasl.password" in output
 
 
 def test_before_a_cluster_runs(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        told = run("--data", str(tmp_path / "data"), "--port", port, code=1)
-    assert f"failure  ports           cannot listen on 127.0.0.1:{port}" in told
-    assert "data will be made in" in told
+        output = run("--data", str(tmp_path / "data"), "--port", port, code=1)
+    assert f"failure  ports           cannot listen on 127.0.0.1:{port}" in output
+    assert "data will be created in" in output
     assert not (tmp_path / "data").exists()
 
 
@@ -209,8 +209,8 @@ def test_a_directory_that_is_named_counts_more_than_brokers_of_the_environment(
     tmp_path: Path,
 ) -> None:
     arguments = ["doctor", "--data", str(tmp_path), "--json"]
-    told = CliRunner().invoke(app, arguments, env={"RAYLOG_BOOTSTRAP": "127.0.0.1:1"}).stdout
-    assert {one["area"] for one in json.loads(told)["findings"]} == {
+    output = CliRunner().invoke(app, arguments, env={"RAYLOG_BOOTSTRAP": "127.0.0.1:1"}).stdout
+    assert {one["area"] for one in json.loads(output)["findings"]} == {
         "this machine",
         f"data directory {tmp_path}",
     }

@@ -1,4 +1,4 @@
-"""What `raylog doctor` says of a machine and a data directory: good, bad and unknown facts."""
+"""`raylog doctor` about a machine and a data directory: good, bad and unknown facts."""
 
 import os
 import socket
@@ -177,7 +177,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     assert (facts.place, facts.is_directory) == (str(tmp_path / "file"), False)
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
     with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="space"):
@@ -197,14 +197,14 @@ def test_ports_that_are_free_and_one_that_is_taken() -> None:
         port = taken.getsockname()[1]
         (found,) = machine.ports([("127.0.0.1", port)])
     assert "cannot listen on" in found.problem
-    (told,) = machine.check_ports([PortFacts("h:1"), found])
-    assert (told.status, told.do) == (Status.FAILURE, found.do)
+    (finding,) = machine.check_ports([PortFacts("h:1"), found])
+    assert (finding.status, finding.do) == (Status.FAILURE, found.do)
     assert machine.check_ports([PortFacts("h:1"), PortFacts("h:2")]) == [
         ok("ports", "free: h:1, h:2")
     ]
 
 
-def test_what_is_wrong_comes_with_what_to_do() -> None:
+def test_failed_check_requires_a_remedy() -> None:
     with pytest.raises(AssertionError, match="nobody learns what to do"):
         failure("disk", "it is full", "")
     found = [ok("a", "x"), warning("b", "y", "z"), unknown("c", "why")]
@@ -217,10 +217,10 @@ def test_what_is_wrong_comes_with_what_to_do() -> None:
     ]
 
 
-def test_a_cluster_that_is_down_is_told() -> None:
+def test_a_cluster_that_is_down_is_reported() -> None:
     stopped = machine.check_down(Path("d"), 3, was_stopped=True)
     assert stopped.status is Status.WARNING
     assert stopped.found.startswith("the cluster with data in d (3 brokers) is stopped")
     ended = machine.check_down(Path("d"), 3, was_stopped=False)
     assert ended.status is Status.FAILURE
-    assert "its Ray processes ended without raylog down" in ended.found
+    assert "its Ray processes ended without `raylog down`" in ended.found

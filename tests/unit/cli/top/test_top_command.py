@@ -1,4 +1,4 @@
-"""`raylog top` at an embedded cluster."""
+"""`raylog top` on an embedded cluster."""
 
 import asyncio
 import json
@@ -20,6 +20,7 @@ from raylog.cli.top.screen import TopApp
 from raylog.client import Admin, ClientSettings, NewTopic, Producer, TopicPartition, parse_bootstrap
 from raylog.extras import MissingExtra
 from raylog.testing import EmbeddedBroker
+from tests.worlds.decorators import in_loop
 
 
 @pytest.fixture(scope="module")
@@ -44,48 +45,48 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def look(bootstrap: str, rounds: int = 1, *, now: bool = True) -> list[Event]:
-    told: list[Event] = []
+    noted: list[Event] = []
 
     async def ask() -> None:
-        asking = Reader(ClientSettings(parse_bootstrap(bootstrap)), told.append, now=now)
+        asking = Reader(ClientSettings(parse_bootstrap(bootstrap)), noted.append, now=now)
         for _ in range(rounds):
             await asking.look()
         await asking.close()
 
     asyncio.run(ask())
-    assert [one for one in told if isinstance(one, events.PartFailed)] == []
-    return told
+    assert [one for one in noted if isinstance(one, events.PartFailed)] == []
+    return noted
 
 
 def test_one_look_as_text(bootstrap: str) -> None:
-    told = run("--once", "-b", bootstrap)
-    assert told.startswith("Nothing is wrong.\ncluster ")
-    assert "3 brokers" in told
-    assert "orders" in told
-    assert "billing" in told
+    output = run("--once", "-b", bootstrap)
+    assert output.startswith("Nothing is wrong.\ncluster ")
+    assert "3 brokers" in output
+    assert "orders" in output
+    assert "billing" in output
 
 
 def test_one_look_as_json(bootstrap: str) -> None:
-    told = json.loads(run("--json", "-b", bootstrap))
-    assert told["problems"] == []
-    assert [row["state"] for row in told["brokers"]] == ["live"] * 3
-    assert sum(row["leads"] for row in told["brokers"]) == told["partitions"]
-    (group,) = told["groups"]
+    state = json.loads(run("--json", "-b", bootstrap))
+    assert state["problems"] == []
+    assert [row["state"] for row in state["brokers"]] == ["live"] * 3
+    assert sum(row["leads"] for row in state["brokers"]) == state["partitions"]
+    (group,) = state["groups"]
     assert (group["group"], group["state"], group["lag"]) == ("billing", "Empty", 7)
-    topics = {row["topic"]: row for row in told["topics"]}
+    topics = {row["topic"]: row for row in state["topics"]}
     assert topics["orders"]["end_offsets"] == 12
-    assert all(0 < row["disk_free"] <= 1 for row in told["brokers"])
-    assert (told["open_transactions"], told["not_known"]) == (0, {})
+    assert all(0 < row["disk_free"] <= 1 for row in state["brokers"])
+    assert (state["open_transactions"], state["not_known"]) == (0, {})
 
 
 def test_no_cluster_is_exit_code_3() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         server = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = run("--once", "-b", f"{server}, {server}", code=3)
-    assert "CRITICAL  no broker answers: NotConnected" in told
-    assert f"-> raylog doctor -b {server},{server}  " in told, "advice names all servers"
-    assert "cluster " not in told
+        output = run("--once", "-b", f"{server}, {server}", code=3)
+    assert "CRITICAL  no broker answers: NotConnected" in output
+    assert f"-> raylog doctor -b {server},{server}  " in output, "advice names all servers"
+    assert "cluster " not in output
 
 
 def test_a_port_that_is_silent_is_named_while_it_is_asked(
@@ -100,12 +101,12 @@ def test_a_port_that_is_silent_is_named_while_it_is_asked(
     assert f"asking {server}: no answer for 0 s about metadata" in result.stderr
 
 
-def test_metrics_that_cannot_be_read_are_told_with_their_address(bootstrap: str) -> None:
+def test_metrics_that_cannot_be_read_are_reported_with_their_address(bootstrap: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = run("--once", "-b", bootstrap, "--metrics", address)
-    assert f"metrics not known: {address}/metrics: [Errno 111] Connection refused" in told
+        output = run("--once", "-b", bootstrap, "--metrics", address)
+    assert f"metrics not known: {address}/metrics: [Errno 111] Connection refused" in output
 
 
 def test_open_transactions_and_where_they_hold_up_readers(bootstrap: str) -> None:
@@ -114,15 +115,15 @@ def test_open_transactions_and_where_they_hold_up_readers(bootstrap: str) -> Non
         producer.begin_transaction()
         producer.send("copies", b"pending")
         producer.flush()
-        told = look(bootstrap)
-        (seen,) = [one for one in told if isinstance(one, TransactionsSeen)]
+        noted = look(bootstrap)
+        (seen,) = [one for one in noted if isinstance(one, TransactionsSeen)]
         (one,) = seen.transactions
         assert (seen.count, one.transactional_id, one.partitions) == (
             1,
             "copier",
             [TopicPartition("copies", 0)],
         )
-        assert HangingSeen([]) in told, "its coordinator will end it"
+        assert HangingSeen([]) in noted, "its coordinator will end it"
         producer.abort_transaction()
 
 
@@ -134,17 +135,17 @@ def test_more_groups_than_are_asked_for_at_once_take_turns(
         for name in names:
             admin.commit_group_offsets(name, {TopicPartition("orders", 1): 0})
         monkeypatch.setattr(reader, "GROUPS_AT_ONCE", 3)
-        told = [one for one in look(bootstrap, rounds=2) if isinstance(one, CommitsSeen)]
+        noted = [one for one in look(bootstrap, rounds=2) if isinstance(one, CommitsSeen)]
         admin.delete_groups(names)
-    assert [sorted(one.committed) for one in told] == [
+    assert [sorted(one.committed) for one in noted] == [
         ["billing", "g0", "g1"],
         ["billing", "g2", "g3"],
     ]
 
 
 def test_disks_and_last_stable_offsets_are_asked_for_now_and_then(bootstrap: str) -> None:
-    told = look(bootstrap, rounds=3, now=False)
-    kinds = [type(one).__name__ for one in told]
+    noted = look(bootstrap, rounds=3, now=False)
+    kinds = [type(one).__name__ for one in noted]
     assert (kinds.count("DisksSeen"), kinds.count("HangingSeen"), kinds.count("EndsSeen")) == (
         1,
         1,
@@ -152,17 +153,15 @@ def test_disks_and_last_stable_offsets_are_asked_for_now_and_then(bootstrap: str
     )
 
 
-def test_the_screen_shows_a_cluster(bootstrap: str) -> None:
-    async def steps() -> None:
-        of = Of(bootstrap, "", ClientSettings(parse_bootstrap(bootstrap)), 1.0)
-        async with TopApp(of).run_test(size=(80, 24)) as pilot:
-            grid = pilot.app.query_one(DataTable)
-            async with asyncio.timeout(30):
-                while grid.row_count < 3:
-                    await pilot.pause(0.1)
-            assert [str(grid.get_row_at(i)[1]) for i in range(3)] == ["live"] * 3
-
-    asyncio.run(steps())
+@in_loop
+async def test_the_screen_shows_a_cluster(bootstrap: str) -> None:
+    of = Of(bootstrap, "", ClientSettings(parse_bootstrap(bootstrap)), 1.0)
+    async with TopApp(of).run_test(size=(80, 24)) as pilot:
+        grid = pilot.app.query_one(DataTable)
+        async with asyncio.timeout(30):
+            while grid.row_count < 3:
+                await pilot.pause(0.1)
+        assert [str(grid.get_row_at(i)[1]) for i in range(3)] == ["live"] * 3
 
 
 def test_without_textual_the_extra_is_named(

@@ -1,4 +1,4 @@
-"""How `raylog top` sees a group's lag."""
+"""How `raylog top` computes a group's lag."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `raylog top` makes of what it learns."""
+"""How `raylog top` processes what it learns."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from raylog.cli.top.events import (
 from raylog.cli.top.machine import BrokerRates, names, totals
 from raylog.client import TopicPartition
 from raylog.client.admin.groups import GroupListing
-from tests.support.top_facts import cluster, ends, partition, watching
+from tests.support.top_clusters import cluster, ends, partition, watching
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -61,7 +61,7 @@ def test_brokers_that_hold_replicas_or_are_fenced_are_away_since_they_were_misse
     assert watch.known.away_since_ms == {}
 
 
-def test_a_part_that_fails_keeps_what_it_told_and_when_it_failed_first() -> None:
+def test_a_part_that_fails_keeps_what_it_reported_and_when_it_failed_first() -> None:
     watch = watching(
         cluster(("t", partition(0))),
         PartFailed(10, events.CLUSTER, "first"),
@@ -86,7 +86,7 @@ def test_lag_of_a_group_whose_partitions_are_known() -> None:
     assert (watch.known.lags, list(watch.known.committed)) == ({}, ["other"])
 
 
-def test_how_long_a_group_is_rebalancing() -> None:
+def test_rebalance_start_of_a_group_is_tracked() -> None:
     rebalancing = [listing("g", "PreparingRebalance"), listing("h"), listing("i", "")]
     watch = watching(GroupsSeen(1, rebalancing), GroupsSeen(2, rebalancing))
     assert watch.known.rebalancing_since_ms == {"g": 1}

@@ -1,4 +1,4 @@
-"""The terminal of `raylog top`, driven by textual's pilot, at addresses where nobody listens."""
+"""The terminal of `raylog top`, driven by textual's pilot, with addresses where nothing listens."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ from raylog.cli.top.reader import now_ms
 from raylog.cli.top.screen import Learned, Reading, TopApp
 from raylog.client import ClientSettings
 from raylog.client.admin.groups import GroupListing
-from tests.support.top_facts import cluster, ends, partition
+from tests.support.top_clusters import cluster, ends, partition
 
 ADDRESS = "127.0.0.1"
 
@@ -87,12 +87,12 @@ def drive(of: Of, steps: object, size: tuple[int, int] = (80, 24)) -> TopApp:
 
 
 @pytest.mark.usefixtures("asks_nobody")
-def test_what_is_wrong_stands_above_brokers_and_in_full_under_problems(of: Of) -> None:
+def test_problems_are_summarized_above_brokers_and_listed_under_problems(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
         await show(app, pilot, ILL, MinIsrSeen({"beta": 2}), ends(1, beta=[5]))
-        told = text(app, "verdict")
-        assert told.startswith("4 problems: 2 critical, 2 serious\nCRITICAL 1 partition offline")
-        assert "2 more: press 1" in told
+        shown = text(app, "verdict")
+        assert shown.startswith("4 problems: 2 critical, 2 serious\nCRITICAL 1 partition offline")
+        assert "2 more: press 1" in shown
         assert [row[:2] for row in table(app)] == [["0", "live"], ["1", "away"], ["2", "live"]]
         assert text(app, "summary").startswith("2 brokers (1 away), 2 topics, 2 partitions")
         await pilot.press("1")
@@ -141,6 +141,7 @@ def test_sorting_and_filtering(of: Of) -> None:
     drive(of, steps)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("asks_nobody")
 def test_thousands_of_partitions_show_some_and_find_the_others(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
@@ -252,11 +253,11 @@ def test_a_screen_whose_answers_are_overdue_does_not_call_brokers_live(of: Of) -
 
 
 @pytest.mark.usefixtures("asks_nobody")
-def test_what_is_asked_stands_there_before_the_first_answer(of: Of) -> None:
+def test_pending_question_is_shown_before_the_first_answer(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
         await show(app, pilot, PartAsked(CLUSTER, now_ms() - 4_000))
-        told = text(app, "summary")
-        assert re.match(rf"asking {of.bootstrap}: no answer for \d+ s about metadata", told)
+        shown = text(app, "summary")
+        assert re.match(rf"asking {of.bootstrap}: no answer for \d+ s about metadata", shown)
 
     drive(of, steps)
 
@@ -265,9 +266,9 @@ def test_what_is_asked_stands_there_before_the_first_answer(of: Of) -> None:
 def test_a_small_screen_marks_what_it_leaves_out(of: Of) -> None:
     async def steps(app: TopApp, pilot: Pilot[object]) -> None:
         await show(app, pilot, ILL, MinIsrSeen({"beta": 2}), ends(1, beta=[5]))
-        told = text(app, "verdict").splitlines()
-        assert len(told) <= 4
-        assert told[-1] == "3 more: press 1"
+        shown = text(app, "verdict").splitlines()
+        assert len(shown) <= 4
+        assert shown[-1] == "3 more: press 1"
         rows = [str(app.query_one(f"#{name}", Tab).label) for name in ("brokers", "topics")]
         assert rows == ["2 brokers", "3"]
         for part in ("head", "summary", "note"):
@@ -276,6 +277,7 @@ def test_a_small_screen_marks_what_it_leaves_out(of: Of) -> None:
     drive(of, steps, (40, 12))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60), (20, 5)])
 @pytest.mark.usefixtures("asks_nobody")
 def test_any_size(of: Of, size: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of `raylog top`: what is in them, their order, filter and texts."""
+"""Rows of `raylog top`: contents, order, filter and texts."""
 
 import pytest
 
@@ -26,7 +26,7 @@ from raylog.cli.top.tables import (
 )
 from raylog.client import LogDir, TopicPartition, TransactionDescription
 from raylog.client.admin.groups import GroupListing
-from tests.support.top_facts import cluster, ends, partition, watching
+from tests.support.top_clusters import cluster, ends, partition, watching
 
 
 @pytest.fixture
@@ -136,11 +136,11 @@ def test_groups_and_one_in_full(watch: Watch) -> None:
 
 
 def test_transactions_the_oldest_first(watch: Watch) -> None:
-    told = [
+    transactions = [
         TransactionDescription(name, 0, "Ongoing", 1, 0, 60_000, start, [TopicPartition("a", 1)])
         for name, start in (("young", 95_000), ("old", 10_000), ("over", -1))
     ]
-    watch.handle(TransactionsSeen(100_000, 3, told))
+    watch.handle(TransactionsSeen(100_000, 3, transactions))
     assert column(TRANSACTIONS, watch, "transactional id") == ["old", "young", "over"]
     assert column(TRANSACTIONS, watch, "open for") == ["1 min 30 s", "5 s", "-"]
     assert details(TRANSACTIONS, watch.known, "old")[-1] == "a-1"

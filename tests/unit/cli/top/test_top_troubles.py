@@ -1,4 +1,4 @@
-"""What `raylog top` says is wrong, and in which order."""
+"""The problems that `raylog top` reports, and their order."""
 
 import re
 from dataclasses import replace
@@ -35,7 +35,7 @@ from raylog.client import (
 )
 from raylog.client.admin.groups import GroupListing
 from raylog.wire.errors import KafkaStorageError
-from tests.support.top_facts import cluster, ends, partition, watching
+from tests.support.top_clusters import cluster, ends, partition, watching
 
 ROOT = Path(__file__).parents[4]
 WELL = cluster(("t", partition(0)), ("t", partition(1)))
@@ -89,7 +89,7 @@ def at(at_ms: float, unix_s: float) -> ClusterSeen:
     return replace(WELL, at_ms=at_ms, unix_s=unix_s)
 
 
-def test_an_answer_that_is_overdue_is_told() -> None:
+def test_an_answer_that_is_overdue_is_reported() -> None:
     watch = watching(at(1_000, 86_399), PartAsked(events.CLUSTER, 4_000))
     watch.tick(6_000, 5_000)
     assert found(watch, 6_000) == []
@@ -131,7 +131,7 @@ def test_under_min_isr_is_worse_than_under_replicated() -> None:
     worse, bad = found(watch)
     assert (worse.kind, list(worse.items)) == ("under-min-isr", ["t-0"])
     assert (bad.kind, list(bad.items)) == ("under-replicated", ["t-0", "t-1"])
-    assert "out of sync at broker 2 (2), 1 (1)" in bad.what
+    assert "out of sync on broker 2 (2), 1 (1)" in bad.what
 
 
 def test_a_broker_that_is_fenced_and_one_that_does_not_answer_here() -> None:
@@ -143,7 +143,7 @@ def test_a_broker_that_is_fenced_and_one_that_does_not_answer_here() -> None:
     )
     fenced, silent = found(watch, 9_000)
     assert fenced.what.startswith("broker 2 is fenced (it sends no heartbeat), for 4 s or longer")
-    assert silent.what == "broker 1 does not answer here: connection refused"
+    assert silent.what == "broker 1 does not answer this machine: connection refused"
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_a_disk_that_failed() -> None:
     ],
 )
 def test_transactions(age_s: float, timeout_s: float, severity: Severity | None) -> None:
-    told = found(watching(WELL, transaction(age_s, timeout_s)))
-    assert [one.severity for one in told] == ([] if severity is None else [severity])
+    wrong = found(watching(WELL, transaction(age_s, timeout_s)))
+    assert [one.severity for one in wrong] == ([] if severity is None else [severity])
 
 
 def test_names_from_outside_are_quoted_in_commands() -> None:
@@ -214,7 +214,7 @@ def test_groups_that_fall_behind_the_worst_first() -> None:
     idle, small = found(watch, 60_000)
     assert (idle.items, small.items) == (["idle"], ["small"])
     assert (idle.do, "it has no members" in idle.what) == ("start its consumers", True)
-    assert "lag 9,950 (about 1 min 40 s), 90 more each second; it reads 10 of 100" in small.what
+    assert "lag 9,950 (about 1 min 40 s), growing by 90/s; it reads 10 of 100" in small.what
 
 
 def test_a_group_that_rebalances_for_long() -> None:
@@ -224,7 +224,7 @@ def test_a_group_that_rebalances_for_long() -> None:
     assert "PreparingRebalance for 1 min" in only(watch, REBALANCE_LONG_MS).what
 
 
-def test_what_is_not_known_comes_last() -> None:
+def test_unknown_troubles_are_sorted_last() -> None:
     watch = watching(
         PartFailed(0, events.DISKS, "ClusterAuthorizationFailed: no", is_refused=True),
         cluster(("t", partition(0, leader=-1, isr=()))),

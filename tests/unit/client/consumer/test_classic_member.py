@@ -1,4 +1,4 @@
-"""Every step of a classic member, and every refusal. Quoted is what the project promises.
+"""Every step of a classic member, and every refusal. Quotes are the project's promises.
 
 "Phases: FindCoordinator → JoinGroup → SyncGroup → Heartbeat".
 """
@@ -11,7 +11,7 @@ from raylog.assignors.api import Assignor, Member, MemberAssignment, load
 from raylog.assignors.range import RangeAssignor
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.group import protocol
-from raylog.client.consumer.group.classic import ClassicMember, ClassicSettings, Phase
+from raylog.client.consumer.group.classic import ClassicMember, Phase
 from raylog.client.consumer.group.events import (
     Answered,
     Divide,
@@ -32,6 +32,7 @@ from raylog.client.consumer.group.events import (
     Ticked,
     TopicsSeen,
 )
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.errors import ConnectionLost, NotKafka
 from raylog.wire.errors import ErrorCode, FencedInstanceId
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -44,14 +45,14 @@ from raylog.wire.messages.leave_group import LeaveGroupRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
-SETTINGS = ClassicSettings("g", heartbeat_interval_ms=3_000, max_poll_interval_ms=60_000)
+SETTINGS = MemberSettings("g", heartbeat_interval_ms=3_000, max_poll_interval_ms=60_000)
 
 
 class Rig:
     """A member, the effects of its last event, and its clock."""
 
     def __init__(
-        self, assignors: Sequence[str] = ("range",), settings: ClassicSettings = SETTINGS
+        self, assignors: Sequence[str] = ("range",), settings: MemberSettings = SETTINGS
     ) -> None:
         self.member = ClassicMember(settings, [load(name) for name in assignors])
         self.now_ms = 0.0
@@ -90,7 +91,7 @@ class Rig:
             protocol_name=next(iter(self.member._assignors)),
             leader=leader,
             member_id="me",
-            members=[_told("me"), _told("you")] if leader == "me" else [],
+            members=[_member("me"), _member("you")] if leader == "me" else [],
         )
         return self.do(Answered(self.join(), answer))
 
@@ -117,7 +118,7 @@ class Rig:
         return self.do(Released(release))
 
 
-def _told(member_id: str) -> JoinGroupResponseMember:
+def _member(member_id: str) -> JoinGroupResponseMember:
     return JoinGroupResponseMember(
         member_id=member_id, metadata=protocol.encode_subscription(["t"], b"")
     )
@@ -269,7 +270,7 @@ def test_a_leader_that_gave_all_out_stays() -> None:
     assert rig.member.phase is Phase.STABLE
 
 
-def test_another_round_that_came_is_not_asked_for() -> None:
+def test_leader_does_not_rejoin_after_another_rebalance() -> None:
     rig = Rig(("cooperative-sticky",))
     leading(rig, is_complete=False)
     rig.beat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -300,7 +301,7 @@ def test_a_static_leader_that_is_back_asks_for_another_round() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
-def test_who_was_put_out_has_lost_what_it_had(code: ErrorCode) -> None:
+def test_removed_member_loses_its_partitions(code: ErrorCode) -> None:
     rig = Rig()
     rig.stable(T0)
     rig.beat(code)
@@ -343,7 +344,7 @@ def test_a_join_that_is_lost_is_repeated() -> None:
         ErrorCode.INVALID_GROUP_ID,
     ],
 )
-def test_what_no_repeat_cures_is_raised_by_the_poll_and_tried_by_the_next(code: ErrorCode) -> None:
+def test_fatal_join_error_is_raised_by_the_poll_and_the_next_poll_rejoins(code: ErrorCode) -> None:
     """ "A member that shares no protocol with the group: INCONSISTENT_GROUP_PROTOCOL"."""
     rig = Rig()
     rig.poll()
@@ -357,7 +358,7 @@ def test_what_no_repeat_cures_is_raised_by_the_poll_and_tried_by_the_next(code: 
 
 
 def test_a_fenced_static_member_never_joins_again() -> None:
-    rig = Rig(settings=ClassicSettings("g", group_instance_id="i"))
+    rig = Rig(settings=MemberSettings("g", group_instance_id="i"))
     rig.stable(T0)
     rig.beat(ErrorCode.FENCED_INSTANCE_ID)
     failure = rig.one(Fail)
@@ -369,7 +370,7 @@ def test_a_fenced_static_member_never_joins_again() -> None:
     assert rig.effects == [Fail(failure.error)]
 
 
-def test_who_does_not_poll_leaves_and_a_poll_after_a_week_joins_anew() -> None:
+def test_member_that_does_not_poll_leaves_and_a_later_poll_joins_again() -> None:
     """ "max.poll.interval.ms … a member that has not rejoined by then is out"."""
     rig = Rig()
     rig.stable(T0)
@@ -433,7 +434,7 @@ def test_another_groups_answer_is_refused() -> None:
     assert isinstance(failure.error, NotKafka)
 
 
-def test_what_was_not_subscribed_to_is_not_taken() -> None:
+def test_unsubscribed_topics_of_an_assignment_are_ignored() -> None:
     rig = Rig()
     rig.poll()
     rig.joined()
@@ -448,7 +449,7 @@ def test_what_was_not_subscribed_to_is_not_taken() -> None:
     assert rig.one(Release), "it joins again, but not at once"
 
 
-def test_an_assignor_that_raises_is_told() -> None:
+def test_an_assignor_that_raises_is_reported() -> None:
     rig = Rig()
     rig.poll()
     rig.joined(leader="me")
@@ -458,14 +459,14 @@ def test_an_assignor_that_raises_is_told() -> None:
     assert [type(effect) for effect in rig.effects] == [Fail]
 
 
-def test_who_leaves_says_why_and_a_static_member_does_not() -> None:
+def test_leave_request_states_the_reason_and_static_members_send_none() -> None:
     rig = Rig()
     rig.stable(T0)
     rig.do(LeaveAsked("closed"))
     leave = rig.sent(LeaveGroupRequest)
     assert isinstance(leave, LeaveGroupRequest)
     assert leave.members[0].reason == "closed"
-    static = Rig(settings=ClassicSettings("g", group_instance_id="i"))
+    static = Rig(settings=MemberSettings("g", group_instance_id="i"))
     static.stable(T0)
     assert static.do(LeaveAsked("closed")) == []
     assert static.do(Ticked()) == []
@@ -476,10 +477,10 @@ def test_a_new_subscription_is_joined_with() -> None:
     rig.stable(T0)
     rig.do(Subscribed(frozenset({"t", "u"})))
     rig.release()
-    told = protocol.decode_member(
+    decoded = protocol.decode_member(
         JoinGroupResponseMember(member_id="me", metadata=rig.join().protocols[0].metadata)
     )
-    assert told.topics == {"t", "u"}
+    assert decoded.topics == {"t", "u"}
 
 
 def test_only_assignors_that_are_all_cooperative_make_a_cooperative_member() -> None:
@@ -494,7 +495,7 @@ class _Weighted(Assignor):
     name = "weighted"
 
     def __init__(self) -> None:
-        self.told: list[tuple[MemberAssignment, int]] = []
+        self.calls: list[tuple[MemberAssignment, int]] = []
 
     def subscription_user_data(self, topics: object) -> bytes:
         del topics
@@ -505,7 +506,7 @@ class _Weighted(Assignor):
         return {}
 
     def on_assignment(self, assignment: MemberAssignment, generation: int) -> None:
-        self.told.append((assignment, generation))
+        self.calls.append((assignment, generation))
 
 
 def test_a_custom_assignor_adds_its_data_and_is_called_back() -> None:
@@ -515,13 +516,13 @@ def test_a_custom_assignor_adds_its_data_and_is_called_back() -> None:
     rig.member = ClassicMember(SETTINGS, [assignor])
     rig.do(Subscribed(frozenset({"t"})))
     rig.poll()
-    told = protocol.decode_member(
+    decoded = protocol.decode_member(
         JoinGroupResponseMember(member_id="me", metadata=rig.join().protocols[0].metadata)
     )
-    assert told.user_data == b"weight 3"
+    assert decoded.user_data == b"weight 3"
     rig.joined(7)
     rig.synced(T2)
-    assert assignor.told == [(MemberAssignment({"t": [2]}), 7)]
+    assert assignor.calls == [(MemberAssignment({"t": [2]}), 7)]
 
 
 def test_a_rejoin_that_is_due_waits_for_a_release_without_being_looked_at() -> None:
@@ -539,7 +540,7 @@ def test_a_rejoin_that_is_due_waits_for_a_release_without_being_looked_at() -> N
 
 
 class Raising(RangeAssignor):
-    """Raises where it is told to."""
+    """Raises an exception where it is told to."""
 
     def __init__(self, where: str) -> None:
         super().__init__()
@@ -556,7 +557,7 @@ class Raising(RangeAssignor):
 
 
 @pytest.mark.parametrize("where", ["subscription", "assignment"])
-def test_an_assignor_that_raises_is_told_to_the_application_at_each_poll(where: str) -> None:
+def test_an_assignor_that_raises_is_reported_to_the_application_at_each_poll(where: str) -> None:
     rig = Rig()
     rig.member = ClassicMember(SETTINGS, [Raising(where)])
     rig.do(Subscribed(frozenset({"t"})))

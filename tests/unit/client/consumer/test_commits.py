@@ -1,4 +1,4 @@
-"""Commits, and committed offsets, whose generation ends while they are on their way."""
+"""Commits, and fetches of committed offsets, in flight when their generation ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from tests.support.fake_cluster import FakeCluster, core_of, topic_id
+from tests.worlds.client.cluster import FakeCluster, core_of, topic_id
 
 KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -87,7 +87,7 @@ def test_a_commit_of_what_was_lost_meanwhile_fails_even_if_it_was_given_back(aft
     assert [generation for generation, _ in member.sent] == [1]
 
 
-def test_of_commits_that_waited_those_are_made_whose_partitions_were_not_lost() -> None:
+def test_waiting_commit_fails_if_its_partition_was_lost() -> None:
     """The present generation would be believed: it is another one than they were asked for in."""
     member = _Member()
     member.after = {KEY: object()}
@@ -119,7 +119,7 @@ def test_a_commit_of_what_was_not_held_fails() -> None:
 
 
 class _Epochs:
-    """A coordinator that knows one epoch of a member, and what the member takes for it."""
+    """A coordinator that knows one epoch of a member, and the member's idea of it."""
 
     def __init__(self, *, known: int, heartbeats: int) -> None:
         """So many questions are asked before a heartbeat brings the epoch that is known."""
@@ -188,7 +188,7 @@ def test_committed_offsets_of_a_group_whose_coordinator_has_just_died() -> None:
 # -- answers that leave a partition out ------------------------------------------------------------
 
 
-def test_committed_offsets_that_are_not_told_do_not_count_as_none() -> None:
+def test_committed_offsets_that_are_not_reported_do_not_count_as_none() -> None:
     """A consumer would begin where `auto.offset.reset` says, and skip or repeat records."""
     epochs = _Epochs(known=1, heartbeats=0)
     with pytest.raises(NotKafka, match="expected an answer about t-1, found none"):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.consumer.group.consumer import ConsumerMember, MemberSettings, Phase
+from raylog.client.consumer.group.consumer import ConsumerMember, Phase
 from raylog.client.consumer.group.events import (
     Answered,
     Effect,
@@ -23,6 +23,7 @@ from raylog.client.consumer.group.events import (
     Ticked,
     TopicsSeen,
 )
+from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.errors import ConnectionLost
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.consumer_group_heartbeat import (
@@ -122,7 +123,7 @@ def test_an_assignment_is_taken_and_acknowledged_at_once() -> None:
     assert rig.sent.subscribed_topic_names is None, "what has not changed is left out"
 
 
-def test_what_is_revoked_is_released_before_it_is_acknowledged() -> None:
+def test_revoked_partitions_are_released_before_the_acknowledgement() -> None:
     rig = Rig()
     rig.stable(0, 1)
     rig.tick()
@@ -201,7 +202,9 @@ def test_a_coordinator_that_moved_is_looked_for_and_nothing_is_lost() -> None:
         ErrorCode.GROUP_MAX_SIZE_REACHED,
     ],
 )
-def test_what_no_repeat_cures_is_raised_by_the_poll_and_tried_by_the_next(code: ErrorCode) -> None:
+def test_fatal_heartbeat_error_is_raised_by_the_poll_and_the_next_poll_rejoins(
+    code: ErrorCode,
+) -> None:
     rig = Rig()
     rig.do(Polled(0.0))
     rig.answer(rig.sent, code=code)
@@ -224,7 +227,7 @@ def test_a_fenced_static_member_never_joins_again() -> None:
     assert [type(effect) for effect in rig.do(Polled(rig.now_ms))] == [Fail]
 
 
-def test_who_does_not_poll_leaves_and_a_poll_after_a_week_joins_anew() -> None:
+def test_member_that_does_not_poll_leaves_and_a_later_poll_joins_again() -> None:
     rig = Rig()
     rig.stable(0)
     rig.now_ms = 60_000
@@ -249,7 +252,7 @@ def test_who_does_not_poll_leaves_and_a_poll_after_a_week_joins_anew() -> None:
         ("i", True, [-1]),
     ],
 )
-def test_who_leaves_for_good_and_who_comes_back(
+def test_member_epoch_of_a_leave_request(
     instance_id: str | None, leave_group: bool | None, epochs: list[int]
 ) -> None:
     rig = Rig(instance_id)

@@ -1,4 +1,4 @@
-"""Reading from the replica that the leader names, and the way back to the leader (KIP-392)."""
+"""Fetching from the replica that the leader names, and returning to the leader (KIP-392)."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.fetch import FetchRequest
 from raylog.wire.messages.metadata import MetadataRequest
-from tests.support.fake_partitions import Logs, offsets, rig
+from tests.worlds.client.fetcher_partitions import Logs, offsets, rig
 
 ZERO = TopicPartition("t", 0)
 NEAR = ConsumerSettings(client_rack="near", reset="none")
@@ -108,7 +108,7 @@ def test_a_replica_that_goes_offline_is_not_asked_though_it_answers() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-def test_what_a_follower_refuses_the_leader_is_asked_for(code: ErrorCode) -> None:
+def test_refusal_of_a_follower_switches_back_to_the_leader(code: ErrorCode) -> None:
     """OFFSET_OUT_OF_RANGE of a follower resets nothing: it may be behind the leader, or ahead."""
     logs, consumer = near_rig()
     run_blocking(consumer.poll(1_000, 1))

@@ -1,4 +1,4 @@
-"""Topics that are not there, or that the consumer may not read."""
+"""Topics that do not exist, or that the consumer may not read."""
 
 from __future__ import annotations
 

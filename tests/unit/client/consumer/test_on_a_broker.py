@@ -1,4 +1,4 @@
-"""Consumers of both faces and both group protocols, on a broker in this process."""
+"""Both kinds of consumers, with both group protocols, on a broker in this process."""
 
 import asyncio
 import re
@@ -109,19 +109,19 @@ async def read(count: int, *consumers: AsyncConsumer[Any, Any]) -> list[Any]:
 
 
 class Book(RebalanceListener):
-    """Writes down what it is told."""
+    """Records the calls it gets."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self.told.append(("revoked", len(partitions)))
+        self.calls.append(("revoked", len(partitions)))
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self.told.append(("assigned", len(partitions)))
+        self.calls.append(("assigned", len(partitions)))
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self.told.append(("lost", len(partitions)))
+        self.calls.append(("lost", len(partitions)))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -138,7 +138,7 @@ def test_a_member_reads_all_and_the_next_goes_on_where_it_committed(
             first.subscribe([topic], book)
             records = await read(300, first)
             assert sorted(int(record.value) for record in records) == sorted([*range(100)] * 3)
-        assert book.told == [("assigned", 3), ("revoked", 3)]
+        assert book.calls == [("assigned", 3), ("revoked", 3)]
         write(admin, topic, [100])
         async with AsyncConsumer(settings(broker.bootstrap, protocol, group)) as second:
             second.subscribe([topic])
@@ -193,8 +193,8 @@ def test_a_cooperative_member_is_told_of_what_moves_only(
         await until(lambda: len(one.assignment()) == 3, one)
         two.subscribe([topic])
         await until(lambda: len(two.assignment()) == 1, one, two)
-        assert ("revoked", 1) in book.told
-        assert ("revoked", 3) not in book.told
+        assert ("revoked", 1) in book.calls
+        assert ("revoked", 3) not in book.calls
         await one.close()
         await two.close()
 
@@ -256,9 +256,7 @@ def test_a_refused_commit_names_the_partition(
             consumer.commit({TopicPartition(topic, 1): too_large})
 
 
-def test_what_earlier_polls_returned_is_committed_now_and_then(
-    broker: EmbeddedBroker, topic: str
-) -> None:
+def test_auto_commit_commits_records_of_earlier_polls(broker: EmbeddedBroker, topic: str) -> None:
     """ "automatic every auto.commit.interval.ms inside poll"."""
 
     async def test() -> None:
@@ -326,7 +324,7 @@ def test_without_a_committed_offset_reset_none_is_an_error(
             consumer.poll(10_000)
 
 
-def test_a_duration_says_where_to_begin(broker: EmbeddedBroker, topic: str) -> None:
+def test_auto_offset_reset_by_duration(broker: EmbeddedBroker, topic: str) -> None:
     """KIP-1106."""
     for text, count in (("by_duration:PT1H", 100), ("by_duration:PT0S", 0)):
         own = settings(broker.bootstrap, "classic", f"g-{uuid4()}", auto_offset_reset=text)
@@ -400,7 +398,7 @@ def test_a_member_lives_while_its_application_works(
         assert consumer.group_metadata() == member
 
 
-def test_who_does_not_poll_for_too_long_loses_its_partitions(
+def test_consumer_that_does_not_poll_in_time_loses_its_partitions(
     broker: EmbeddedBroker, topic: str
 ) -> None:
     """ "max.poll.interval.ms … a member that has not rejoined by then is out"."""
@@ -420,7 +418,7 @@ def test_who_does_not_poll_for_too_long_loses_its_partitions(
             other.subscribe([topic])
             while len(other.assignment()) < 3:  # who works, and does not poll, has them
                 other.poll_records(100)
-        while ("lost", 3) not in book.told:
+        while ("lost", 3) not in book.calls:
             consumer.poll_records(100)
         while len(consumer.assignment()) < 3:
             consumer.poll_records(100)
@@ -518,7 +516,7 @@ def test_the_coordinator_may_move(admin: BlockingClient) -> None:
             assert (await consumer.committed([TopicPartition(topic, 0)]))[
                 TopicPartition(topic, 0)
             ].offset == 42
-        assert book.told == [("assigned", 3), ("revoked", 3)]
+        assert book.calls == [("assigned", 3), ("revoked", 3)]
 
     more = {"default.replication.factor": "3", "min.insync.replicas": "1"}
     with EmbeddedBroker(brokers=3, settings=QUICK | more) as cluster:

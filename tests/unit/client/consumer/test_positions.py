@@ -1,4 +1,4 @@
-"""Checks of what was read against a new leader (KIP-320), while other things go on."""
+"""Validation of positions with a new leader (KIP-320), while other things happen."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from raylog.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.support.fake_cluster import FakeCluster, core_of
+from tests.worlds.client.cluster import FakeCluster, core_of
 
 KEY = TopicPartition("t", 0)
 END = 10
 
 
 class Checked:
-    """One partition that was read up to an offset of epoch 4, and a leader that is asked for it."""
+    """One partition, read up to an offset of epoch 4, and a leader that validates the position."""
 
     def __init__(self, offset: int, meanwhile: Callable[[Checked], None]) -> None:
         self.progress = Progress(KEY)
@@ -31,6 +31,7 @@ class Checked:
         self.assigned = {KEY: self.progress}
         self._meanwhile = meanwhile
         cluster = FakeCluster(1, {"t": {0: 1}}, {ApiKey.OFFSET_FOR_LEADER_EPOCH: self._answer})
+        cluster.epochs["t"] = 5
         self.positions = Positions(core_of(cluster), ConsumerSettings())
 
     def _answer(self, _: int, request: object) -> OffsetForLeaderEpochResponse:
@@ -82,10 +83,10 @@ def test_records_of_a_newer_epoch_that_came_meanwhile_are_no_truncation() -> Non
     assert checked.progress.checked_epoch == -1
     checked.look_up()
     assert checked.progress.position == END + 5
-    assert checked.progress.checked_epoch == 0
+    assert checked.progress.checked_epoch == 5
 
 
-def test_what_the_new_leader_lacks_is_read_again() -> None:
+def test_position_is_reset_to_the_end_of_the_new_leader() -> None:
     checked = Checked(END + 2, lambda _: None)
     checked.look_up()
     assert checked.progress.position == END

@@ -1,4 +1,4 @@
-"""What is fetched ahead stays within limits, whatever brokers send and however long it waits."""
+"""Prefetched data stays within its limits, whatever brokers send and however long it waits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from raylog.wire.messages.fetch import (
     PartitionData,
 )
 from raylog.wire.records import Record, assign, encode_batch
-from tests.support.fake_cluster import FakeCluster, core_of, topic_id
+from tests.worlds.client.cluster import FakeCluster, core_of, topic_id
 
 RECORDS = 10
 KIB, MIB = 1024, 1024 * 1024
 
 
 class EndlessLogs:
-    """Partitions without an end, of batches of one size: answers are as large as asked for."""
+    """Endless partitions with batches of one size: responses are as large as requested."""
 
     def __init__(
         self, partitions: int, batch_bytes: int, brokers: int, idle: Container[int] = ()
@@ -81,7 +81,7 @@ class EndlessLogs:
 
 
 class Reader:
-    """A consumer of all partitions; its fetches are answered when `turn` is called."""
+    """A consumer of all partitions, whose fetches are answered when `turn` is called."""
 
     def __init__(self, logs: EndlessLogs, settings: ConsumerSettings) -> None:
         self.core: Core = core_of(logs.cluster)
@@ -106,6 +106,7 @@ class Reader:
         raise AssertionError("it fetches without an end")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partitions", "batch_bytes", "max_bytes"),
     [(10_000, 4 * KIB, MIB), (10_000, 100 * KIB, MIB), (100, 3 * MIB, MIB), (1, 3 * MIB, 16 * MIB)],

@@ -1,4 +1,4 @@
-"""What a consumer does about answers that are wrong, partial or refusals."""
+"""How a consumer handles responses that are wrong, partial or refusals."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,9 +32,9 @@ from raylog.wire.messages.list_offsets import (
 )
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.records import Record, encode_batch, read_header
-from tests.support.fake_cluster import NOTHING, FakeCluster, core_of
-from tests.support.fake_partitions import Logs, rig
 from tests.unit.client.test_consumer import ONE, ZERO, ends_of_epochs
+from tests.worlds.client.cluster import NOTHING, FakeCluster, core_of
+from tests.worlds.client.fetcher_partitions import Logs, rig
 
 
 def records_of(answer: PartitionData) -> bytes:
@@ -146,7 +146,7 @@ def test_records_are_handed_out_in_bulk_up_to_a_corrupt_batch() -> None:
         consumer.seek(ZERO, 0)
 
 
-def test_records_are_handed_out_in_bulk_up_to_those_that_are_none() -> None:
+def test_records_are_handed_out_in_bulk_up_to_malformed_ones() -> None:
     """Their CRC is right, or not looked at."""
     logs, consumer = rig(ConsumerSettings(check_crcs=False), end=30)
 
@@ -239,7 +239,7 @@ def test_a_batch_of_an_unknown_format_is_raised_until_the_application_seeks(
     ]
 
 
-def test_an_answer_that_is_none_is_raised_and_fetching_goes_on() -> None:
+def test_malformed_answer_is_raised_and_fetching_continues() -> None:
     logs, consumer = rig(end=20)
     fetch = logs.cluster.handlers[ApiKey.FETCH]
     answered: list[object] = []
@@ -268,6 +268,7 @@ def test_a_batch_that_is_cut_is_raised_and_not_asked_for_without_a_pause() -> No
 # -- room ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_all_brokers_are_fetched_from_however_many_there_are() -> None:
     brokers = 12
     leaders = {index: index + 1 for index in range(brokers)}
@@ -275,7 +276,7 @@ def test_all_brokers_are_fetched_from_however_many_there_are() -> None:
     Logs(cluster, end=dict.fromkeys(leaders, 10))
     consumer = Fetcher(core_of(cluster), ConsumerSettings())
     consumer.assign({TopicPartition("t", index): 0 for index in leaders})
-    seen = polled(consumer, 20)
+    seen = polled(consumer, 3)
     assert sorted(seen) == [(index, i) for index in leaders for i in range(10)]
 
 
@@ -446,14 +447,11 @@ def test_a_truncated_log_is_raised_and_not_read_until_a_seek() -> None:
     assert polled(consumer, 1, 10) == [(0, i) for i in range(5, 20)]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_a_member_that_the_coordinator_does_not_know_asks_again(code: ErrorCode) -> None:
-    refusals = [error_of(code, "offsets")]
+def test_a_member_that_must_join_first_asks_for_committed_offsets_again() -> None:
+    answers: list[dict[TopicPartition, tuple[int, int]] | None] = [{ZERO: (10, -1)}, None]
 
-    async def committed_of(keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        if refusals:
-            raise refusals.pop()
-        return dict.fromkeys(keys, (10, -1))
+    async def committed_of(_: object) -> dict[TopicPartition, tuple[int, int]] | None:
+        return answers.pop()
 
     logs, _ = rig(end=20)
     core, settings = core_of(logs.cluster), ConsumerSettings()

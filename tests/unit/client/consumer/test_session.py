@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): only what changed is said."""
+"""Fetch sessions (KIP-227): only changes are sent."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_after_the_first_request_only_changes_are_named() -> None:
     assert (third.epoch, third.partitions) == (2, [])
 
 
-def test_what_leaves_is_named_once_and_may_come_back() -> None:
+def test_dropped_partition_is_forgotten_once_and_may_return() -> None:
     session = opened(T0, T1)
     session.drop(T0)
     second = session.next(with_session=True)
@@ -81,7 +81,7 @@ def test_a_session_that_is_refused_or_lost_begins_anew(
     assert (again.session_id, again.epoch, again.partitions) == (session_id, 0, [T0, T1])
 
 
-def test_a_broker_that_gives_no_session_hears_everything_each_time() -> None:
+def test_request_without_a_session_names_every_partition() -> None:
     session = opened(T0)
     session.answered(0)
     assert session.next(with_session=True).partitions == [T0]

@@ -1,4 +1,4 @@
-"""Consumers whose application, listener or coordinator does what it should not."""
+"""Consumers whose application, listener or coordinator misbehaves."""
 
 import asyncio
 import time
@@ -99,7 +99,7 @@ def test_a_commit_within_iteration_is_of_what_was_yielded(
 
 
 @pytest.mark.parametrize("offset", [-1, 2**63])
-def test_what_is_no_offset_is_not_committed(
+def test_commit_of_an_invalid_offset_is_refused(
     broker: EmbeddedBroker, key: TopicPartition, offset: int
 ) -> None:
     with consumer(broker, key.topic) as reader:
@@ -151,25 +151,25 @@ def test_an_explicit_commit_is_sent_though_nothing_has_moved(
 
 
 class Calling(RebalanceListener):
-    """Calls the consumer back."""
+    """Calls back into the consumer."""
 
     def __init__(self, reader: Consumer[bytes, bytes], what: str) -> None:
         self.reader = reader
         self.what = what
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self.told.append("assigned")
+        self.calls.append("assigned")
         if self.what == "poll":
             self.reader.poll_records(10)
         else:
             getattr(self.reader, self.what)()
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self.told.append("revoked")
+        self.calls.append("revoked")
 
 
-def test_a_listener_that_polls_is_told_that_it_cannot(
+def test_poll_in_a_rebalance_listener_is_refused(
     broker: EmbeddedBroker, key: TopicPartition
 ) -> None:
     with consumer(broker, key.topic) as reader:
@@ -177,7 +177,7 @@ def test_a_listener_that_polls_is_told_that_it_cannot(
         reader.subscribe(key.topic, listener)
         with pytest.raises(WrongState, match="a rebalance listener cannot poll"):
             reader.poll_records(PATIENCE_MS)
-        assert listener.told == ["assigned"]
+        assert listener.calls == ["assigned"]
         while not reader.poll_records(1_000):
             pass
 
@@ -189,9 +189,9 @@ def test_a_listener_may_end_the_subscription(
     reader = consumer(broker, key.topic)
     listener = Calling(reader, what)
     reader.subscribe(key.topic, listener)
-    while not listener.told:
+    while not listener.calls:
         assert reader.poll_records(100) == []
-    assert listener.told == ["assigned", "revoked"]
+    assert listener.calls == ["assigned", "revoked"]
     if what == "close":
         with pytest.raises(Exception, match="closed"):
             reader.poll_records(100)
@@ -206,11 +206,11 @@ def test_a_listener_may_end_the_subscription(
 def test_two_tasks_that_poll_serve_a_rebalance_once(
     broker: EmbeddedBroker, key: TopicPartition
 ) -> None:
-    told = []
+    lost = []
 
     class Slow(RebalanceListener):
         async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-            told.append(partitions)
+            lost.append(partitions)
             for _ in range(50):
                 await asyncio.sleep(0)
 
@@ -232,7 +232,7 @@ def test_two_tasks_that_poll_serve_a_rebalance_once(
             assert sorted(halves[0] + halves[1]) == list(range(100))
 
     asyncio.run(main())
-    assert len(told) == 1
+    assert len(lost) == 1
 
 
 # -- a coordinator that does not answer ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What was read and is gone after a change of leaders is noticed (KIP-320)."""
+"""Records that were read and then lost in a change of leaders are detected (KIP-320)."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.messages.fetch import FetchRequest
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from tests.support.fake_partitions import Logs, offsets, rig
+from tests.worlds.client.fetcher_partitions import Logs, offsets, rig
 
 ZERO = TopicPartition("t", 0)
 NO_RESET = ConsumerSettings(reset="none")
@@ -87,7 +87,7 @@ def test_without_a_reset_truncation_is_an_error_until_the_application_seeks() ->
     assert offsets(consumer, 70) == {0: list(range(30, 100))}
 
 
-def test_what_was_fetched_and_not_handed_out_is_fetched_anew() -> None:
+def test_buffered_records_are_fetched_again_after_a_leader_change() -> None:
     logs, consumer = rig(NO_RESET, end=50)
     logs.epochs = [(0, 0)]
     consumer.assign({ZERO: 0})
@@ -184,3 +184,23 @@ def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
     logs.epochs = [(0, 0), (1, 30)]
     consumer.seek(ZERO, 50, leader_epoch=0)
     assert offsets(consumer, 70) == {0: list(range(30, 100))}
+
+
+def test_a_leader_older_than_what_was_read_is_not_believed() -> None:
+    """The metadata names a deposed leader; its log ends before what the group has committed."""
+    logs, consumer = rig(ConsumerSettings(reset="earliest"), end=40)
+    logs.epochs = [(0, 0)]
+    real = logs.cluster.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH]
+
+    def answer(broker: int, request: object) -> object:
+        found = real(broker, request)
+        logs.cluster.topics["t"][0] = 2
+        logs.cluster.epochs["t"] = 1
+        logs.epochs = [(0, 0), (1, 30)]
+        logs.end[0] = 100
+        return found
+
+    logs.cluster.handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH] = answer
+    consumer.seek(ZERO, 50, leader_epoch=1)
+    assert offsets(consumer, 50) == {0: list(range(50, 100))}
+    assert [asked[1:] for asked in epoch_requests(logs)] == [(0, 1), (1, 1)]

@@ -1,4 +1,4 @@
-"""ParallelConsumer on an embedded broker: all kinds of workers that need no Ray."""
+"""ParallelConsumer on an embedded broker: all kinds of workers that do not need Ray."""
 
 from __future__ import annotations
 
@@ -25,18 +25,6 @@ from raylog.wire.record import Record
 from tests.support.parallel_functions import note_down, upper
 
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +159,7 @@ def test_batches_and_a_poison_record_in_one(
     assert dead.value == b"321"
 
 
+@pytest.mark.long
 def test_a_process_that_a_record_kills_takes_nothing_with_it(
     bootstrap: str, client: BlockingClient, topic: str, tmp_path: Path
 ) -> None:
@@ -197,7 +186,7 @@ def test_a_process_that_a_record_kills_takes_nothing_with_it(
     assert sorted(reason or b"" for reason in reasons) == [b"stalled", b"worker lost"]
 
 
-def test_what_is_finished_beyond_the_commit_is_not_repeated(
+def test_records_finished_beyond_the_commit_are_not_repeated(
     bootstrap: str, client: BlockingClient, topic: str
 ) -> None:
     fill(client, topic, [(b"k%d" % n, b"%d" % n) for n in range(1_000)])
@@ -235,7 +224,9 @@ def test_coroutines(bootstrap: str, client: BlockingClient, topic: str) -> None:
     assert committed(client, topic) == CommittedOffset(300)
 
 
-def test_it_runs_on_uvloop(bootstrap: str, client: BlockingClient, topic: str) -> None:
+def test_parallel_consumer_runs_on_uvloop(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> None:
     fill(client, topic, [(b"k%d" % n, b"%d" % n) for n in range(100)])
 
     async def fn(record: ConsumerRecord) -> None:
@@ -298,7 +289,7 @@ def test_a_mutated_record_is_whole_again_in_the_next_run(
     assert seen == [["a", "b"]] * 3
 
 
-def test_what_cannot_be_deserialized_is_a_dead_letter(
+def test_undeserializable_record_is_a_dead_letter(
     bootstrap: str, client: BlockingClient, topic: str
 ) -> None:
     fill(client, topic, [(b"k", b"1"), (b"k", b"x"), (b"k", b"3")])
@@ -376,7 +367,7 @@ def test_results_that_no_topic_takes_fail_their_records_and_hold_up_no_others(
         topic,
         fn,
         retry=RetryPolicy(attempts=1),
-        delivery_timeout_ms=2_000,
+        delivery_timeout_ms=4_000,
         commit_interval_ms=50,
         **options,
     ) as made:

@@ -1,4 +1,4 @@
-"""Partitions whose log was cut, or belongs to another topic by now."""
+"""Partitions whose log was truncated, or that belong to another topic now."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""The parallel consumer's shell in virtual time, on a group in memory."""
+"""The parallel consumer's shell under virtual time, on a group in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.simulation.loop import run_in_virtual_time
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
 from raylog.client.interceptors import ConsumerRecord, ProducerRecord
@@ -24,7 +23,8 @@ from raylog.client.parallel.note import decode_note
 from raylog.client.parallel.policy import DeadLetter, Order, RetryPolicy
 from raylog.client.parallel.window import Window
 from raylog.client.parallel.workers.tasks import TaskWorkers
-from tests.support.fake_group import WALL_MS, FakeBroker, FakeSink, FakeSource
+from raylog.simulation.loop import run_in_virtual_time
+from tests.worlds.client.group import WALL_MS, FakeBroker, FakeSink, FakeSource
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Fn = Callable[[Any], Awaitable[object]]
@@ -111,7 +111,7 @@ def test_cells_that_sleep_10_ms_a_record_finish_cells_times_as_many(cells: int) 
 
 
 class CostlyWindow(Window):
-    """Each end of a run takes 30 microseconds of the loop's time, as it does outside of tests."""
+    """The end of each run takes 30 microseconds of the loop's time, as it does in production."""
 
     def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
         loop: Any = asyncio.get_running_loop()
@@ -137,7 +137,7 @@ def test_a_run_does_not_wait_for_the_ends_of_all_others() -> None:
     virtual(test)
 
 
-def test_what_a_run_sets_in_context_variables_the_next_one_does_not_see() -> None:
+def test_context_variables_are_isolated_between_runs() -> None:
     variable = ContextVar("variable", default=0)
 
     async def test() -> None:
@@ -226,16 +226,16 @@ def test_a_poison_record_ends_in_the_dead_letters_while_the_partition_moves_on(
         assert broker.committed[P0] == CommittedOffset(100)
         ((dead,),) = [some for key, some in broker.log.items() if key.topic == "t.g.dlq"]
         assert (dead.key, dead.value) == (b"k3", b"13")
-        told = dict(dead.headers)
-        assert told["raylog-original-topic"] == b"t"
-        assert told["raylog-original-partition"] == b"0"
-        assert told["raylog-original-offset"] == b"13"
-        assert told["raylog-original-timestamp"] == str(WALL_MS).encode()
-        assert told["raylog-exception-class"] == b"ValueError"
-        assert told["raylog-exception-text"] == b"thirteen"
-        assert told["raylog-attempts"] == b"3"
-        assert told["raylog-group"] == b"g"
-        assert int(told["raylog-first-failure"] or 0) >= WALL_MS
+        headers = dict(dead.headers)
+        assert headers["raylog-original-topic"] == b"t"
+        assert headers["raylog-original-partition"] == b"0"
+        assert headers["raylog-original-offset"] == b"13"
+        assert headers["raylog-original-timestamp"] == str(WALL_MS).encode()
+        assert headers["raylog-exception-class"] == b"ValueError"
+        assert headers["raylog-exception-text"] == b"thirteen"
+        assert headers["raylog-attempts"] == b"3"
+        assert headers["raylog-group"] == b"g"
+        assert int(headers["raylog-first-failure"] or 0) >= WALL_MS
 
     with caplog.at_level(logging.WARNING):
         virtual(test)
@@ -296,6 +296,7 @@ def test_a_call_that_never_returns_is_given_up_and_the_window_moves_on() -> None
     virtual(test)
 
 
+@pytest.mark.long
 def test_a_call_that_takes_a_week_holds_its_cell_while_others_go_on() -> None:
     async def test() -> None:
         broker = filled(2_000)
@@ -365,7 +366,7 @@ def test_a_rebalance_finishes_what_runs_then_commits_then_lets_go() -> None:
     virtual(test)
 
 
-def test_what_returns_after_the_partition_was_revoked_is_not_committed() -> None:
+def test_record_finished_after_revocation_is_not_committed() -> None:
     async def test() -> None:
         broker = filled(10)
         release = asyncio.Event()
@@ -415,7 +416,7 @@ def test_a_lost_partition_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["somebody's own words", "raylog-note:1:r:0000000000", "\x00"])
-def test_metadata_of_another_tool_is_ignored_and_told(
+def test_metadata_of_another_tool_is_ignored_and_reported(
     metadata: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
@@ -503,11 +504,11 @@ def test_a_result_that_no_broker_takes_fails_its_record_alone(transactional: boo
         ]
         dead = broker.log[TopicPartition("t.g.dlq", 0)]
         assert sorted(one.value or b"" for one in dead) == [b"13", b"14"]
-        told = dict(dead[0].headers)
-        assert told["raylog-failure"] == b"undelivered"
-        assert b"UnknownTopicOrPartition" in (told["raylog-exception-class"] or b"")
+        headers = dict(dead[0].headers)
+        assert headers["raylog-failure"] == b"undelivered"
+        assert b"UnknownTopicOrPartition" in (headers["raylog-exception-class"] or b"")
         # What a transaction refused was finished by then: it is not run again.
-        assert told["raylog-attempts"] == (b"1" if transactional else b"3")
+        assert headers["raylog-attempts"] == (b"1" if transactional else b"3")
         assert runs[b"13"] == (1 if transactional else 3)
         found = member.window.statistics
         assert (found.processed, found.dead_lettered) == (58, 2)
@@ -631,6 +632,7 @@ def test_results_of_a_lost_partition_are_not_committed() -> None:
     virtual(test)
 
 
+@pytest.mark.long
 def test_ten_thousand_cells() -> None:
     async def test() -> None:
         broker = filled(25_000, keys=25_000)

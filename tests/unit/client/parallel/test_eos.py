@@ -1,10 +1,9 @@
-"""eos.process on an embedded broker: each record's result is there once, whoever makes it."""
+"""eos.process on an embedded broker: each record has its result once, with any kind of worker."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,24 +15,11 @@ from raylog.client.interceptors import ConsumerRecord
 from raylog.client.parallel.policy import RetryPolicy
 from raylog.client.parallel.supervision import Step
 from raylog.eos import RestartPolicy, process
-from raylog.testing import EmbeddedBroker
 from tests.support.ray_clusters import wait_until
 
 PARTITIONS = 3
 RECORDS = 300
 DEADLINE_S = 60
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture
-def client(bootstrap: str) -> Iterator[BlockingClient]:
-    with BlockingClient(bootstrap) as made:
-        yield made
 
 
 def fill(client: BlockingClient, topic: str, first: int, count: int) -> None:
@@ -126,7 +112,7 @@ def test_without_ray_tasks_of_that_kind_say_so(bootstrap: str) -> None:
         running.wait(DEADLINE_S)
 
 
-def test_what_makes_no_sense_is_refused_at_once(bootstrap: str) -> None:
+def test_invalid_arguments_are_refused_at_once(bootstrap: str) -> None:
     with pytest.raises(InvalidSetting, match="expected kind to be one of thread, ray"):
         process("a", "b", result_of, group="g", config=bootstrap, kind="fiber")
     with pytest.raises(ClientError, match="nearest"):

@@ -1,4 +1,4 @@
-"""Tasks are kept running: started again with pauses that double, stopped when they are too many."""
+"""Tasks are restarted after pauses that double, and stopped when they fail too often."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_task_that_ends_without_being_told_to_is_started_again() -> None:
     assert tasks.tick(110.0) == [StartTask(0)]
 
 
-def test_what_no_restart_cures_ends_all() -> None:
+def test_fatal_error_of_a_task_ends_all_tasks() -> None:
     tasks = Supervision(RestartPolicy())
     tasks.scale(2, 0.0)
     failure = InvalidSetting("no")

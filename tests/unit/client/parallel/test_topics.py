@@ -1,4 +1,4 @@
-"""Retry and dead-letter topics are made before they are needed."""
+"""Retry and dead-letter topics are created before they are needed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from raylog.client.io import run_blocking
 from raylog.client.parallel.policy import FailureTopics, RetryPolicy
 from raylog.client.parallel.topics import ensure_topics
 from raylog.wire.errors import PolicyViolation, TopicAlreadyExists
-from tests.support.fake_cluster import FakeCluster, FakeIo, core_of
+from tests.worlds.client.cluster import FakeCluster, FakeIo, core_of
 
 NAMES = FailureTopics("g", RetryPolicy(topic_delays_ms=[10]))
 RETRY, DEAD = "t.g.retry.1", "t.g.dlq"
 
 
 class _Admin(AsyncAdmin):
-    """Remembers what was to be created; refuses the retry topic."""
+    """Records the requested topics; refuses the retry topic."""
 
     def __init__(self, refusal: Exception | None = None, topics: Sequence[str] = ()) -> None:
         cluster = FakeCluster(1, {name: {0: 1, 1: 1} for name in ("t", *topics)})
@@ -39,7 +39,7 @@ class _Admin(AsyncAdmin):
             raise self._refusal
 
 
-def test_what_is_missing_is_created_with_as_many_partitions() -> None:
+def test_missing_retry_topic_gets_the_source_partition_count() -> None:
     admin = _Admin(topics=[DEAD])
     run_blocking(ensure_topics(admin, NAMES, ["t"]))
     assert admin.created == [(RETRY, 2)]

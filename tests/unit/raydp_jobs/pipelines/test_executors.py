@@ -1,4 +1,4 @@
-"""A pipeline does not wait for ever for executors that nobody starts."""
+"""A pipeline does not wait for ever for executors that never start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raylog.raydp_jobs.pipelines.failures import BatchNotWritten
 
 
 class Spark:
-    """A session with a clock, and a count of its executors."""
+    """A session with a clock and a count of its executors."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -36,7 +36,7 @@ def test_a_run_without_executors_fails_after_a_while() -> None:
         spark.after(LOOK_S)
 
 
-def test_one_that_comes_back_begins_the_while_anew() -> None:
+def test_returning_executor_resets_the_loss_timeout() -> None:
     spark = Spark()
     spark.there = 0
     spark.after(LOST_S - LOOK_S)

@@ -1,4 +1,4 @@
-"""What people are told of Spark's failures."""
+"""How Spark's failures are described to users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Caused by: java.lang.IllegalStateException: offsets are lost
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "expected"),
     [
         (ValueError(PYTHON), "NameError: name 'm' is not defined"),
         (ValueError(JAVA), "offsets are lost"),
@@ -30,5 +30,5 @@ Caused by: java.lang.IllegalStateException: offsets are lost
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_one_line_of_a_failure(failure: BaseException, told: str) -> None:
-    assert first_line(failure) == told
+def test_one_line_of_a_failure(failure: BaseException, expected: str) -> None:
+    assert first_line(failure) == expected

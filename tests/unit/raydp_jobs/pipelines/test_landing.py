@@ -1,4 +1,4 @@
-"""Batches as folders: which have landed, which may, and what stops."""
+"""Batches as folders: which have landed, which may land, and what stops."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pyarrow.parquet  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.raydp_jobs.batches import KafkaRange, SourceMismatch
 from raylog.raydp_jobs.checkpoints import BatchSource
 from raylog.raydp_jobs.pipelines.landing import Landing
 from raylog.raydp_jobs.pipelines.manifests import LandingFailed
-from raylog.raydp_jobs.sink_state import StateUnreadable
+from raylog.sink.batches import KafkaRange, SourceMismatch
+from raylog.sink.state import StateUnreadable
 
 KEY = TopicPartition("in", 0)
 
 
 class Rows:
-    """Stands for a DataFrame of one column that writes two files."""
+    """Stands in for a DataFrame of one column that writes two files."""
 
     def __init__(self, *values: int, lost: int = 0) -> None:
         self.values, self.lost = values, lost
@@ -148,7 +148,7 @@ def test_a_check_that_fails_keeps_the_batch_out(folder: Path) -> None:
     assert landed(folder) == [0, 1, 2, 3, 4]
 
 
-def test_of_two_that_land_the_same_batch_one_does(folder: Path) -> None:
+def test_only_one_of_two_runs_lands_a_batch(folder: Path) -> None:
     def other() -> None:
         shutil.copytree(folder / "batch=1", folder / "batch=2")
 

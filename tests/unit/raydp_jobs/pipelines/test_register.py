@@ -1,4 +1,4 @@
-"""Runs of a pipeline that tell of themselves in a topic, and hear of each other."""
+"""Runs of a pipeline that report in a topic, and see each other's reports."""
 
 from __future__ import annotations
 
@@ -29,12 +29,6 @@ from tests.support.ray_clusters import wait_until
 
 ELSEWHERE = Place("b", 7, "at noon", "another machine")
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture
@@ -68,7 +62,7 @@ def ignored(_: object) -> None:
     """Nobody is told."""
 
 
-def told(topic: RunTopic, **fields: object) -> RunState:
+def write_state(topic: RunTopic, **fields: object) -> RunState:
     """A run on another machine tells something."""
     state = RunState(topic.watch.name, ELSEWHERE, "running", 1, run="other", generation=1)
     state = replace(state, **fields)  # type: ignore[arg-type]  # of the test's own
@@ -92,18 +86,18 @@ def test_a_run_is_known_to_others_while_it_runs_and_after(
     assert standing(other) is Standing.ENDED
 
 
-def test_what_is_told_later_comes_with_a_beat(
+def test_deferred_state_is_reported_with_the_next_beat(
     open_topic: Callable[[], RunTopic], other: RunTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(register, "BEAT_S", 0.02)
     with HeldRun(open_topic(), ignored) as run:
         run.tell(replace(run.state, batch_id=3), at_once=False)
 
-        def is_told() -> bool:
+        def was_reported() -> bool:
             found = other.read().holder
             return found is not None and found.batch_id == 3 and found.beat > 1
 
-        wait_until(is_told, "a beat with the batch")
+        wait_until(was_reported, "a beat with the batch")
 
 
 def test_a_second_run_on_this_machine_is_refused(open_topic: Callable[[], RunTopic]) -> None:
@@ -117,9 +111,9 @@ def test_a_second_run_on_this_machine_is_refused(open_topic: Callable[[], RunTop
 def test_a_run_elsewhere_that_beats_is_not_displaced(
     open_topic: Callable[[], RunTopic], other: RunTopic
 ) -> None:
-    told(other)
+    write_state(other)
     with pytest.raises(AlreadyRuns, match="is running already, as process 7 on b"):
-        HeldRun(open_topic(), ignored, lambda _: told(other, beat=1))
+        HeldRun(open_topic(), ignored, lambda _: write_state(other, beat=1))
 
 
 def test_a_run_elsewhere_that_is_silent_is_displaced(
@@ -141,7 +135,7 @@ def test_a_run_elsewhere_that_is_silent_is_displaced(
 def test_a_run_that_was_killed_here_is_displaced_at_once(
     open_topic: Callable[[], RunTopic], other: RunTopic
 ) -> None:
-    told(other, place=replace(here(), started="before"))
+    write_state(other, place=replace(here(), started="before"))
     with HeldRun(open_topic(), ignored, silence_s=3_600) as run:
         assert run.state.generation == 2
 
@@ -158,21 +152,21 @@ def test_a_run_of_this_process_that_could_not_tell_its_end_is_displaced(
 def test_a_beat_of_a_run_that_was_displaced_changes_nothing(
     open_topic: Callable[[], RunTopic], other: RunTopic
 ) -> None:
-    told(other, state="stopped")
+    write_state(other, state="stopped")
     with HeldRun(open_topic(), ignored) as run:
-        told(other, beat=9)
+        write_state(other, beat=9)
         run.confirm()
         assert other.read().is_held_by(run.state.run)
 
 
-def test_of_two_that_start_at_once_one_gives_way(
+def test_one_of_two_concurrent_starts_gives_way(
     open_topic: Callable[[], RunTopic], other: RunTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = RunTopic.write
 
     def later(topic: RunTopic, key: bytes, value: bytes) -> None:
         monkeypatch.undo()
-        told(other)
+        write_state(other)
         write(topic, key, value)
 
     topic = open_topic()
@@ -184,17 +178,17 @@ def test_of_two_that_start_at_once_one_gives_way(
 def test_a_request_to_stop_is_heard_with_the_next_beat(
     open_topic: Callable[[], RunTopic], other: RunTopic
 ) -> None:
-    heard: list[StopRequest] = []
-    with HeldRun(open_topic(), heard.append) as run:
+    requests: list[StopRequest] = []
+    with HeldRun(open_topic(), requests.append) as run:
         ask_to_stop(other, "a run before", is_now=False)
         run.confirm()
-        assert heard == []
+        assert requests == []
         ask_to_stop(other, run.state.run, is_now=True)
         run.confirm()
-        assert set(heard) == {StopRequest(run.state.run, is_now=True)}
+        assert set(requests) == {StopRequest(run.state.run, is_now=True)}
 
 
-def test_what_a_newer_build_has_told_ends_the_run(
+def test_state_of_a_newer_build_ends_the_run(
     open_topic: Callable[[], RunTopic],
     other: RunTopic,
     name: str,

@@ -1,4 +1,4 @@
-"""Values of a schema registry in tasks, without Spark: what travels, what is read, what is told."""
+"""Schema registry values in tasks, without Spark: what is serialized, read and reported."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from raylog.raydp_jobs.pipelines import registered
 from raylog.raydp_jobs.pipelines.protobuf_rows import fill, row_of
 from raylog.raydp_jobs.pipelines.registered import RowsAs, ValuesOf, schema_in
 from raylog.raydp_jobs.pipelines.spec import BadSpec, load
-from raylog.raydp_jobs.rows import BadRow
-from tests.support import fake_registry
-from tests.support.fake_registry import FakeRegistry, Reply
+from raylog.sink.rows import BadRow
 from tests.support.protos import message
+from tests.worlds.servers import registry as fake_registry
+from tests.worlds.servers.registry import FakeRegistry, Reply
 
 AVRO = '{"type":"record","name":"Row","fields":[{"name":"n","type":"int"}]}'
 
@@ -42,7 +42,7 @@ def registry(fake: FakeRegistry) -> Iterator[SchemaRegistry]:
         yield client
 
 
-def test_what_travels_to_a_task_reads_there(fake: FakeRegistry, registry: SchemaRegistry) -> None:
+def test_pickled_decoder_works_in_a_task(fake: FakeRegistry, registry: SchemaRegistry) -> None:
     data = AvroSerializer(registry, AVRO)("t", {"n": 5})
     values = pickle.loads(pickle.dumps(ValuesOf("avro", fake.url, AVRO)))
     assert values.decode(data, "t") == ({"n": 5}, None)
@@ -63,7 +63,7 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(
             ValuesOf("avro", fake.url).decode(b"\0\0\0\0\1x", "t")
 
 
-def test_what_travels_to_a_task_writes_there(
+def test_pickled_encoder_works_in_a_task(
     fake: FakeRegistry, registry: SchemaRegistry, tmp_path: Path
 ) -> None:
     file = tmp_path / "row.json"
@@ -169,7 +169,7 @@ URL = 'registry = "http://r"'
         ('format = "text"', 'value = "raw"\n' + URL, "sink: registry: not expected with value"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(
+def test_conflicting_source_and_sink_settings_are_refused(
     tmp_path: Path, source: str, sink: str, said: str
 ) -> None:
     file = tmp_path / "p.toml"

@@ -1,4 +1,4 @@
-"""A pipeline's session without Spark: how its ends are told."""
+"""A pipeline's session without Spark: how its end is reported."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from raylog.raydp_jobs.session import SessionOpen
         (SessionOpen("there is a session already"), "there is a session already"),
     ],
 )
-def test_ends_of_a_session_are_told_in_words(
+def test_ends_of_a_session_are_reported_in_words(
     monkeypatch: pytest.MonkeyPatch, failure: Exception, says: str
 ) -> None:
     @contextmanager

@@ -1,4 +1,4 @@
-"""Who holds a pipeline, by the records of its runs."""
+"""Which run holds a pipeline, by the records of its runs."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def run(run: str = "r1", generation: int = 1, **fields: Any) -> RunState:
     return replace(state, **fields)
 
 
-def watch(*told: RunState | StopRequest) -> RunWatch:
+def watch(*messages: RunState | StopRequest) -> RunWatch:
     """What records of a pipeline come to."""
     found = RunWatch("counts")
-    for offset, each in enumerate(told):
+    for offset, each in enumerate(messages):
         key = stop_key("counts") if isinstance(each, StopRequest) else run_key("counts")
         found.add(key, encode(each), f"t-0 at offset {offset}")
     return found
 
 
 def test_a_run_is_written_and_read() -> None:
-    told = run(batch_id=3, error="none so far", at_ms=2_000, batch_at_ms=1_500)
-    assert decode_state(encode(told), "here") == told
-    assert told.batch_ago_ms == 500
+    state = run(batch_id=3, error="none so far", at_ms=2_000, batch_at_ms=1_500)
+    assert decode_state(encode(state), "here") == state
+    assert state.batch_ago_ms == 500
 
 
 def test_a_run_that_an_older_build_has_noted() -> None:
@@ -93,7 +93,7 @@ def test_a_run_holds_the_pipeline_until_a_later_generation() -> None:
     assert found.next_generation() == 3
 
 
-def test_of_two_claims_at_once_the_first_holds() -> None:
+def test_first_of_two_concurrent_claims_holds() -> None:
     assert watch(run("r1", 4), run("r2", 4), run("r2", 4, beat=1)).is_held_by("r1")
 
 
@@ -129,7 +129,7 @@ def test_a_pid_counts_on_its_own_machine_alone(
     assert watch(run(state=state)).standing(machine, is_there) is expected
 
 
-def test_nothing_stands_where_nothing_was_told() -> None:
+def test_nothing_stands_where_nothing_was_reported() -> None:
     assert watch().standing("boot-1", True) is Standing.ENDED
 
 
@@ -137,7 +137,7 @@ def test_a_batch() -> None:
     found = run(rows=7).after(PROGRESS, 9_000)
     assert (found.batch_id, found.batch_rows, found.rows) == (3, 50, 57)
     assert (found.rows_per_s, found.behind, found.batch_at_ms) == (100.0, 6, 9_000)
-    assert found.told() == "batch 3: 50 rows, 100 rows/s, 6 behind"
+    assert found.describe() == "batch 3: 50 rows, 100 rows/s, 6 behind"
 
 
 def test_how_far_behind_is_unknown_if_spark_does_not_tell() -> None:

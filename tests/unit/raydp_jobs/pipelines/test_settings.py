@@ -1,4 +1,4 @@
-"""What a pipeline's file makes of the sink."""
+"""What a pipeline's file sets for the sink."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from raylog.raydp_jobs.pipelines.pipeline import sink_settings
 from raylog.raydp_jobs.pipelines.spec import PipelineSpec
-from raylog.raydp_jobs.writer import WriterSettings
+from raylog.sink.writer import WriterSettings
 from raylog.wire.compression import Codec
 
 

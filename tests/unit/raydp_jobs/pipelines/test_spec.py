@@ -1,4 +1,4 @@
-"""Pipeline files: what they may say, and what is said about those that make no sense."""
+"""Pipeline files: what is valid, and the errors for what is not."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_tables_may_be_on_another_cluster(tmp_path: Path) -> None:
     assert (found.bootstrap, found.kafka) == ("far:9092", {"client.id": "t"})
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     path = written(tmp_path, WHOLE.replace('"counts"', "1").replace('"out"', "2"))
     with pytest.raises(BadSpec, match=r"name: .*; sink.topic: .*"):
         load(path)

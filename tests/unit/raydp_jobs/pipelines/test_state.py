@@ -1,4 +1,4 @@
-"""What an older build has noted of a run in a pipeline's checkpoint."""
+"""Records of a run that an older build left in a pipeline's checkpoint."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_of_an_older_build_whose_process_is_another_now_has_died(tmp_path:
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_run_of_an_older_build_that_has_told_of_its_end(tmp_path: Path, state: str) -> None:
+def test_a_run_of_an_older_build_that_has_reported_its_end(tmp_path: Path, state: str) -> None:
     noted(tmp_path, state=state)
     found = older_run(tmp_path)
     assert found is not None

@@ -1,4 +1,4 @@
-"""A pipeline's topics: those that are missing or written to, and how far they are read."""
+"""A pipeline's topics: missing ones, those it writes to, and how far they are read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from raylog.client import BlockingClient, ClientError, NewTopic, TopicPartition
 from raylog.client.admin.groups import CommittedOffset
-from raylog.raydp_jobs.batches import KafkaRange
-from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed
 from raylog.raydp_jobs.pipelines.manifests import NEWEST, encode_manifest
 from raylog.raydp_jobs.pipelines.spec import PipelineSpec
 from raylog.raydp_jobs.pipelines.topics import TopicLag, check_topics, done, lags
-from raylog.raydp_jobs.sink_state import WrittenBatch
+from raylog.sink.batches import KafkaRange
+from raylog.sink.marks import Mark
+from raylog.sink.state import WrittenBatch
 from raylog.testing import EmbeddedBroker
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -74,7 +74,7 @@ def checkpoint(folder: Path, batch_id: int, ends: dict[str, dict[str, int]]) -> 
     (folder / "commits" / str(batch_id)).write_text("v1\n{}")
 
 
-def test_what_is_done_is_what_spark_has_committed(tmp_path: Path) -> None:
+def test_done_offsets_are_those_that_spark_committed(tmp_path: Path) -> None:
     assert done(tmp_path) == {}
     checkpoint(tmp_path, 2, {"t": {"0": 30}})
     checkpoint(tmp_path, 10, {"t": {"0": 90}})
@@ -151,7 +151,7 @@ def test_lag_on_a_cluster_that_cannot_be_asked(own: str, tmp_path: Path) -> None
         ),
     ],
 )
-def test_topics_that_cannot_be_are_told(
+def test_topics_that_cannot_be_are_reported(
     own: str, tmp_path: Path, source: dict[str, Any], fields: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(PipelineFailed, match=says):

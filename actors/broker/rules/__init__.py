@@ -1,0 +1,1 @@
+"""Decides which replicas a broker opens, closes, leads and follows. Pure."""

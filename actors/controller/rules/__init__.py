@@ -1,0 +1,1 @@
+"""Decides about brokers, topics, partitions and settings. No I/O."""

@@ -1,0 +1,1 @@
+"""Shared by group and transaction coordinators: steps and their records. Pure."""

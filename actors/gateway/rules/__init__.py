@@ -1,0 +1,1 @@
+"""Decides from the metadata what a gateway answers and refuses. No I/O."""

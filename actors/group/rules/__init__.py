@@ -1,0 +1,1 @@
+"""Groups of both protocols and their offsets: state, requests, records. No I/O."""

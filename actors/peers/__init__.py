@@ -1,0 +1,1 @@
+"""Code shared by actors that follow, call and link to others."""

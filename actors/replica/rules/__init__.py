@@ -1,0 +1,1 @@
+"""What a partition's leader and followers decide. Pure."""

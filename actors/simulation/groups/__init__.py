@@ -1,1 +1,0 @@
-"""Simulations whose clients are members of groups, and topics that are deleted and made again."""

@@ -1,1 +1,0 @@
-"""Simulations whose clients are transactional: clients, faults, what must hold."""

@@ -1,0 +1,1 @@
+"""Decisions of the supervisor: which brokers to start or replace. Pure."""

@@ -1,0 +1,1 @@
+"""Transactions and producer ids: state, requests, records. No I/O."""

@@ -1,0 +1,103 @@
+"""Finds records that readers should have received by the end of a run, and did not.
+
+Readers know how far they have read, and the audit knows which records the log has. A record that a
+reader has not reached is a failure of "end-to-end" in the second of its intended time. Otherwise a
+stopped reader would look like one that was always quick.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from raylog.client import TopicPartition
+from raylog.loadtest.histograms import Numbers
+from raylog.loadtest.results import Interval, Operation
+from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers, GroupUsers, Scenario
+
+UNRECEIVED = "was not received by the end of the run"
+LAST_S = 2.0
+"""Records meant for the last seconds of a run may still be in flight."""
+_COLUMNS = 3
+Position = tuple[str, str, int]
+"""A reader, a topic and a partition."""
+
+
+def reader_of(number: int, users: ConsumerUsers | GroupUsers | CatchUpUsers) -> str:
+    """The reader: a group, or the users of a scenario's entry."""
+    return f"group {users.group}" if isinstance(users, GroupUsers) else f"users {number}"
+
+
+def readers(scenario: Scenario) -> set[tuple[str, str]]:
+    """Each reader that follows a topic, and the topic."""
+    return {
+        (reader_of(number, users), users.topic)
+        for number, users in enumerate(scenario.users)
+        if isinstance(users, ConsumerUsers | GroupUsers)
+    }
+
+
+class Written:
+    """The intended seconds of a partition's records, by offset."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        """First offset, second and count of contiguous records."""
+
+    def add(self, offsets: Numbers, seconds: Numbers) -> None:
+        """Add the next records."""
+        if not len(offsets):
+            return
+        is_new = (np.diff(offsets) != 1) | (np.diff(seconds) != 0)
+        starts = np.concatenate(([0], np.flatnonzero(is_new) + 1))
+        counts = np.diff(np.concatenate((starts, [len(offsets)])))
+        found = np.stack((offsets[starts], seconds[starts], counts), axis=1).astype(np.int64)
+        rows = self._rows
+        if rows and (rows[-3] + rows[-1], rows[-2]) == (found[0, 0], found[0, 1]):
+            rows[-1] += int(found[0, 2])
+            found = found[1:]
+        rows.frombytes(found.tobytes())
+
+    def from_offset(self, offset: int) -> Counter[int]:
+        """The number of records from an offset on, by second."""
+        rows = np.array(self._rows, np.int64).reshape(-1, _COLUMNS)
+        left = np.clip(rows[:, 0] + rows[:, 2] - offset, 0, rows[:, 2])
+        counts: Counter[int] = Counter()
+        for second, count in zip(rows[left > 0, 1].tolist(), left[left > 0].tolist(), strict=True):
+            counts[second] += count
+        return counts
+
+
+def unreceived(
+    of_readers: Iterable[tuple[str, str]],
+    reached: Mapping[Position, int],
+    written: Mapping[TopicPartition, Written],
+    name_of: Callable[[str], str],
+    ended_s: float,
+) -> Counter[int]:
+    """The records that readers have not reached, by second. `name_of` maps to names in the run."""
+    found: Counter[int] = Counter()
+    for reader, topic in of_readers:
+        name = name_of(topic)
+        for key, of in written.items():
+            if key.topic == name:
+                found += of.from_offset(reached.get((reader, name, key.partition), 0))
+    return Counter(
+        {second: count for second, count in found.items() if 0 <= second < int(ended_s - LAST_S)}
+    )
+
+
+def as_failures(operation: str, seconds: Mapping[int, int]) -> Operation:
+    """An operation with these failures by second."""
+    count = sum(seconds.values())
+    return Operation(
+        name=operation,
+        errors={UNRECEIVED: count} if count else {},
+        intervals=[
+            Interval(second=second, requests=0, failures=failures, bytes=0, latencies="")
+            for second, failures in sorted(seconds.items())
+        ],
+    )

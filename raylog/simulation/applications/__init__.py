@@ -1,0 +1,1 @@
+"""Simulations with the real client: its core, producers, consumers and groups."""

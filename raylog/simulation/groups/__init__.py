@@ -1,0 +1,1 @@
+"""Simulations with members of groups, and with topics that are deleted and created again."""

@@ -1,0 +1,1 @@
+"""Simulations with transactional clients: the clients, faults and checks."""
