@@ -68,7 +68,7 @@ def topic(bootstrap: str, name: str) -> str:
 def feed(bootstrap: str, topic: str, partitions: int) -> str:
     """A topic with numbers as keys and values, a second apart; every third has a header."""
     with BlockingClient(bootstrap) as client, client.producer() as producer:
-        client.create_topics([NewTopic(topic, partitions)])
+        client.create_topics([NewTopic(topic, partitions, configs={"retention.ms": "-1"})])
         for n in range(ROWS):
             headers = [("third", b"%d" % n), ("none", None)] if n % 3 == 0 else []
             text = b"%d" % n

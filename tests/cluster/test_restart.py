@@ -80,7 +80,9 @@ def test_a_clean_stop_and_start(new_cluster: NewCluster) -> None:
     cluster = new_cluster(settings={"broker.rack": "r1"})
     cluster.start()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    create(cluster.bootstrap, "t", 2, {"retention.ms": "123456789", "segment.bytes": "1048576"})
+    create(
+        cluster.bootstrap, "t", 2, {"retention.ms": "123456789012345", "segment.bytes": "1048576"}
+    )
     create(cluster.bootstrap, "sequenced")
     create(cluster.bootstrap, "deleted")
     admin.delete_topics(["deleted"])["deleted"].result(DEADLINE_S)
@@ -93,7 +95,7 @@ def test_a_clean_stop_and_start(new_cluster: NewCluster) -> None:
     assert offsets == [0, 1, 2]
     before = (topics(admin), settings_of(admin, "t"), read(cluster, "t", 2))
     assert before[0] == {"t": 2, "sequenced": 1}
-    assert before[1]["retention.ms"] == "123456789"
+    assert before[1]["retention.ms"] == "123456789012345"
     assert before[2][1][:2] == [DELETED, RECORDS]
 
     assert cluster.stop() == {}

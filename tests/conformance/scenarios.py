@@ -19,6 +19,10 @@ SINGLE_RECORD_OVERHEAD = 72
 EVENT_TIME_MS = 1_356_998_400_000
 """2013-01-01T00:00:00Z: old enough that only explicit timestamps can have made it."""
 
+KEEP = {"retention.ms": "-1"}
+"""Configs of a topic with such records, which retention deletes otherwise: Apache Kafka 30 seconds
+after its start."""
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 

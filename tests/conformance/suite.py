@@ -9,6 +9,7 @@ from tests.conformance.conftest import Target
 from tests.conformance.scenarios import (
     CODECS,
     EVENT_TIME_MS,
+    KEEP,
     LARGEST_ACCEPTED_VALUE_BYTES,
     Message,
     RefusedError,
@@ -29,8 +30,6 @@ TOPIC_ALREADY_EXISTS = 36
 OFFSET_OUT_OF_RANGE = 1
 INVALID_PARTITIONS = 37
 INVALID_CONFIG = 40
-KEEP = {"retention.ms": "-1"}
-"""Records with old timestamps must outlive a sweep of retention."""
 
 
 def assert_same(found: list[Stored], expected: list[Stored]) -> None:

@@ -10,6 +10,7 @@ from tests.conformance.conftest import LARGEST, Target
 from tests.conformance.scenarios import (
     CODECS,
     EVENT_TIME_MS,
+    KEEP,
     Message,
     WriteOptions,
 )
@@ -22,7 +23,6 @@ pytestmark = [
 
 reader = AiokafkaClient()
 writer = ConfluentClient()
-KEEP = {"retention.ms": "-1"}
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.clients.aio import AiokafkaClient
 from tests.conformance.conftest import Target
-from tests.conformance.scenarios import CODECS, EVENT_TIME_MS, Message, WriteOptions
+from tests.conformance.scenarios import CODECS, EVENT_TIME_MS, KEEP, Message, WriteOptions
 from tests.conformance.tools import kcat, run
 
 other = AiokafkaClient()
@@ -30,7 +30,7 @@ def test_writes_what_others_read(target: Target, topic: str, codec: str) -> None
 @pytest.mark.parametrize("codec", CODECS)
 def test_reads_what_others_wrote(target: Target, topic: str, codec: str) -> None:
     program = kcat()
-    other.create_topic(target.bootstrap, topic, 1, {"retention.ms": "-1"})
+    other.create_topic(target.bootstrap, topic, 1, KEEP)
     messages = [Message(0, EVENT_TIME_MS + n, b"k%d" % n, b"v%d" % n) for n in range(50)]
     other.write(target.bootstrap, topic, messages, WriteOptions(codec=codec))
     said = run(

@@ -13,6 +13,7 @@ from raylog.client.producer.partitioner import partition_of_key
 from raylog.wire.record import Record, encode_records
 from tests.conformance.clients.base import eventually
 from tests.conformance.conftest import OF_KAFKA
+from tests.conformance.scenarios import KEEP
 from tests.support.kafka_python import kafka
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
@@ -30,7 +31,7 @@ def bootstrap(request: pytest.FixtureRequest, own_clusters: Callable[[str], str]
 @pytest.fixture
 def made(bootstrap: str, topic: str) -> str:
     with Admin(bootstrap) as admin:
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1, configs=KEEP)])
     return topic
 
 

@@ -7,6 +7,7 @@ from tests.conformance.clients.base import ClientAdapter
 from tests.conformance.conftest import Target
 from tests.conformance.scenarios import (
     CODECS,
+    KEEP,
     WriteOptions,
     assorted,
     differences,
@@ -21,7 +22,7 @@ from tests.conformance.scenarios import (
 def test_every_client_reads_what_one_wrote(
     target: Target, topic: str, writer: ClientAdapter, codec: str
 ) -> None:
-    writer.create_topic(target.bootstrap, topic, 4, {"retention.ms": "-1"})
+    writer.create_topic(target.bootstrap, topic, 4, KEEP)
     messages = [m for m in assorted(partitions=4, count=200) if writer.able_to_send(m)]
     writer.write(target.bootstrap, topic, messages, WriteOptions(codec=codec))
     expected = stored(messages)
