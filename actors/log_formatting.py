@@ -20,7 +20,6 @@ CLIENTS_LOGGER = "raylog.actors.gateway"
 ENTRIES_MAX = 60
 WINDOW_S = 60.0
 LEFT_OUT = "left_out"
-_INDENT = "  "
 _Raised = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -66,7 +65,7 @@ def _indented(text: str) -> str:
     if len(lines) > TRACEBACK_LINES_MAX:
         half = TRACEBACK_LINES_MAX // 2
         lines = [*lines[:half], f"... ({len(lines)} lines)", *lines[-half:]]
-    return "\n".join(_INDENT + plain(line) for line in lines)
+    return "\n".join("  " + plain(line) for line in lines)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ from raylog.wire.errors import (
 
 _OURS = "gateway.actors"
 """A setting that only Raylog's brokers have."""
-_METADATA_VERSION = "metadata.version"
 _RELEASES = {
     1: "3.0",
     2: "3.1",
@@ -91,7 +90,7 @@ def _kind(admin: Admin, broker_id: int) -> str:
 
 def kafka_of(features: Features) -> str:
     """The Apache Kafka release with these features, or UNKNOWN."""
-    _, level = features.supported.get(_METADATA_VERSION, (0, 0))
+    _, level = features.supported.get("metadata.version", (0, 0))
     firsts = list(_RELEASES)
     place = bisect_right(firsts, level) - 1
     if place < 0:

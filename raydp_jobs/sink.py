@@ -56,7 +56,6 @@ _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _QUERY_ID = "sql.streaming.queryId"
 """A property that Spark sets in the thread that runs a query."""
 _STREAMING_RELATION = "org.apache.spark.sql.catalyst.streaming.StreamingRelationV2"
-_BOOTSTRAP = "kafka.bootstrap.servers"
 _INTERRUPTED = re.compile(r"while calling .+\n: java\.lang\.InterruptedException")
 """An error that Spark itself treats as the end of a query that was stopped."""
 _BAD_ROW = re.compile(r"BadRow: (.*)")
@@ -344,7 +343,7 @@ def identified(
 
 def kafka_bootstraps(spark: SparkSession) -> list[str | None] | None:
     """Return the bootstrap of each source of the running query, as `source_options` does."""
-    return source_options(spark, _BOOTSTRAP)
+    return source_options(spark, "kafka.bootstrap.servers")
 
 
 def source_options(spark: SparkSession, option: str) -> list[str | None] | None:

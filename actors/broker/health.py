@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from raylog.actors.runtime.http import HttpAnswer, HttpServer
 
 SETTING = "health.listener"
-_RUNNING = "running"
 
 
 class Standing(NamedTuple):
@@ -79,7 +78,7 @@ def reasons(standing: Standing, session_ms: float) -> list[str]:
     found = []
     if standing.refusal:
         found.append(f"the cluster refuses the broker: {standing.refusal}")
-    if standing.state != _RUNNING:
+    if standing.state != "running":
         found.append(f"expected is a broker that is running, this one is {standing.state}")
     if not standing.gateways:
         found.append("no gateway is running: clients cannot connect")

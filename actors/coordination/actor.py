@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic
 
 from raylog.actors.common_messages import Route, RouteUpdate
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.actors.coordination.requests import Reply
 from raylog.actors.coordination.rules.joining import Joined
 from raylog.actors.coordination.rules.placement import partition_of
@@ -39,7 +39,7 @@ class CoordinatorActor(ABC, Generic[HostT]):
         self._topic = KINDS[self.role].topic
         self._image = MetadataImage()
         self._copy = MetadataCopy(runtime, self._image)
-        self._lease = Lease(runtime, self._broker, self._image)
+        self._lease = LeaseHolder(runtime, self._broker, self._image)
         self._shards = LedShards(runtime, self._image, broker_id, self._topic, self._open_host)
 
     @abstractmethod

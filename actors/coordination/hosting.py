@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from raylog.actors.common_messages import Route
 from raylog.actors.coordination.appending import Appender
 from raylog.actors.coordination.counts import CoordinatorCounts
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.actors.coordination.requests import Reply, coordinator_error
 from raylog.actors.coordination.rules.step import Answer, Change, ClientCall, LogRecord, Step
 from raylog.actors.decisions import LOAD, Decided
@@ -84,7 +84,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         link: Link,
         route: Route,
         image: MetadataImage,
-        lease: Lease,
+        lease: LeaseHolder,
         append_timeout_ms: int,
     ) -> None:
         self.route = route

@@ -13,7 +13,6 @@ from raylog.actors.config import node_id_of
 from raylog.wire.errors import InvalidConfig, InvalidRequest, UnsupportedVersion
 
 ROOT = "root"
-_OURS = "raylog"
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _OPERATIONS = {_SET: "SET", _DELETE: "DELETE", _APPEND: "APPEND", _SUBTRACT: "SUBTRACT"}
 _LEVELS = {
@@ -31,7 +30,7 @@ def levels() -> Iterator[tuple[str, str]]:
     """Yield loggers and their effective levels, by Kafka's names."""
     yield ROOT, _level_name(logging.getLogger())
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] == _OURS:
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "raylog":
             yield name, _level_name(logger)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from raylog.actors.common_messages import Route
 from raylog.actors.coordination.hosting import Host
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.actors.coordination.rules.step import Change, ClientCall, LogRecord, Step, TimerKey
 from raylog.actors.coordination.timers import Timers
 from raylog.actors.group.assigning import Assigning
@@ -75,7 +75,7 @@ class ShardHost(Host[Shard, Step]):
         link: Link,
         route: Route,
         image: MetadataImage,
-        lease: Lease,
+        lease: LeaseHolder,
         settings: GroupSettings,
         assigning: Assigning,
         stepped: Callable[[], None],

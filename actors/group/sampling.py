@@ -14,7 +14,6 @@ from raylog.actors.runtime.base import Runtime
 
 TURN = 1_000
 """Groups handled in one turn of the event loop."""
-_EMPTY = "Empty"
 
 
 async def sample_groups(runtime: Runtime, shards: Iterable[ShardHost], samples: Samples) -> None:
@@ -32,7 +31,7 @@ async def sample_groups(runtime: Runtime, shards: Iterable[ShardHost], samples: 
                 await runtime.sleep(0)
             group = shard.groups.get(group_id)
             if group is None:
-                states["classic", _EMPTY] += 1
+                states["classic", "Empty"] += 1
             elif isinstance(group, ConsumerGroup):
                 states["consumer", group.state_name()] += 1
                 members["consumer"] += len(group.state.profiles)

@@ -13,7 +13,6 @@ from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.schema import Array, is_struct, layout_of
 
-_CODE = "error_code"
 Collect = Callable[[Any, list[int]], None]
 """Appends the nonzero codes of a message, or of a part of one."""
 
@@ -67,7 +66,7 @@ def _collector(kind: type) -> Collect | None:
     has_code = False
     inner: list[tuple[str, Collect]] = []
     for one in layout_of(kind).fields:
-        if one.name == _CODE:
+        if one.name == "error_code":
             has_code = True
         elif isinstance(one.kind, Array) and is_struct(one.kind.element):
             collect = _collector(one.kind.element)

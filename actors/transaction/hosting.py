@@ -13,7 +13,7 @@ from typing import Any
 
 from raylog.actors.common_messages import Route
 from raylog.actors.coordination.hosting import Host
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.actors.coordination.rules.failpoints import Failpoints
 from raylog.actors.coordination.rules.step import ClientCall
 from raylog.actors.metadata.image import MetadataImage
@@ -49,7 +49,7 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
         link: Link,
         route: Route,
         image: MetadataImage,
-        lease: Lease,
+        lease: LeaseHolder,
         settings: TransactionSettings,
         producer_ids: ProducerIdPool,
         sender: MarkerSender,

@@ -33,7 +33,6 @@ _MANY = 10
 """Requests per second. Below this rate a second without requests is no sign of a fault."""
 _OPERATIONS_MAX = 3
 _MS_PER_S = 1000
-_JOIN = "join"
 _READ = "end-to-end"
 _OF_READERS = (_READ, "commit")
 """Operations that need group members to have joined."""
@@ -116,7 +115,7 @@ def _not_joined(fault: Mark, operation: Operation, result: Result) -> str | None
     members = sum(one.count for one in result.scenario.users if isinstance(one, GroupUsers))
     if operation.name not in _OF_READERS or not members:
         return None
-    joins = (one.intervals for one in result.operations if one.name == _JOIN)
+    joins = (one.intervals for one in result.operations if one.name == "join")
     joined = sum(_answered(interval, fault.at_s) for found in joins for interval in found)
     if joined >= members:
         return None

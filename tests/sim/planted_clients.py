@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.arguments import as_committed
@@ -257,7 +257,7 @@ def goes_on_where_it_was(stack: ExitStack) -> None:
 def answers_without_a_lease(stack: ExitStack) -> None:
     """A coordinator whose Broker hangs answers from memory after its successor has begun."""
 
-    def mistaken(lease: Lease, then: Callable[[bool], None]) -> None:
+    def mistaken(lease: LeaseHolder, then: Callable[[bool], None]) -> None:
         then(True)
 
-    replace(stack, Lease, "check", mistaken)
+    replace(stack, LeaseHolder, "check", mistaken)

@@ -18,7 +18,14 @@ from bench.measure import (
 )
 from bench.peers import end, free_ports
 
-SCRIPT = "import os, sys; os.setsid(); print('ready', flush=True); sys.stdin.read()"
+SCRIPT = """
+import os, sys, time
+os.setsid()
+while time.process_time() < 0.05:
+    pass
+print("ready", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture

@@ -56,7 +56,6 @@ _NULLABLE_PROTOCOL_SINCE = 7
 """Version of JoinGroup."""
 _SEVERAL_MEMBERS_SINCE = 3
 """Version of LeaveGroup."""
-_DISABLED = "disabled"
 
 
 def join(group: GroupContext, step: Step, call: ClientCall[JoinGroupRequest]) -> None:
@@ -120,7 +119,7 @@ def _check_protocols(group: GroupContext, request: JoinGroupRequest) -> None:
         if profile.classic is not None:
             names &= {name for name, _ in profile.classic.protocols}
     if (
-        group.settings.consumer_migration_policy.lower() == _DISABLED
+        group.settings.consumer_migration_policy.lower() == "disabled"
         or request.protocol_type != embedded.CONSUMER_PROTOCOL
         or not names
     ):

@@ -13,7 +13,7 @@ import pytest
 from raylog.actors.common_messages import Route, TopicId
 from raylog.actors.coordination import appending, hosting
 from raylog.actors.coordination.hosting import REPEAT_MS, RETRY_S, Host
-from raylog.actors.coordination.lease import Lease
+from raylog.actors.coordination.lease import LeaseHolder
 from raylog.actors.coordination.rules.step import Change, ClientCall, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.runtime.base import PeerLost
@@ -76,7 +76,7 @@ class OwnHost(Host[Machine, Step]):
             link,
             ROUTE,
             MetadataImage(),
-            Lease(runtime, "broker", MetadataImage()),  # type: ignore[arg-type]  # a fake
+            LeaseHolder(runtime, "broker", MetadataImage()),  # type: ignore[arg-type]  # a fake
             TIMEOUT_MS,
         )
 

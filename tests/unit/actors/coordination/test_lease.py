@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from raylog.actors.coordination.lease import PAUSE_MS, WAIT_MS, Lease
+from raylog.actors.coordination.lease import PAUSE_MS, WAIT_MS, LeaseHolder
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.errors import BrokerNotAvailable, UnsupportedVersion
 from tests.worlds.decorators import in_world
@@ -35,7 +35,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.runtime.peers["broker"] = self
-        self.lease = Lease(
+        self.lease = LeaseHolder(
             self.runtime,  # type: ignore[arg-type]  # a fake
             "broker",
             self.image,  # type: ignore[arg-type]  # a fake
@@ -219,4 +219,5 @@ async def test_a_broker_of_an_older_build_is_believed(world: World) -> None:
         assert await world.is_answered()
         await world.pass_ms(1_000)
     world.failure = None  # its successor is of this build
+    await world.pass_ms(10 * WAIT_MS)
     assert not await world.is_answered()
