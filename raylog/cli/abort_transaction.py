@@ -1,4 +1,4 @@
-"""`raylog transactions abort`: end a transaction that its own producer does not."""
+"""The command `raylog transactions abort`: ends a transaction that its producer does not end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,10 @@ def abort(
 def _producer_at(
     client: BlockingClient, key: TopicPartition, start_offset: int
 ) -> tuple[int, int, int]:
-    """Producer id, its epoch and its coordinator's; raises CommandFailed."""
+    """Return producer id, producer epoch and coordinator epoch of an open transaction.
+
+    Raises CommandFailed if none starts at the offset.
+    """
     for one in client.describe_producers([key])[key]:
         if one.start_offset == start_offset:
             return one.producer_id, one.producer_epoch, one.coordinator_epoch

@@ -1,4 +1,4 @@
-"""`--json` for commands that change something: what was done, as one JSON object."""
+"""Adds `--json` to commands that change something: it prints what was done as one JSON object."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Facts = Mapping[str, object]
 
 
 def acting(command: Callable[P, Facts | None]) -> Callable[..., None]:
-    """A command with the option --json, which prints what the command returns.
+    """Return a command with the option --json, which prints what the command returns.
 
-    `done` is added: the lines that it told on standard error. A command that answers before it
-    ends calls `print_answer`, and nothing is printed at its end. One that raises prints nothing.
-    One that goes on after a failure, and ends with exit code 1, prints that under `failed`.
+    `done` is added: the messages that the command printed on standard error. If a command prints
+    its answer early, with `print_answer`, nothing is printed at its end. If it raises an error,
+    nothing is printed. If it continues after failures and then raises typer.Exit, the failures are
+    printed under `failed`.
     """
     signature = inspect.signature(command, eval_str=True)
     option = inspect.Parameter(
@@ -48,7 +49,7 @@ def acting(command: Callable[P, Facts | None]) -> Callable[..., None]:
 
 
 def _print(answer: Answer, facts: Facts | None) -> None:
-    """Print what was done, unless the command itself has."""
+    """Print what was done, unless the command has already printed it."""
     if not answer.is_printed:
         failed = {"failed": answer.failed} if answer.failed else {}
         print_json({**(facts or {}), "done": answer.messages, **failed})

@@ -1,4 +1,4 @@
-"""The commands put together, and what happens when one fails."""
+"""Assembles the application `raylog` from its commands, and reports their failures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ take_client_settings(app)
 
 
 def run() -> None:
-    """Run a command; an expected failure becomes a message and an exit code, never a traceback."""
+    """Run a command. Expected failures end with a message and an exit code, not a traceback."""
     try:
         app()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Asking the actors of a cluster on a Ray, for commands that change it."""
+"""Calls the actors of a cluster on Ray, for commands that change the cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RayAddress = Annotated[
 
 
 def wanted_of(desired: DesiredCluster, broker: int) -> BrokerWanted:
-    """The broker of an id; raises BadParameter."""
+    """Return the wanted broker with an id. Raises BadParameter if there is none."""
     wanted = desired.broker(broker)
     if wanted is None:
         known = ", ".join(str(one.broker_id) for one in desired.brokers)
@@ -41,7 +41,7 @@ def wanted_of(desired: DesiredCluster, broker: int) -> BrokerWanted:
 
 
 def client_of(desired: DesiredCluster, progress: Progress) -> BlockingClient:
-    """A client of the brokers that answer; raises CommandFailed."""
+    """Return a client of the brokers that answer. Raises CommandFailed if none does."""
     import asyncio
 
     from raylog.client import BlockingClient
@@ -54,7 +54,7 @@ def client_of(desired: DesiredCluster, progress: Progress) -> BlockingClient:
 
 
 def ask_actors(desired: DesiredCluster, ask: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Ask actors; raises CommandFailed for what they refuse, and where they are gone."""
+    """Run `ask`. Raises CommandFailed if an actor refuses, is gone or does not answer in time."""
     import asyncio
 
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
@@ -73,7 +73,7 @@ def ask_actors(desired: DesiredCluster, ask: Callable[[Runtime], Awaitable[T]]) 
 async def ask_controller(
     runtime: Runtime, desired: DesiredCluster, method: str, *args: object
 ) -> object:
-    """What the controller answers to a call; raises PeerLost, and InvalidRequest as it does."""
+    """Call a method of the controller. Raises PeerLost, or InvalidRequest if it refuses."""
     from raylog.actors.supervisor.controllers import by_controller
 
     return await by_controller(

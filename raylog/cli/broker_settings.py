@@ -1,4 +1,4 @@
-"""Broker settings as people give them: a file, then `--set`; checked before anything starts."""
+"""Reads broker settings from a file and from `--set`, and checks them before anything starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SET_BY_OPTIONS = {
 
 
 def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
-    """All settings.
+    """Return all settings; `pairs` override the file.
 
-    Raises InvalidConfig for an unknown key, a value out of range, or two that contradict each
-    other.
+    Raises InvalidConfig if a key is unknown, a value is out of range, or two values contradict each
+    other, and CommandFailed if the file is malformed or a key is different for each broker.
     """
     from raylog.actors.config import BrokerSettings
     from raylog.actors.config.agreement import check_agreement
@@ -33,7 +33,7 @@ def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
 
 
 def _read_file(file: Path) -> dict[str, str]:
-    """Settings of a TOML file (tables or quoted dotted keys), else of a properties file."""
+    """Read a TOML file (tables or quoted dotted keys), or else a properties file."""
     try:
         text = file.read_text()
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def _read_file(file: Path) -> dict[str, str]:
 
 
 def _flattened(table: dict[str, object], prefix: str) -> dict[str, str]:
-    """Dotted keys of nested tables, values as text."""
+    """Flatten nested tables to dotted keys, with values as text."""
     found: dict[str, str] = {}
     for key, value in table.items():
         name = f"{prefix}{key}"
@@ -66,7 +66,7 @@ def _flattened(table: dict[str, object], prefix: str) -> dict[str, str]:
 
 
 def _properties(file: Path, text: str) -> dict[str, str]:
-    """KEY=VALUE lines; lines that begin with # are comments."""
+    """Parse KEY=VALUE lines; lines that begin with # or ! are comments."""
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith(("#", "!")):

@@ -1,4 +1,4 @@
-"""`raylog brokers`: the brokers a cluster knows; starting, stopping, adding, removing some."""
+"""The command group `raylog brokers`, with its commands `list` and `unregister`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def list_brokers(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
 def _rows(
     cluster: ClusterDescription, partitions: list[PartitionReplicas]
 ) -> list[dict[str, object]]:
-    """A line for each broker that is registered or still has replicas."""
+    """Return a row for each broker that is registered or still has replicas."""
     led = Counter(one.leader for one in partitions)
     held = Counter(broker for one in partitions for broker in one.replicas)
     behind = Counter(

@@ -1,6 +1,7 @@
-"""`raylog brokers add`, `replace`, `remove`: which brokers of a cluster on a Ray shall run where.
+"""The commands `raylog brokers add`, `replace`, `remove` and `drain`.
 
-Each changes what the metadata says, and the supervisor acts. All may be repeated.
+The first three are for clusters on Ray: they change the wanted brokers in the metadata, and the
+supervisor acts on them. All can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from raylog.client import BlockingClient
 
 _KNOWN_MS = 30_000
-"""Until the supervisor must know of a change; it looks every 2 s."""
+"""How long the supervisor may take to learn of a change. It checks every 2 s."""
 
 Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -90,7 +91,7 @@ def add(
 
 
 def _common(broker: BrokerWanted) -> dict[str, str]:
-    """A broker's settings that are not its own alone."""
+    """Return a broker's settings without those that are specific to it."""
     own = ("listeners", "advertised.listeners", "broker.rack")
     return {key: value for key, value in broker.settings.items() if key not in own}
 
@@ -211,7 +212,7 @@ def drain(
         drain_broker(client, broker, throttle)
 
 
-# ---- asking ------------------------------------------------------------------------------
+# ---- calls to actors ---------------------------------------------------------------------
 
 
 async def _want(
@@ -219,12 +220,15 @@ async def _want(
     desired: DesiredCluster,
     changes: Sequence[BrokerWanted | BrokerUnwanted],
 ) -> None:
-    """Change what is wanted in the metadata; the supervisor copies it for itself."""
+    """Change the wanted brokers in the metadata, from which the supervisor copies them."""
     await ask_controller(runtime, desired, "want_brokers", list(changes))
 
 
 async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:
-    """Wait until the supervisor knows, or it would start the broker again; raises PeerTimeout."""
+    """Wait until the supervisor knows of the removal, so that it does not restart the broker.
+
+    Raises PeerTimeout after 30 s.
+    """
     from raylog.actors.runtime.base import PeerTimeout
     from raylog.actors.supervisor.rules.desired import read_desired
 
@@ -241,7 +245,7 @@ async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int
 
 
 async def _end(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:
-    """Have a broker unwanted, shut it down, end it, give its share of its node back."""
+    """Remove a broker from the wanted ones, shut it down, and release its share of the node."""
     import asyncio
 
     from raylog.actors.cluster import stop_broker

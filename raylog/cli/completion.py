@@ -1,4 +1,4 @@
-"""Names that the shell completes, asked of the cluster; none if it does not answer at once."""
+"""Completes names in the shell by asking the cluster; none if it does not answer quickly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_MS = 2_000
 
 
 def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
-    """Group ids that begin so."""
+    """Return the group ids that start with `incomplete`."""
     from raylog.client import ClientError
     from raylog.wire.errors import KafkaError
 
@@ -23,12 +23,12 @@ def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
         with _client(context) as client:
             names = [group.group_id for group in client.list_groups()]
     except (ClientError, KafkaError):
-        return []  # a message here would land in the middle of what somebody types
+        return []  # a message would appear in the middle of the command line
     return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Topic names that begin so; internal ones once their first letters are there."""
+    """Return the topic names that start with `incomplete`; no internal ones if it is empty."""
     from raylog.client import ClientError
     from raylog.wire.errors import KafkaError
 
@@ -45,7 +45,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _client(context: typer.Context) -> BlockingClient:
-    """A client that gives up soon."""
+    """Return a client with short timeouts."""
     from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
 
     bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP

@@ -1,4 +1,4 @@
-"""`raylog configs`: what can be configured, and the settings of live topics and brokers."""
+"""The commands `raylog configs`: list all settings; describe and alter those of a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(help="List all settings; describe and alter settings of a live
 
 
 class Kind(StrEnum):
-    """What a setting belongs to."""
+    """Kind of resource that a setting belongs to."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -83,7 +83,7 @@ def list_documented(
 
 
 def _documented(key: ConfigKey) -> dict[str, str | None]:
-    """One key's line."""
+    """Return the row of one key."""
     values = "|".join(key.choices)
     if not values and (key.low is not None or key.high is not None):
         values = f"{_number(key.low)}..{_number(key.high)}"
@@ -97,14 +97,14 @@ def _documented(key: ConfigKey) -> dict[str, str | None]:
 
 
 def _number(bound: float | None) -> str:
-    """A bound as people write it."""
+    """Format a bound; whole numbers have no decimal point."""
     if bound is None:
         return ""
     return str(int(bound)) if bound == int(bound) else str(bound)
 
 
 def _matches(key: ConfigKey, pattern: str | None) -> bool:
-    """Whether a key is asked for."""
+    """Whether a key's name or description contains the pattern."""
     text = f"{key.name} {key.documentation}".lower()
     return pattern is None or pattern.lower() in text
 
@@ -166,7 +166,7 @@ def alter(
 
 
 def _resource(kind: Kind, name: str) -> Resource:
-    """The resource as the protocol numbers it."""
+    """Return the client's resource for a kind and a name."""
     from raylog.client import Resource, ResourceType
 
     return Resource(ResourceType[kind.name], name)

@@ -1,4 +1,4 @@
-"""`--client-config` and `-X` of commands that connect to brokers, and the client they set up."""
+"""Adds `--client-config` and `-X` to commands that connect to brokers, and makes their clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SERVERS_VARIABLE = "RAYLOG_BOOTSTRAP"
 _SERVERS = "bootstrap.servers"
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _settings: ContextVar[Mapping[str, object]] = ContextVar("_settings", default={})  # noqa: B039  # never changed
-"""Those of the command that is running."""
+"""Client settings of the running command."""
 
 ClientConfig = Annotated[
     Path | None,
@@ -44,7 +44,7 @@ _OWN = {"client_config": ClientConfig, "client_setting": ClientSetting, "context
 
 
 def take_client_settings(app: typer.Typer) -> None:
-    """Give the options to all commands of an application that have the option --bootstrap."""
+    """Add the options to all commands of an application that have the option --bootstrap."""
     for command in app.registered_commands:
         if command.callback is not None and _connects(command.callback):
             command.callback = _connecting(command.callback)
@@ -54,19 +54,19 @@ def take_client_settings(app: typer.Typer) -> None:
 
 
 def given_settings() -> dict[str, str]:
-    """What -X and --client-config of the command say that is running, by Kafka's names."""
+    """Return the running command's -X and --client-config settings, except bootstrap.servers."""
     return {name: str(value) for name, value in _settings.get().items() if name != _SERVERS}
 
 
 def connect(bootstrap: str | Sequence[str], **usual: object) -> BlockingClient:
-    """A client with the command's settings; they override the `usual` ones."""
+    """Return a client with the command's settings, which override the `usual` ones."""
     from raylog.client import BlockingClient
 
     return BlockingClient(_config(bootstrap, usual))
 
 
 def client_settings(bootstrap: str | Sequence[str]) -> ClientSettings:
-    """The command's settings, for clients of other kinds; raises InvalidSetting."""
+    """Return the command's settings for other kinds of clients. Raises InvalidSetting."""
     from raylog.client.setting_parsing import client_only
 
     return client_only(_config(bootstrap, {}), {})
@@ -80,14 +80,14 @@ def _config(bootstrap: str | Sequence[str], usual: Mapping[str, object]) -> dict
 
 
 def _connects(command: Callable[..., object]) -> bool:
-    """Whether it connects to the brokers that --bootstrap names."""
+    """Whether a command connects to the brokers that --bootstrap names."""
     option = inspect.signature(command, eval_str=True).parameters.get("bootstrap")
     found = () if option is None else getattr(option.annotation, "__metadata__", ())
     return any(getattr(one, "envvar", None) == SERVERS_VARIABLE for one in found)
 
 
 def _connecting(command: Callable[..., object]) -> Callable[..., None]:
-    """A command with the options; bootstrap servers of theirs count if none are named."""
+    """Return a command with the options. Their bootstrap.servers apply without --bootstrap."""
     signature = inspect.signature(command, eval_str=True)
     options = [
         inspect.Parameter(
@@ -134,9 +134,10 @@ def _read(path: Path | None) -> dict[str, str]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Names and values of a Java properties file; raises ValueError.
+    """Parse a Java properties file. Raises ValueError if a line is malformed.
 
-    A line ends with a name's value unless a backslash stands last. `#` and `!` begin comments.
+    A line that ends with a backslash continues on the next line. Lines that begin with `#` or `!`
+    are comments.
     """
     found: dict[str, str] = {}
     lines = iter(text.removeprefix("\ufeff").splitlines())
@@ -154,7 +155,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _goes_on(line: str) -> bool:
-    """Whether an odd number of backslashes ends a line."""
+    """Whether a line ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -1,4 +1,4 @@
-"""`raylog consume`: records to standard output."""
+"""The command `raylog consume`: prints records to standard output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _POLL_MS = 500
 _POLL_RECORDS_MAX = 10_000
 encode_line = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""A value as JSON on one line."""
+"""Encode a value as JSON on one line."""
 
 Formatted = Callable[[str, int, "Record"], bytes]
 
@@ -149,7 +149,7 @@ def _reader(
     *,
     read_committed: bool,
 ) -> Iterator[BlockingConsumer[bytes, bytes]]:
-    """What reads partitions from where `--from` says, or as a member of a group."""
+    """Open a consumer that starts where `--from` says, or that is a member of a group."""
     from raylog.client import ConsumerSettings
 
     if group is None:
@@ -167,7 +167,7 @@ def _reader(
 
 
 def begin(consumer: BlockingConsumer, keys: list[TopicPartition], start: str) -> None:
-    """Assign partitions from where `--from` says."""
+    """Assign partitions, starting where `--from` says."""
     from raylog.client import EARLIEST, LATEST
 
     if start in ("earliest", "latest"):
@@ -181,7 +181,10 @@ def begin(consumer: BlockingConsumer, keys: list[TopicPartition], start: str) ->
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch of @MILLISECONDS or an ISO 8601 time, local unless it says."""
+    """Convert @MILLISECONDS or an ISO 8601 time (by default local) to milliseconds since 1970.
+
+    Raises BadParameter if the text is neither.
+    """
     if text.startswith("@") and text[1:].isdigit():
         return int(text[1:])
     try:
@@ -196,7 +199,7 @@ def parse_time(text: str) -> int:
 def _ends(
     client: BlockingClient, keys: list[TopicPartition], *, read_committed: bool
 ) -> dict[TopicPartition, int]:
-    """Where each partition ends now."""
+    """Return the current end offset of each partition."""
     from raylog.client import LATEST
 
     wanted = dict.fromkeys(keys, LATEST)
@@ -207,7 +210,7 @@ def _ends(
 def _end_teller(
     client: BlockingClient, consumer: BlockingConsumer, topic: str, keys: list[TopicPartition]
 ) -> Callable[[], bool]:
-    """What says once that all is read and the command waits; True when it has."""
+    """Return a function that prints a notice if all records are read; it returns whether it did."""
 
     def tell() -> bool:
         is_at_end = _is_past(consumer, _ends(client, keys, read_committed=False))
@@ -225,7 +228,10 @@ def _run(
     count: int | None,
     tell_end: Callable[[], bool] | None,
 ) -> None:
-    """Print until there is no more to print; silence is explained once."""
+    """Print records until `ends` or `count` is reached.
+
+    If a poll finds none, call `tell_end`, until it has returned True.
+    """
     from raylog.client import TopicPartition
 
     left = sys.maxsize if count is None else count
@@ -238,14 +244,14 @@ def _run(
             records = group.records[:left]
             left -= len(records)
             topic, partition = group.topic, group.partition
-            if len(records) < len(group.records):  # a group commits what was printed only
+            if len(records) < len(group.records):  # a group commits only printed records
                 consumer.seek(TopicPartition(topic, partition), group.records[len(records)].offset)
             out.write(b"".join([formatted(topic, partition, record) for record in records]))
         out.flush()
 
 
 def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None) -> bool:
-    """Whether every partition was read to its end."""
+    """Whether every assigned partition was read to its end; False if `ends` is None."""
     if ends is None:
         return False
     reading = consumer.assignment()
@@ -253,7 +259,7 @@ def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None)
 
 
 def _format(key_separator: str | None, reading: Readers, *, as_json: bool) -> Formatted:
-    """How a record is printed."""
+    """Return the function that formats records for printing."""
     if reading:
         separator = None if key_separator is None else key_separator.encode()
         return lambda topic, partition, record: _read_line(
@@ -278,7 +284,7 @@ def _read_line(
     *,
     as_json: bool,
 ) -> bytes:
-    """A record whose key and value are in a format; CommandFailed says which one is not."""
+    """Format a record with `reading`. Raises CommandFailed if its key or value cannot be read."""
     try:
         key = field_of("key", record.key, topic, record, reading.key)
         value = field_of("value", record.value, topic, record, reading.value)
@@ -298,14 +304,14 @@ def _read_line(
 def field_of(
     name: str, data: bytes | None, topic: str, record: Record, read: Reading | None
 ) -> dict[str, object]:
-    """A key or value under its name in JSON."""
+    """Return a key or value as a JSON field. Raises NotOfFormat if `read` cannot read it."""
     if data is None or read is None:
         return dict(text_or_base64(name, data))
     return {name: read(topic, data, record.headers)}
 
 
 def _line_of(field: dict[str, object], *, quoted: bool) -> bytes:
-    """A key or value on a line: null as nothing, text as it is unless it is JSON too."""
+    """Format a key or value for a line: null as nothing, others as JSON only if `quoted`."""
     ((name, found),) = field.items()
     if name.endswith("_base64"):
         return base64.b64decode(str(found))
@@ -315,13 +321,13 @@ def _line_of(field: dict[str, object], *, quoted: bool) -> bytes:
 
 
 def format_json(topic: str, partition: int, record: Record) -> bytes:
-    """A record as one line of JSON; `raylog produce --json` reads it back."""
+    """Format a record as one line of JSON, which `raylog produce --json` can read."""
     key, value = text_or_base64("key", record.key), text_or_base64("value", record.value)
     return _json_line(topic, partition, record, {**key, **value})
 
 
 def _json_line(topic: str, partition: int, record: Record, content: dict[str, object]) -> bytes:
-    """A record as one line of JSON; `content` is its key and value."""
+    """Format a record as one line of JSON; `content` is its key and value."""
     fields: dict[str, object] = {
         "topic": topic,
         "partition": partition,
@@ -338,7 +344,7 @@ def _json_line(topic: str, partition: int, record: Record, content: dict[str, ob
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    """A key or value as text if it is UTF-8."""
+    """Return a key or value as text if it is UTF-8, or else as base64."""
     if value is None:
         return {name: None}
     try:

@@ -1,7 +1,7 @@
-"""What a broker's processes tell at `/metrics`, and how much counters grew between two scrapes.
+"""Parses the brokers' `/metrics`, and computes how much counters grew between two scrapes.
 
-Each process is compared with itself: one that misses a scrape, ends or is started takes its total
-along, which is not what was done meanwhile.
+Growth is computed per process: a process that starts, ends or misses a scrape changes the sum of
+all processes by its whole counter, not by what it did between the scrapes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 Process = tuple[str, str]
-"""Its labels `role` and `process`."""
+"""A process's labels `role` and `process`."""
 Buckets = Mapping[float, float]
-"""Upper bound in seconds to how many were at most that."""
+"""Upper bound in seconds -> number of observations up to that bound."""
 _P99 = 0.99
 
 
 def samples_of(text: str, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
-    """The samples in those lines that are wanted; raises ValueError for what is no such text.
+    """Yield the samples in wanted lines. Raises ValueError if one is not in Prometheus's format.
 
-    A broker tells thousands: reading all of them would hold up who reads for a tenth of a second.
+    A broker exports thousands of samples: parsing all of them would block the caller for 0.1 s.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,12 +33,12 @@ def samples_of(text: str, is_wanted: Callable[[str], bool]) -> Iterator[Sample]:
 
 
 def process_of(labels: Mapping[str, str]) -> Process:
-    """Which process of a broker tells a sample."""
+    """Return the process that a sample is from."""
     return labels.get("role", ""), labels.get("process", "")
 
 
 def growth(before: Mapping[Process, float], now: Mapping[Process, float]) -> float | None:
-    """The growth of the processes in both scrapes that did not begin anew; None: there is none."""
+    """Sum the growth of processes that did not restart between both scrapes; None without any."""
     grown = [
         value - before[one] for one, value in now.items() if one in before and value >= before[one]
     ]
@@ -48,7 +48,7 @@ def growth(before: Mapping[Process, float], now: Mapping[Process, float]) -> flo
 def bucket_growth(
     before: Mapping[Process, Buckets], now: Mapping[Process, Buckets]
 ) -> dict[float, float]:
-    """The same for each bucket of a histogram."""
+    """Return the same for each bucket of a histogram; empty without such processes."""
     grown: dict[float, float] = {}
     for one, buckets in now.items():
         if one not in before:
@@ -62,7 +62,7 @@ def bucket_growth(
 
 
 def p99_s(counts: Buckets) -> float | None:
-    """The 99th percentile in seconds, as Prometheus estimates it; None: there is nothing."""
+    """Return the 99th percentile in seconds, as Prometheus estimates it; None without data."""
     total = max(counts.values(), default=0.0)
     if total <= 0:
         return None

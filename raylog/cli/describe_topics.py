@@ -1,4 +1,4 @@
-"""`raylog topics describe`: who leads and holds partitions, how far they are, what is wrong."""
+"""The command `raylog topics describe`: shows leaders, replicas and offsets of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIN_ISR = "min.insync.replicas"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which partitions to show: those to which one of the chosen conditions applies."""
+    """The chosen conditions. A partition is shown if one of them applies."""
 
     under_replicated: bool
     under_min_isr: bool
@@ -37,7 +37,7 @@ class Filters:
 
     @property
     def any(self) -> bool:
-        """Whether one is chosen."""
+        """Whether any condition is chosen."""
         return self.under_replicated or self.under_min_isr or self.unavailable
 
     def apply_to(self, one: PartitionReplicas, min_isr: int) -> bool:
@@ -106,7 +106,10 @@ def _filtered(
 
 
 def _min_isr(client: BlockingClient, topic: str) -> int:
-    """How many replicas must be in sync for acks=all."""
+    """Return how many replicas must be in sync for acks=all.
+
+    Raises CommandFailed if the broker does not report it.
+    """
     from raylog.client import Resource, ResourceType
 
     entries = client.describe_configs(Resource(ResourceType.TOPIC, topic))
@@ -151,7 +154,7 @@ def _replica_row(one: PartitionReplicas) -> Row:
 
 
 def _columns(rows: Sequence[Row], names: Iterable[str]) -> tuple[list[str], list[list[object]]]:
-    """Titles and cells of a table; lists that are empty everywhere are left out."""
+    """Return a table's titles and cells, without optional columns that are empty in all rows."""
     titles = {"topic": "topic", **_SINGLE_COLUMNS}
     shown = [name for name in names if name not in _SHOWN_IF_ANY or any(row[name] for row in rows)]
     return [titles[name] for name in shown], [
@@ -203,12 +206,12 @@ def _describe_one(client: BlockingClient, topic: str, *, as_json: bool) -> None:
 
 
 def _offset(found: dict[TopicPartition, FoundOffset], key: TopicPartition) -> int | None:
-    """None while nobody leads the partition."""
+    """Return the offset of a partition; None if it has no leader."""
     return found[key].offset if key in found else None
 
 
 def _sizes(client: BlockingClient, topic: str) -> dict[int, int]:
-    """Largest replica's bytes by partition."""
+    """Return the bytes of each partition's largest replica."""
     sizes: dict[int, int] = {}
     for directory in client.describe_log_dirs():
         for found in directory.partitions:
@@ -218,7 +221,7 @@ def _sizes(client: BlockingClient, topic: str) -> dict[int, int]:
 
 
 def _changed(entries: list[ConfigEntry]) -> dict[str, str | None]:
-    """The settings that the topic has of its own."""
+    """Return the topic's own settings."""
     from raylog.client import ConfigSource
 
     return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.TOPIC}

@@ -1,4 +1,4 @@
-"""`raylog dlq`: list, show, replay dead letters of parallel consumers."""
+"""The commands `raylog dlq`: list, show and replay dead letters of parallel consumers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ app.command(name="replay")(acting(replay))
 
 _UNKNOWN = "unknown"
 _SHOWN_MAX = 10
-"""So many reasons and groups of a topic are shown to people."""
+"""Maximum number of reasons, and of groups, in the table's row of a topic."""
 
 
 @app.command(name="list")
@@ -77,7 +77,7 @@ def list_letters(
 
 
 def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, object]:
-    """One topic, counted."""
+    """Count the letters of one topic."""
     from raylog.cli.dlq_letters import partitions_of, progresses, read_letters
 
     keys = partitions_of(client, topic, None)
@@ -90,7 +90,7 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
         reasons[letter.headers.reason or _UNKNOWN] += 1
         groups[letter.headers.group or _UNKNOWN] += 1
         replayed += letter.is_replayed
-        if letter.record.timestamp >= 0:  # -1: its producer gave none
+        if letter.record.timestamp >= 0:  # -1: the producer set none
             newest_ms = max(letter.record.timestamp, newest_ms or 0)
     return {
         "topic": topic,
@@ -103,7 +103,7 @@ def _row(client: BlockingClient, topic: str, progress: Progress) -> dict[str, ob
 
 
 def _cells(row: dict[str, object]) -> list[object]:
-    """A row for people."""
+    """Return the table cells of a row."""
     from raylog.actors.log_formatting import plain
 
     shown = dict(row)
@@ -111,7 +111,7 @@ def _cells(row: dict[str, object]) -> list[object]:
         found = row[name]
         assert isinstance(found, dict)
         parts = [f"{plain(value)} {count:,}" for value, count in found.items()]
-        if len(parts) > _SHOWN_MAX:  # anybody can write any reason
+        if len(parts) > _SHOWN_MAX:  # any client can write any reason
             parts[_SHOWN_MAX:] = [f"{len(parts) - _SHOWN_MAX:,} more"]
         shown[name] = ", ".join(parts) or None
     newest = row["newest"]
@@ -159,7 +159,7 @@ def show(
 
 
 def _facts(letter: Letter, reading: Readers) -> dict[str, object]:
-    """A letter as JSON."""
+    """Return a letter as a JSON object."""
     record, headers = letter.record, letter.headers
     origin = headers.origin
     facts: dict[str, object] = {
@@ -194,7 +194,10 @@ def _facts(letter: Letter, reading: Readers) -> dict[str, object]:
 def _read(
     name: str, data: bytes | None, letter: Letter, record: Record, read: Reading | None
 ) -> dict[str, object]:
-    """A key or value in its format, or as it is: what cannot be read is often why it is here."""
+    """Return a key or value in its format, or as it is if it cannot be read.
+
+    That is often the reason why the record is here.
+    """
     origin = letter.headers.origin
     topic = letter.key.topic if origin is None else origin.topic
     try:
@@ -204,7 +207,7 @@ def _read(
 
 
 def _headers(record: Record) -> list[tuple[str, str | None]]:
-    """The headers that the record had before it failed."""
+    """Return the headers that the record had before it failed."""
     from raylog.client.parallel.letters import without_ours
 
     return [
@@ -214,7 +217,7 @@ def _headers(record: Record) -> list[tuple[str, str | None]]:
 
 
 def _text(letter: Letter, facts: dict[str, object]) -> str:
-    """A letter for people: each of its lines is one line, whatever others have written there."""
+    """Format a letter as lines of text. Its content is escaped, so that it cannot add lines."""
     from raylog.actors.log_formatting import plain
 
     record, headers = letter.record, letter.headers
@@ -243,7 +246,7 @@ def _text(letter: Letter, facts: dict[str, object]) -> str:
 
 
 def _time(timestamp_ms: int) -> str:
-    """A time for people, local; as it is if no calendar has it."""
+    """Format a time as local time, or as @MILLISECONDS if it is out of range."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone()
     except (OverflowError, ValueError, OSError):

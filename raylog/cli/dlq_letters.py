@@ -1,4 +1,4 @@
-"""Dead letters as the commands read them: all of a topic, up to where it ended when asked."""
+"""Reads dead letters for the commands: all of a topic, up to its end when the reading starts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Letter:
 
 
 def replay_group(topic: str) -> str:
-    """The group whose committed offsets say which letters of a topic were replayed."""
+    """Return the group whose committed offsets record which letters of a topic were replayed."""
     return f"raylog-dlq-replay-{topic}"
 
 
 def partitions_of(
     client: BlockingClient, topic: str, wanted: Iterable[int] | None
 ) -> list[TopicPartition]:
-    """The partitions that are asked for (None: all); raises BadParameter for one there is not."""
+    """Return the wanted partitions (None: all). Raises BadParameter if one does not exist."""
     from raylog.client import TopicPartition
 
     view = client.describe_topic(topic)
@@ -54,7 +54,10 @@ def partitions_of(
 def progresses(
     client: BlockingClient, keys: list[TopicPartition], *, require_stable: bool = False
 ) -> dict[TopicPartition, Progress]:
-    """How far the letters of partitions were replayed; raises CommandFailed if that is unclear."""
+    """Return how far the letters of partitions were replayed.
+
+    Raises CommandFailed if the topic was created again, or if a committed note is unreadable.
+    """
     from raylog.client import LATEST
     from raylog.client.parallel.note import NoteUnreadable, decode_note
     from raylog.client.parallel.progress import Progress
@@ -91,7 +94,7 @@ def read_letters(
     replayed: dict[TopicPartition, Progress],
     tell: Callable[[int], None] = lambda count: None,
 ) -> Iterator[Letter]:
-    """All committed letters, a partition after the other, each in order."""
+    """Yield all committed letters, one partition after the other, each in order."""
     from raylog.client import EARLIEST, LATEST, ConsumerSettings
     from raylog.client.parallel.letters import read_letter
 

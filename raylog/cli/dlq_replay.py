@@ -1,4 +1,4 @@
-"""`raylog dlq replay`: dead letters go back to the topics that they came from, once each."""
+"""The command `raylog dlq replay`: writes dead letters back to their topics, once each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raylog.client.parallel.progress import Progress as Replayed
 
 _RECORDS_MAX = 500
-"""Of one transaction."""
+"""Maximum number of records in one transaction."""
 _BYTES_MAX = 4 * 1024 * 1024
 _NO_ORIGIN = "without an original topic (give --to TOPIC)"
 _NO_VALUE = "without their value, which was too large (read it from the original topic)"
@@ -70,7 +70,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def is_selected(letter: Letter, reasons: list[str] | None) -> bool:
-    """Whether a letter is asked for."""
+    """Whether a letter has one of the reasons or exception classes, if any are given."""
     return not reasons or letter.headers.reason in reasons or letter.headers.exception in reasons
 
 
@@ -120,7 +120,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the command line asks for."""
+    """Which letters to replay, and where to."""
 
     topic: str
     to: str | None
@@ -130,7 +130,7 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Done:
-    """What was replayed, and what was not."""
+    """How many letters were replayed, by topic, and how many were left, by reason."""
 
     to: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
@@ -145,7 +145,7 @@ class _Done:
         return ", ".join(f"{name} ({count:,})" for name, count in sorted(self.to.items()))
 
     def facts(self, topic: str) -> dict[str, object]:
-        """For JSON."""
+        """Return the counts as a JSON object."""
         return {
             "topic": topic,
             "letters": self.count,
@@ -169,7 +169,7 @@ class _Batch:
 
 
 def _tell(what: str, done: _Done) -> None:
-    """Say how it went."""
+    """Print how many letters were replayed, and how many were not."""
     targets = f": {done.targets}" if done.count else ""
     print_done(f"{counted(done.count, 'letter')} {what}{targets}")
     for why, count in done.left.items():
@@ -179,7 +179,7 @@ def _tell(what: str, done: _Done) -> None:
 
 
 def _look(client: BlockingClient, keys: list[TopicPartition], wanted: _Wanted) -> _Done:
-    """Count what would be replayed."""
+    """Count the letters that would be replayed."""
     from raylog.cli.dlq_letters import progresses
 
     done = _Done()
@@ -191,7 +191,7 @@ def _look(client: BlockingClient, keys: list[TopicPartition], wanted: _Wanted) -
 def _replay(
     client: BlockingClient, keys: list[TopicPartition], wanted: _Wanted, progress: Progress
 ) -> _Done:
-    """Write, a transaction after the other."""
+    """Replay the letters, one transaction per batch."""
     from raylog.cli.dlq_letters import progresses, replay_group
     from raylog.client import CommittedOffset, GroupMetadata, ProducerSettings
 
@@ -199,7 +199,7 @@ def _replay(
     done = _Done()
     producer = client.producer(ProducerSettings(transactional_id=group))
     try:
-        producer.init_transactions()  # ends what another replay of this topic has open
+        producer.init_transactions()  # ends an open transaction of another replay of this topic
         replayed = progresses(client, keys, require_stable=True)
         for batch in _batches(client, keys, replayed, wanted, done):
             point = replayed[batch.key].commit_point()
@@ -218,7 +218,7 @@ def _write(
     offset: CommittedOffset,
     group: GroupMetadata,
 ) -> None:
-    """Letters, and how far they are replayed, in one transaction; raises CommandFailed."""
+    """Write a batch and commit its offset in one transaction. Raises CommandFailed if it aborts."""
     from raylog.client import AbortRequired
 
     producer.begin_transaction()
@@ -245,7 +245,7 @@ def _batches(
     wanted: _Wanted,
     done: _Done,
 ) -> Iterator[_Batch]:
-    """What is to be replayed; `replayed` counts it as done when a batch is handed out."""
+    """Yield the letters to replay. `replayed` already counts those of a yielded batch as done."""
     from raylog.cli.dlq_letters import read_letters
     from raylog.client.parallel.letters import as_sent_again, size_of
 
@@ -270,7 +270,7 @@ def _batches(
 
 
 def _require_topic(client: BlockingClient, topic: str) -> None:
-    """Raise CommandFailed for a topic that is not there: a producer might have it created."""
+    """Raise CommandFailed if a topic does not exist, because a producer might create it."""
     from raylog.wire.errors import UnknownTopicOrPartition
 
     try:
@@ -283,7 +283,10 @@ def _require_topic(client: BlockingClient, topic: str) -> None:
 
 
 def _takes(progress: Replayed, letter: Letter, wanted: _Wanted, done: _Done) -> bool:
-    """Count a letter; whether it is to be replayed. Raises CommandFailed if no note can say so."""
+    """Count a letter; return whether to replay it.
+
+    Raises CommandFailed if the note in the commit metadata would become too long.
+    """
     entry = progress.take(letter.record, 0, 0.0)
     if entry is None:
         done.already += 1
@@ -304,7 +307,7 @@ def _takes(progress: Replayed, letter: Letter, wanted: _Wanted, done: _Done) -> 
 
 
 def _why_left(letter: Letter, wanted: _Wanted) -> str | None:
-    """Why a letter is not replayed."""
+    """Return why a letter is not replayed; None if it is."""
     if not is_selected(letter, wanted.reasons):
         return _FILTERED
     if letter.headers.value_left_out is not None:

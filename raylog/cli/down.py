@@ -1,4 +1,4 @@
-"""`raylog down`: stop a cluster that `raylog up` started."""
+"""The command `raylog down`: stops a cluster that `raylog up` started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raylog topics elect-leaders`: let other replicas lead."""
+"""The command `raylog topics elect-leaders`: elects preferred or unclean leaders."""
 
 from __future__ import annotations
 

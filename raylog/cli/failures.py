@@ -1,10 +1,10 @@
-"""Failures as people meet them: what happened, what to do, and the exit code.
+"""Describes failures for users: what happened, what to do, and the exit code.
 
 | exit code | meaning |
 |---|---|
 | 0 | done |
 | 1 | refused or failed |
-| 2 | the command line makes no sense |
+| 2 | the command line is invalid |
 | 3 | no cluster could be reached |
 | 130 | interrupted |
 """
@@ -25,7 +25,7 @@ EXIT_INTERRUPTED = 130
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a person is told."""
+    """A failure as it is shown to the user."""
 
     message: str
     hint: str | None = None
@@ -34,7 +34,7 @@ class Failure:
 
 
 class CommandFailed(Exception):
-    """Raised by commands themselves."""
+    """A failure that a command raises itself."""
 
     def __init__(self, message: str, hint: str | None = None, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(message)
@@ -85,12 +85,12 @@ _HINTS_OF_THE_SYSTEM = {
 
 
 def last_line(failure: Exception) -> str:
-    """What went wrong, without another process's traceback."""
+    """Return the last line of an error's text, without another process's traceback."""
     return str(failure).strip().splitlines()[-1]
 
 
 def explain(error: Exception) -> Failure | None:
-    """What to tell of an error; None for one that is our own bug."""
+    """Return the failure to report for an error; None if the error is a bug of Raylog."""
     if isinstance(error, CommandFailed):
         return error.failure
     if isinstance(error, ImportError):
@@ -104,7 +104,7 @@ def explain(error: Exception) -> Failure | None:
 
 
 def of_the_system(error: OSError, where: object = None) -> Failure:
-    """What to tell of a failed system call; `where` stands for the file if the error has none."""
+    """Explain a failed system call; `where` is the file if the error does not name one."""
     place = error.filename or where
     what = error.strerror or str(error)
     return Failure(
@@ -113,7 +113,7 @@ def of_the_system(error: OSError, where: object = None) -> Failure:
 
 
 def _explain_missing(error: ImportError) -> Failure | None:
-    """A package that an extra brings, if it is one."""
+    """Explain a missing package that an extra installs; None for other import errors."""
     if isinstance(error, MissingExtra):
         return Failure(str(error))
     extra = extra_of(error) if isinstance(error, ModuleNotFoundError) else None
@@ -126,12 +126,12 @@ def _explain_missing(error: ImportError) -> Failure | None:
 
 
 def _explain_kafka(error: Exception) -> Failure | None:
-    """A broker's refusal, if it is one; nothing is imported for it."""
+    """Explain a broker's refusal; None for other errors. Imports no new module."""
     if "raylog.wire.errors" not in sys.modules:
         return None
     from raylog.wire.errors import EncodeError, KafkaError
 
-    if isinstance(error, EncodeError):  # longer than the protocol can say
+    if isinstance(error, EncodeError):  # such as a text that is too long for the protocol
         return Failure(f"the request cannot be encoded: {error}", exit_code=EXIT_USAGE)
     if not isinstance(error, KafkaError):
         return None
@@ -142,7 +142,7 @@ def _explain_kafka(error: Exception) -> Failure | None:
 
 
 def _explain_record(error: Exception) -> Failure | None:
-    """A record of a cluster, or of Ray's processes, that cannot be read, if it is one."""
+    """Explain an unreadable record of a cluster or of Ray's processes; None for other errors."""
     if "raylog.cluster_record" in sys.modules:
         from raylog.cluster_record import ClusterRecordDamaged
 
@@ -159,7 +159,7 @@ def _explain_record(error: Exception) -> Failure | None:
 
 
 def _explain_client(error: Exception) -> Failure | None:
-    """A failure of the client, if it is one."""
+    """Explain a failure of the client; None for other errors."""
     if "raylog.client.errors" not in sys.modules:
         return None
     from raylog.client.errors import ClientError, InvalidSetting, NotConnected

@@ -24,7 +24,7 @@ Writing = Callable[[str, bytes], bytes]
 
 
 class Format(StrEnum):
-    """What bytes mean."""
+    """How a key or value is encoded."""
 
     BYTES = "bytes"
     STRING = "string"
@@ -74,27 +74,27 @@ Message = Annotated[
 
 
 class NotOfFormat(ValueError):
-    """A key or value is not of its format; says what was expected and found."""
+    """A key or value is not in its format. The message says what was expected and found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """What reads keys and values; None leaves the bytes as they are."""
+    """Functions that read keys and values; None leaves the bytes unchanged."""
 
     key: Reading | None = None
     value: Reading | None = None
     key_is_json: bool = False
-    """Whether `key` makes JSON, so that text is printed in quotes."""
+    """Whether `key` returns JSON values, so that text is printed in quotes."""
     value_is_json: bool = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything to read."""
+        """Whether keys or values are read."""
         return self.key is not None or self.value is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """What writes keys and values; None leaves the bytes as they are."""
+    """Functions that write keys and values; None leaves the bytes unchanged."""
 
     key: Writing | None = None
     value: Writing | None = None
@@ -104,11 +104,11 @@ class Writers:
 
 
 PLAIN = Writers()
-"""Bytes as they are."""
+"""Leaves all bytes unchanged."""
 
 
 def readers(key: Format, value: Format, registry: str | None, open_until: ExitStack) -> Readers:
-    """What `raylog consume` reads with; the registry's client closes with `open_until`."""
+    """Return functions that read the formats. `open_until` closes the registry's client."""
     client = _client((key, value), registry, open_until)
     return Readers(
         _reader(key, client, is_key=True),
@@ -164,7 +164,10 @@ def writers(
     message: str | None,
     open_until: ExitStack,
 ) -> Writers:
-    """What `raylog produce` writes with; `schemas` are the key's and the value's."""
+    """Return functions that write the formats; `schemas` are those of the key and the value.
+
+    `open_until` closes the registry's client.
+    """
     for form, schema, option in (
         (key, schemas[0], "--key-schema"),
         (value, schemas[1], "--schema"),
@@ -225,7 +228,7 @@ def _checked_json(topic: str, text: bytes) -> bytes:
 def _client(
     forms: tuple[Format, Format], registry: str | None, open_until: ExitStack
 ) -> SchemaRegistry | None:
-    """The registry's client, where a format needs one."""
+    """Return the registry's client; None if no format needs it."""
     if not any(form in _OF_REGISTRY for form in forms):
         return None
     if registry is None:

@@ -1,4 +1,4 @@
-"""Groups as people and programs read them: members, offsets and lag."""
+"""Reads groups with their members, offsets and lag, and shows them as tables or JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group at one moment."""
+    """A snapshot of one group."""
 
     description: GroupDescription
     coordinator: Node
@@ -37,17 +37,17 @@ class GroupView:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those with a committed offset or an owner."""
+        """Partitions with a committed offset or an owner."""
         owned = (key for member in self.description.members for key in member.partitions)
         return sorted({*self.committed, *owned})
 
     @property
     def lag(self) -> int:
-        """Records that are not read yet, of all partitions whose lag is known."""
+        """The sum of all known lags of partitions."""
         return sum(self.lag_of(key) or 0 for key in self.partitions)
 
     def lag_of(self, key: TopicPartition) -> int | None:
-        """Records between the committed offset and the end; None where one is unknown."""
+        """Return the records between committed and end offset; None if one of them is unknown."""
         if key not in self.committed or key not in self.ends:
             return None
         return max(0, self.ends[key].offset - self.committed[key].offset)
@@ -71,7 +71,7 @@ def read_groups(client: BlockingClient, group_ids: Sequence[str]) -> list[GroupV
 def end_offsets(
     client: BlockingClient, keys: Iterable[TopicPartition]
 ) -> dict[TopicPartition, FoundOffset]:
-    """High watermarks of those partitions that exist and have a leader."""
+    """Return the high watermarks of those partitions that exist and have a leader."""
     from raylog.client import LATEST
 
     keys = set(keys)
@@ -89,7 +89,7 @@ def end_offsets(
 
 
 def as_json(view: GroupView) -> Row:
-    """Everything that is known of a group."""
+    """Return a group as a JSON object."""
     group, node = view.description, view.coordinator
     return {
         "group": group.group_id,
@@ -108,7 +108,7 @@ def as_json(view: GroupView) -> Row:
 
 
 def _member_json(member: GroupMember) -> Row:
-    """One member."""
+    """Return a member as a JSON object."""
     return {
         "member_id": member.member_id,
         "client_id": member.client_id,
@@ -125,7 +125,7 @@ def _member_json(member: GroupMember) -> Row:
 
 
 def _partition_rows(view: GroupView) -> list[Row]:
-    """Each partition with its offsets and its owner."""
+    """Return a row for each partition, with its offsets and its owner."""
     owners = {key: member for member in view.description.members for key in member.partitions}
     rows: list[Row] = []
     for key in view.partitions:
@@ -146,14 +146,14 @@ def _partition_rows(view: GroupView) -> list[Row]:
 
 
 def render(views: Iterable[GroupView]) -> RenderableType:
-    """Groups as tables."""
+    """Render groups as tables."""
     from rich.console import Group
 
     return Group(*(part for view in views for part in _parts(view)))
 
 
 def _parts(view: GroupView) -> list[RenderableType]:
-    """One group: what it is, its partitions, its members."""
+    """Render one group: a summary, its partitions, its members."""
     from rich.text import Text
 
     group, node = view.description, view.coordinator
@@ -200,7 +200,7 @@ _PARTITION_COLUMNS = (
 
 
 def _members_table(group: GroupDescription) -> RenderableType:
-    """Members; what is on its way to them only while it is."""
+    """Render the members, with target partitions if any differ from the current ones."""
     moving = any(member.target not in (None, member.partitions) for member in group.members)
     columns = ["member id", "client id", "host", "instance id"]
     columns += ["epoch#"] if group.group_epoch is not None else []
@@ -222,7 +222,7 @@ def _members_table(group: GroupDescription) -> RenderableType:
 
 
 def _short(keys: Iterable[TopicPartition]) -> str | None:
-    """Partitions in few characters: orders:0-3,7 payments:0."""
+    """Format partitions briefly: orders:0-3,7 payments:0."""
     return (
         " ".join(f"{topic}:{ranges(found)}" for topic, found in indexes_by_topic(keys).items())
         or None
@@ -230,7 +230,7 @@ def _short(keys: Iterable[TopicPartition]) -> str | None:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in few characters: 0-3,7."""
+    """Format numbers briefly: 0-3,7."""
     spans: list[list[int]] = []
     for number in sorted(numbers):
         if spans and number == spans[-1][-1] + 1:

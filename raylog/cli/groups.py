@@ -1,4 +1,4 @@
-"""`raylog groups`: list, describe, reset-offsets, delete."""
+"""The commands `raylog groups`: list, describe, reset-offsets and delete."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ app = typer.Typer(
 )
 
 _PATIENCE_MS = 20_000
-"""How long a coordinator may take to be elected and to load before that is told."""
+"""How long to wait for a coordinator to be elected and to load before the command fails."""
 _DESCRIBED = ("classic", "consumer")
 """Types of groups that have committed offsets."""
 
 
 class State(StrEnum):
-    """States of groups, as ListGroups filters them."""
+    """Group states that ListGroups can filter by."""
 
     STABLE = "Stable"
     EMPTY = "Empty"
@@ -53,7 +53,7 @@ class State(StrEnum):
 
 
 class Type(StrEnum):
-    """Types of groups, as ListGroups filters them."""
+    """Group types that ListGroups can filter by."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -128,7 +128,7 @@ def describe(
 
 
 def _read(client: BlockingClient, groups: list[str] | None) -> list[GroupView]:
-    """The groups that are asked for (None: all), as they are now."""
+    """Read the current state of groups (None: all of types with committed offsets)."""
     from raylog.cli.group_views import read_groups
 
     if groups is None:
@@ -138,7 +138,7 @@ def _read(client: BlockingClient, groups: list[str] | None) -> list[GroupView]:
 
 
 def _show(views: list[GroupView], *, as_json: bool) -> None:
-    """Print once."""
+    """Print the groups once."""
     from raylog.cli.group_views import as_json as to_json
     from raylog.cli.group_views import render
 
@@ -153,7 +153,7 @@ def _show(views: list[GroupView], *, as_json: bool) -> None:
 def _watch(
     client: BlockingClient, groups: list[str] | None, interval_s: float, *, as_json: bool
 ) -> None:
-    """Show again and again: in place on a terminal, one after the other elsewhere."""
+    """Print the groups repeatedly: in place on a terminal, one after the other elsewhere."""
     from rich.live import Live
 
     from raylog.cli.group_views import as_json as to_json
@@ -178,7 +178,7 @@ def _watch(
 def _looks(
     client: BlockingClient, groups: list[str] | None, interval_s: float
 ) -> Iterator[list[GroupView]]:
-    """How the groups stand, at intervals; a look that fails is told and left out."""
+    """Yield the groups at intervals. Later reads that fail are reported and skipped."""
     from raylog.client import ClientError
     from raylog.wire.errors import GroupIdNotFound, KafkaError
 
@@ -230,7 +230,7 @@ def delete(
 
 
 def _delete(client: BlockingClient, group: str, wanted: list[tuple[str, list[int] | None]]) -> bool:
-    """Delete one group, or offsets of it; tells what came of it."""
+    """Delete one group, or some of its offsets. Print the result; return whether it succeeded."""
     from raylog.cli.failures import explain
     from raylog.wire.errors import KafkaError
 
@@ -253,7 +253,7 @@ def _delete(client: BlockingClient, group: str, wanted: list[tuple[str, list[int
 def _committed_in(
     committed: Iterable[TopicPartition], wanted: list[tuple[str, list[int] | None]]
 ) -> list[TopicPartition]:
-    """Those committed partitions that are meant."""
+    """Return the committed partitions that are among the wanted ones."""
     topics = dict(wanted)
     return sorted(
         key

@@ -1,4 +1,4 @@
-"""`raylog transactions describe-producers` and `hanging`: what partitions know of producers."""
+"""The commands `raylog transactions describe-producers` and `hanging`."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def hanging(
 def _keys(
     client: BlockingClient, topic: str | None, partition: int | None, broker: int | None
 ) -> list[TopicPartition]:
-    """The partitions to look at; raises as `require_partition` does."""
+    """Return the partitions to check. Raises as `require_partition` does."""
     from raylog.client import TopicPartition
 
     if topic is not None and partition is not None:
@@ -141,7 +141,7 @@ def _keys(
 
 
 def require_partition(client: BlockingClient, key: TopicPartition) -> None:
-    """Raise UnknownTopicOrPartition, or CommandFailed, for a partition that is not there."""
+    """Raise UnknownTopicOrPartition or CommandFailed if a partition does not exist."""
     count = len(client.describe_topic(key.topic).partitions)
     if key.partition >= count:
         raise CommandFailed(

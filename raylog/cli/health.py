@@ -1,4 +1,4 @@
-"""`raylog health`: whether every broker serves, for people and for scripts."""
+"""The command `raylog health`: checks whether every broker serves, for people and scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HTTP_TIMEOUT_S = 5.0
 _RAY_TIMEOUT_S = 30
 _DOCUMENT_BYTES_MAX = 64 * 1024
 Row = dict[str, object]
-"""As `BrokerHealth.document` has it. Of one that does not answer only `reasons` tells."""
+"""A broker in the format of `BrokerHealth.document`. If it does not answer, `reasons` says why."""
 
 
 def health(
@@ -79,7 +79,7 @@ def is_well(row: Row) -> bool:
 
 
 def _show(rows: list[Row]) -> None:
-    """A line for each broker, and each reason why one does not serve."""
+    """Print a line for each broker, and each reason why one does not serve."""
     print_table(
         None,
         ["broker#", "ready", "state", "partitions#", "offline#", "address"],
@@ -105,7 +105,7 @@ def _show(rows: list[Row]) -> None:
 
 
 def _unknown(broker: int | None, listener: str | None, why: str) -> Row:
-    """Of a broker that does not answer."""
+    """Return the row of a broker that does not answer."""
     return {
         "broker": broker,
         "ready": False,
@@ -118,7 +118,10 @@ def _unknown(broker: int | None, listener: str | None, why: str) -> Row:
 
 
 def _over_http(address: str) -> Row:
-    """What a broker answers to a probe. Whatever listens there, it is a row."""
+    """Probe a broker and return its row, whatever listens there.
+
+    Raises BadParameter if the address is not HOST:PORT.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
         raise typer.BadParameter(f"expected HOST:PORT, found {address!r}", param_hint="--address")
@@ -137,7 +140,7 @@ def _over_http(address: str) -> Row:
 
 
 def _read(answer: bytes) -> Row:
-    """A broker's answer; raises ValueError, or RecursionError, for anything else."""
+    """Parse a broker's answer. Raises ValueError or RecursionError for anything else."""
     document = json.loads(answer)
     expected = [*_unknown(None, None, "")]
     if not isinstance(document, dict) or not {*expected} <= {*document}:
@@ -146,7 +149,7 @@ def _read(answer: bytes) -> Row:
 
 
 def rows_over_ray(record: ClusterRecord) -> list[Row]:
-    """What each broker that was started says, or why it says nothing."""
+    """Return each started broker's row; `reasons` says why if it does not answer."""
     from raylog.cli.local_cluster import ask_health
 
     healths, failures = ask_health(record)

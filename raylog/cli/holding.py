@@ -1,4 +1,4 @@
-"""`raylog brokers stop` and `start`: brokers on a Ray that stay stopped for a while."""
+"""The commands `raylog brokers stop` and `start`, for clusters that run on an existing Ray."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def stop(
 
 
 def _refuse(left: dict[int, tuple[str, ...]], failures: list[str], timeout_s: float) -> None:
-    """Raise CommandFailed for what has not ended, or not cleanly."""
+    """Raise CommandFailed if processes have not ended, or not cleanly."""
     if left:
         lost_text = "; ".join(f"broker {one}: {', '.join(names)}" for one, names in left.items())
         raise CommandFailed(
@@ -139,7 +139,10 @@ def start(
 
 
 def meant(clusters: list[DesiredCluster], data: Path) -> list[DesiredCluster]:
-    """Of several clusters those that are not stopped, and of these the one with a directory."""
+    """Return the clusters that are not stopped, or all if all are stopped.
+
+    If some of them keep their data in `data`, return only those.
+    """
     running = [one for one in clusters if not one.stopped] or clusters
     return [one for one in running if is_on(one, data)] or running
 
@@ -147,9 +150,10 @@ def meant(clusters: list[DesiredCluster], data: Path) -> list[DesiredCluster]:
 def _chosen(
     address: str, data: Data, asked: list[int], *, here: bool
 ) -> tuple[DesiredCluster | None, list[int], str]:
-    """The cluster, the brokers that are meant, and the id of this machine's Ray node.
+    """Return the cluster, the chosen broker ids, and the id of this machine's Ray node.
 
-    With `here` there may be no cluster, and nobody is meant. Raises BadParameter, CommandFailed.
+    With `here`, there may be no cluster and no brokers; without it, the node id is "". Raises
+    BadParameter and CommandFailed.
     """
     if here == bool(asked):
         raise typer.BadParameter("give broker ids, or --here")

@@ -1,4 +1,4 @@
-"""What a plan of moves is made of, asked of the brokers: replicas, sizes, racks, present moves."""
+"""Asks the brokers for the input of a plan of moves: replicas, sizes, racks, current moves."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A cluster as it was found."""
+    """The state of a cluster as its brokers report it."""
 
     brokers: list[BrokerView]
-    """All that are registered, by id."""
+    """All registered brokers, sorted by id."""
     partitions: dict[TopicPartition, PartitionReplicas]
-    """As they will be once their moves are over."""
+    """Partitions as they will be after their current moves."""
     moving: dict[TopicPartition, Reassignment]
     sizes: dict[TopicPartition, int]
-    """Bytes of the largest replica, which is the leader's or will be as large."""
+    """Bytes of each partition's largest replica: others may still be catching up."""
 
     @property
     def racks(self) -> dict[int, str | None]:
-        """Of all registered brokers."""
+        """Racks of all registered brokers, by id."""
         return {one.broker_id: one.rack for one in self.brokers}
 
     @property
     def live(self) -> list[int]:
-        """The brokers that the controller hears."""
+        """Ids of the brokers that are not fenced."""
         return [one.broker_id for one in self.brokers if not one.is_fenced]
 
     @property
     def emptied(self) -> set[int]:
-        """Brokers that present moves take replicas from, and give none: they are being drained."""
+        """Brokers that current moves only take replicas from, because they are being drained."""
         losing = {broker for move in self.moving.values() for broker in move.removing}
         return losing - {broker for move in self.moving.values() for broker in move.adding}
 
 
 def survey(client: BlockingClient) -> Surveyed:
-    """Ask the live brokers; raises CommandFailed, naming one that does not tell its sizes."""
+    """Ask the live brokers.
+
+    Raises CommandFailed if a broker does not report its sizes, or if one of its disks has failed.
+    """
     from raylog.cli.reassignment import arrived
 
     brokers = sorted(client.describe_cluster().brokers, key=lambda one: one.broker_id)

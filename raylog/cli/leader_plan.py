@@ -1,4 +1,4 @@
-"""Which replica of each partition is to be the preferred leader, so that brokers lead evenly."""
+"""Chooses the preferred leader of each partition so that brokers lead evenly."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 _Handed = dict[int, dict[int, dict[int, None]]]
-"""Leader, other replica, partitions (as an ordered set)."""
+"""Maps leader and other replica to the movable partitions they share (an ordered set)."""
 
 
 def even_leaders(
     replicas: Sequence[list[int]], movable: Sequence[bool], brokers: Collection[int]
 ) -> None:
-    """Reorder replicas in place, so that brokers differ by one leader at most, where possible.
+    """Reorder replicas in place so that brokers' leader counts differ by at most 1, if possible.
 
-    Few partitions change. Those that may not move count.
+    Few partitions change. Partitions that are not movable count too.
     """
     led = dict.fromkeys(sorted(brokers), 0)
     handed: _Handed = {broker: {} for broker in led}
@@ -40,13 +40,13 @@ def even_leaders(
                 fresh = False
         elif fresh:
             return
-        else:  # something has changed since: those that were stuck may not be any more
+        else:  # leaders have moved since, so brokers may no longer be stuck
             stuck.clear()
             fresh = True
 
 
 def _hand_over(replicas: Sequence[list[int]], handed: _Handed, path: Sequence[int]) -> None:
-    """Have each broker of a path hand one partition to the next."""
+    """Make each broker of a path hand one partition to the next."""
     for giver, taker in pairwise(path):
         index = next(iter(handed[giver][taker]))
         found = replicas[index]
@@ -72,13 +72,19 @@ def _forget(handed: _Handed, index: int, found: list[int]) -> None:
 
 
 def _direct(handed: _Handed, led: dict[int, int], leader: int) -> list[int] | None:
-    """The leader, and the replica of one of its partitions that leads least, if that helps."""
+    """Return a path of one step, from `leader` to the other replica that leads least.
+
+    Returns None if that step would not make the leader counts more even.
+    """
     least = min(handed[leader], key=lambda one: (led[one], one), default=leader)
     return [leader, least] if led[least] + 1 < led[leader] else None
 
 
 def _path(handed: _Handed, led: dict[int, int], leader: int) -> list[int] | None:
-    """Brokers that each hand a partition to the next; the last leads two fewer than the first."""
+    """Return a path of brokers that each hand a partition to the next; None if there is none.
+
+    The last broker leads at least two partitions fewer than the first, `leader`.
+    """
     came_from = {leader: leader}
     waiting = deque([leader])
     while waiting:

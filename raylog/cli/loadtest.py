@@ -1,4 +1,4 @@
-"""`raylog loadtest`: load a cluster as a scenario says, and see what it does."""
+"""The command `raylog loadtest`: runs a load-test scenario against a cluster."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _RUN = "run"
 _WEB_PORT = 8089
 _PROCESSES_PER_CORE = 4
 _LINE_EVERY_S = 30
-"""How often a line tells how a run goes, where there is no terminal."""
+"""Interval of progress lines without a terminal."""
 
 
 class _RunByDefault(TyperGroup):
-    """`raylog loadtest steady` is `raylog loadtest run steady`."""
+    """Makes `raylog loadtest steady` mean `raylog loadtest run steady`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `run` before what is no command. The context is click's, or typer's copy of it."""
+        """Insert `run` if no command is given. `ctx` is a click Context, or typer's copy of it."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [_RUN, *args]
         return super().parse_args(ctx, args)
@@ -277,7 +277,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _shower(progress: Progress) -> Callable[[Shown], None]:
-    """Tells how a run goes: each second on a terminal, now and then elsewhere."""
+    """Return a function that shows messages; without a terminal, progress only now and then."""
     from raylog.loadtest.jobs import Said
 
     is_terminal = sys.stderr.isatty()
@@ -293,7 +293,7 @@ def _shower(progress: Progress) -> Callable[[Shown], None]:
 
 
 def _now_and_then() -> Callable[[float], bool]:
-    """Says whether a line is due at a second of a run; the next run begins again at 0 s."""
+    """Return a predicate: whether a line is due at a second of a run. Each run starts at 0 s."""
     last = 0
 
     def is_due(at_s: float) -> bool:
@@ -305,7 +305,7 @@ def _now_and_then() -> Callable[[float], bool]:
 
 
 def _line(how: RunProgress) -> str:
-    """How the last seconds were."""
+    """Format the progress over the last seconds."""
     p99 = "" if how.p99_ms is None else f", p99 {how.p99_ms:,.1f} ms"
     lag = "" if how.lag is None else f", lag {how.lag:,}"
     return (
@@ -316,7 +316,7 @@ def _line(how: RunProgress) -> str:
 
 @contextlib.contextmanager
 def _shown_at_end(results: list[Result], out: Path | None, *, as_json: bool) -> Iterator[None]:
-    """Show the results that there are, also those of runs before one that failed."""
+    """Show the results at the end, even if a later run failed."""
     try:
         yield
     finally:
@@ -350,7 +350,7 @@ def _exit_code(results: list[Result]) -> int:
 
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
-    """Failures of load tests as those of commands."""
+    """Raise failures of load tests as CommandFailed."""
     from raylog.loadtest.process_supervisor import RunFailed, RunInterrupted, RunUnreachable
     from raylog.loadtest.report import BadResult, DifferentScenarios
     from raylog.loadtest.scenario import BadScenario

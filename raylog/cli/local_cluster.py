@@ -1,7 +1,6 @@
-"""Starting and stopping a cluster from the command line: Ray, then the actors on it.
+"""Starts, inspects and stops a cluster on this machine: Ray, and the actors on it.
 
-Only `up`, `down`, `status` and `brokers restart` come here, and only here does the command line
-know Ray.
+`ray_cluster` does so for clusters on a Ray that already runs.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 
 _ROOM_BYTES = 1024 * 1024
-"""With less than this free a disk counts as full."""
+"""A disk with less free space counts as full."""
 STOP_TIMEOUT_S = 60.0
 """How long brokers may take to close their logs."""
 OWN_DEFAULTS = {"health.listener": "127.0.0.1:0"}
-"""Settings of brokers that all run on this machine, unless somebody gives others."""
+"""Default settings of brokers that all run on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What `raylog up` was asked for."""
+    """The cluster that `raylog up` was asked to start."""
 
     data: Path
     brokers: int
@@ -65,16 +64,19 @@ class Wanted:
     nodes: int = 1
     """Ray nodes to start on this machine; the brokers are spread over them."""
     racks: tuple[str, ...] = ()
-    """Where the brokers stand, in turn."""
+    """Racks of the brokers, in turn."""
     metrics: bool = False
     advertised_host: str | None = None
-    """What clients are told, if not `host`."""
+    """The host advertised to clients, if not `host`."""
     insecure: bool = False
-    """Whether other machines may reach the brokers, though nothing protects these."""
+    """Whether other machines may reach the brokers without encryption and logins."""
 
 
 def count_brokers(data: Path, asked: int | None) -> int:
-    """How many brokers to start: as many as were asked for, and never fewer than have data."""
+    """Return how many brokers to start: `asked`, or all that have data, but at least one.
+
+    Raises CommandFailed if a broker with data would not start, or if the metadata is lost.
+    """
     from raylog.actors.cluster import missing_voters, nameless
 
     identities = known_brokers(data)
@@ -103,7 +105,7 @@ def count_brokers(data: Path, asked: int | None) -> int:
 
 
 def known_brokers(data: Path) -> dict[int, Identity]:
-    """The brokers that have data; CommandFailed if that cannot be told."""
+    """Return the brokers that have data. Raises CommandFailed if that is not clear."""
     from raylog.actors.cluster import identities
     from raylog.wire.errors import InconsistentClusterId, KafkaStorageError
 
@@ -114,7 +116,7 @@ def known_brokers(data: Path) -> dict[int, Identity]:
 
 
 def start(wanted: Wanted, tell: Report) -> ClusterRecord:
-    """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
+    """Start Ray and the brokers, and wait until all serve. On a failure, stop what was started."""
     check_metrics(wanted)
     check_reach(wanted)
     check_free(wanted, wanted.data.absolute() / "run")
@@ -132,7 +134,7 @@ def start(wanted: Wanted, tell: Report) -> ClusterRecord:
 
 @contextlib.contextmanager
 def _full_disk_named(data: Path) -> Iterator[None]:
-    """Have a full disk told with the directory on it: a write does not say where."""
+    """Name the directory in errors of a full or failing disk: a failed write does not name it."""
     try:
         yield
     except OSError as failure:
@@ -143,9 +145,9 @@ def _full_disk_named(data: Path) -> Iterator[None]:
 
 
 def stop(data: Path, tell: Report, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, str]:
-    """Shut the brokers down within a time, then end Ray; returns what did not end cleanly.
+    """Shut down the brokers within `timeout_s`, then end Ray; return why some did not end cleanly.
 
-    Raises CommandFailed when nothing was started here.
+    Raises CommandFailed if no cluster was started on `data`, or if processes of Ray do not end.
     """
     from raylog.actors.runtime.ray_node import running_nodes
 
@@ -169,16 +171,16 @@ def stop(data: Path, tell: Report, timeout_s: float = STOP_TIMEOUT_S) -> dict[in
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a cluster stands."""
+    """The state of a cluster's actors."""
 
     actors: list[ActorEntry]
-    """As Ray knows them."""
+    """The cluster's actors, as Ray reports them."""
     brokers: list[BrokerStatus]
-    """Of the brokers that answer."""
+    """Status of each broker that answers."""
     failures: dict[str, str]
-    """Why an actor does not, by its name."""
+    """Why an actor does not answer, by its name."""
     silent: frozenset[str] = frozenset()
-    """Names of those that are too late with their answer: they hang, or get no CPU."""
+    """Names of actors that did not answer in time: they hang, or get no CPU."""
 
 
 def standing(record: ClusterRecord) -> Standing:
@@ -210,7 +212,7 @@ def _is_late(failure: Exception) -> bool:
 async def _ask(
     record: ClusterRecord, controllers: list[str]
 ) -> tuple[list[BrokerStatus], dict[str, Exception]]:
-    """Every broker's own account; and why a broker or a controller does not answer, by name."""
+    """Return the brokers' statuses, and why a broker or controller does not answer, by name."""
     from raylog.actors.cluster import CALL_TIMEOUT_MS, describe_cluster
     from raylog.actors.names import broker_name
     from raylog.actors.runtime.ray import RayRuntime
@@ -231,7 +233,7 @@ async def _ask(
 
 
 async def _each(asking: dict[str, Awaitable[object]]) -> dict[str, Exception]:
-    """Ask all at the same time; returns why one did not answer, by its name."""
+    """Ask all concurrently; return why some did not answer, by name."""
     from ray.exceptions import RayError
 
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
@@ -250,7 +252,10 @@ async def _each(asking: dict[str, Awaitable[object]]) -> dict[str, Exception]:
 
 
 def is_up(run: Path) -> bool:
-    """Whether a cluster that was started here still has all its Ray processes."""
+    """Whether a cluster that was started here still has all its Ray processes.
+
+    If no Ray node is recorded, return whether a cluster is recorded.
+    """
     from raylog.actors.runtime.ray_node import running_nodes
 
     nodes = running_nodes(run)
@@ -260,7 +265,7 @@ def is_up(run: Path) -> bool:
 
 
 def running_record(data: Path) -> ClusterRecord:
-    """The record of the cluster that runs on a data directory; CommandFailed where none does."""
+    """Return the record of the cluster that runs on `data`. Raises CommandFailed if none does."""
     run = data.absolute() / "run"
     record = read_record(run)
     if record is None or not is_up(run):
@@ -273,12 +278,12 @@ def running_record(data: Path) -> ClusterRecord:
 
 
 def ask_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int, str]]:
-    """What each broker says of its health; and why one says nothing, by id."""
+    """Return the brokers' health, and why a broker does not answer, by id."""
     from raylog.actors.cluster import CALL_TIMEOUT_MS
     from raylog.actors.names import broker_name
 
     with connected(record):
-        from raylog.actors.runtime.ray import RayRuntime  # Ray only once its environment is set
+        from raylog.actors.runtime.ray import RayRuntime  # after Ray's environment is set
 
         runtime = RayRuntime.of_driver(record.secret_path)
         names = {broker_name(record.cluster_id, one): one for one in record.broker_ids}
@@ -292,7 +297,7 @@ def ask_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int, str
 
 
 def check_free(wanted: Wanted, run: Path) -> None:
-    """Raise CommandFailed if the data or a port is in use; end what a crash has left."""
+    """Raise CommandFailed if the data or a port is in use; end processes that a crash has left."""
     if read_record(run) is not None and is_up(run):
         raise CommandFailed(
             f"a cluster is running on {wanted.data}",
@@ -309,7 +314,7 @@ def check_free(wanted: Wanted, run: Path) -> None:
 
 
 def _start_ray(wanted: Wanted, run: Path, tell: Report) -> tuple[str, str | None, list[str]]:
-    """Address, token file and node ids of a Ray of our own."""
+    """Start our own Ray; return its address, token file and node ids."""
     from raylog.actors.runtime.ray_node import RayNotStarted, connect, start_node
 
     tell("starting Ray")
@@ -328,7 +333,7 @@ def _start_ray(wanted: Wanted, run: Path, tell: Report) -> tuple[str, str | None
 def _start_brokers(
     wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str], tell: Report
 ) -> ClusterRecord:
-    """Plan and start the actors."""
+    """Plan and start the brokers; return the cluster's record."""
     from ray.exceptions import RayError
 
     from raylog.actors.cluster import plan_cluster, start_cluster
@@ -374,14 +379,14 @@ def _start_brokers(
 
 
 def _logs_hint(run: Path) -> str:
-    """Where to look when something did not start; Ray does not say that a disk is full."""
+    """Return a hint for a failed start; check for a full disk, which Ray does not report."""
     if shutil.disk_usage(run).free < _ROOM_BYTES:
         return f"The disk of {run} is full: free space on it"
     return f"The logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
 
 
 def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
-    """A broker as it runs: where any port would do, it keeps the one it got."""
+    """Return the record of a running broker, with the ports it got instead of 0."""
     from raylog.actors.broker.listeners import read_listeners
     from raylog.actors.config import BrokerSettings
     from raylog.actors.places import NODE_ID_LABEL
@@ -397,7 +402,7 @@ def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
 
 
 def _usable(settings: dict[str, str]) -> dict[str, str]:
-    """What a broker was started with, without what this build refuses: another one noted it."""
+    """Return the settings that this build accepts; another build may have recorded them."""
     from raylog.actors.config import usable
     from raylog.cli.output import print_done
 
@@ -409,9 +414,9 @@ def _usable(settings: dict[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def restarting(data: Path) -> Iterator[Restarts]:
-    """Gives what restarts the parts of the cluster that runs on a data directory.
+    """Provide restarts of the parts of the cluster that runs on `data`.
 
-    Raises CommandFailed where none does, and later when something does not come up.
+    Raises CommandFailed if none does. The restarts raise it if a part does not come up.
     """
     from raylog.cli.restarting import Restarts
 
@@ -477,7 +482,7 @@ def _restart(
 
 @contextlib.contextmanager
 def connected(record: ClusterRecord) -> Iterator[None]:
-    """Be a driver for a while, unless this process is one anyway; before, Ray is not imported."""
+    """Connect to Ray as a driver, unless this process is one already. Imports Ray."""
     from raylog.actors.runtime.ray_node import connect, disconnect, is_connected
 
     if is_connected():
@@ -491,7 +496,7 @@ def connected(record: ClusterRecord) -> Iterator[None]:
 
 
 def _end_ray(run: Path) -> None:
-    """Stop being a driver, and end the Ray nodes that were started here."""
+    """Disconnect, and end the Ray nodes that were started here. Raises CommandFailed."""
     from raylog.actors.runtime.ray_node import disconnect, stop_nodes
 
     disconnect()
@@ -502,5 +507,5 @@ def _end_ray(run: Path) -> None:
 
 
 def _run(coroutine: Coroutine[object, object, T]) -> T:
-    """Run a coroutine on an event loop of its own."""
+    """Run a coroutine on its own event loop."""
     return asyncio.run(coroutine)

@@ -1,4 +1,4 @@
-"""`raylog logs`: what all actors of a cluster have decided, in time order."""
+"""The command `raylog logs`: shows the decisions of all actors of a cluster in time order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RAY_TIMEOUT_S = 60
 _ASK_MS = 5_000
 _FOLLOW_S = 1.0
 _LATE_MS = 5_000
-"""How much later than others a process may write a decision down."""
+"""How much later than others a process may write a decision."""
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 Row = dict[str, object]
 _NO_WORD = "no traceback: the process was killed, or its machine went down"
@@ -32,12 +32,12 @@ _NO_WORD = "no traceback: the process was killed, or its machine went down"
 
 @dataclass(slots=True)
 class Gathered:
-    """What journals tell."""
+    """The journals of a cluster."""
 
     journals: dict[str, JournalTold] = field(default_factory=dict)
-    """By whose it is: "broker 1"."""
+    """By owner, such as "broker 1"."""
     failures: list[str] = field(default_factory=list)
-    """Who was not asked, and why."""
+    """Brokers and controllers that did not answer, and why."""
 
 
 def logs(
@@ -117,7 +117,7 @@ def _follow(
     *,
     as_json: bool,
 ) -> Never:
-    """Show new decisions as they come, after those that were shown."""
+    """Show new decisions as they are made, without those in `shown`."""
     seen = dict.fromkeys(shown)
     while True:
         newest_ms = max((one.at_ms for one in seen), default=asked.since_ms)
@@ -136,7 +136,7 @@ def _tell_failures(found: Gathered) -> None:
 
 
 def _since_ms(text: str | None) -> int:
-    """A time in ms since the epoch, of a duration before now or of a time."""
+    """Parse a time, or a duration before now, as ms since the epoch. Raises BadParameter."""
     if text is None:
         return 0
     span = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
@@ -158,9 +158,9 @@ def _since_ms(text: str | None) -> int:
 def gathered(
     data: Path, address: str | None, asked: JournalAsked, brokers: Sequence[int] | None
 ) -> Gathered:
-    """What journals tell, of the directories here or, with an address, of all brokers.
+    """Return the journals in the directories here or, with an address, those of all brokers.
 
-    Raises CommandFailed where nobody tells.
+    Raises CommandFailed if there is no broker's data here, or no cluster at the address.
     """
     if address is None:
         return read_directories(data, asked, brokers)
@@ -172,7 +172,7 @@ def gathered(
 def read_directories(
     data: Path, asked: JournalAsked, brokers: Sequence[int] | None = None
 ) -> Gathered:
-    """What the brokers' directories on this machine tell, whether or not they run."""
+    """Read the journals in the brokers' directories on this machine. Raises CommandFailed."""
     from raylog.actors.runtime.evidence import read_journal
 
     found = Gathered()
@@ -193,7 +193,7 @@ def read_directories(
 def asked_on_ray(
     address: str, data: Path, asked: JournalAsked, brokers: Sequence[int] | None = None
 ) -> Gathered:
-    """What the brokers and controllers of a cluster on a Ray tell, all asked at once."""
+    """Ask the brokers and controllers of a cluster on a Ray for their journals, concurrently."""
     import asyncio
 
     from raylog.cli.ray_cluster import on_ray, the_cluster
@@ -240,7 +240,7 @@ def _selected(found: Gathered, kinds: Sequence[str] | None) -> list[Noted]:
 
 
 def _show(noted: Iterable[Noted], *, as_json: bool, each: bool) -> None:
-    """A line for each decision; as JSON a list, or of those that come an object a line."""
+    """Print a line for each decision. As JSON, print a list, or with `each` single objects."""
     if as_json and not each:
         print_json([one._asdict() for one in noted])
         return
@@ -255,7 +255,7 @@ def _show(noted: Iterable[Noted], *, as_json: bool, each: bool) -> None:
 
 
 def moment(at_ms: int) -> str:
-    """A time in UTC, to the ms; the number itself where it is no time."""
+    """Format a time in UTC, to the ms. A number out of range is returned unchanged."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except (OverflowError, OSError, ValueError):
@@ -263,13 +263,13 @@ def moment(at_ms: int) -> str:
 
 
 def crashes_of(found: Gathered) -> list[tuple[str, Crash]]:
-    """Crashes in time order, with whose journal tells them."""
+    """Return the crashes in time order, each with the owner of its journal."""
     whose = {crash: who for who, one in found.journals.items() for crash in one.crashes}
     return sorted(((who, crash) for crash, who in whose.items()), key=lambda one: one[1].at_ms)
 
 
 def crash_rows(data: Path, address: str | None) -> list[Row]:
-    """Crashes in time order, for `raylog status`; none where nobody tells."""
+    """Return the crashes in time order, for `raylog status`; none if no journal can be read."""
     from raylog.actors.journal import JournalAsked
 
     try:

@@ -1,4 +1,4 @@
-"""`raylog metadata`: make the cluster's metadata anew from the brokers' directories."""
+"""The command `raylog metadata rebuild`: rebuilds the metadata from the brokers' directories."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REPORT_EVERY_S = 2.0
 
 @app.callback()
 def _group() -> None:
-    """Keep `rebuild` a command of its own, though it is the only one."""
+    """Keep `rebuild` a subcommand, although it is the only one."""
 
 
 Directories = Annotated[
@@ -144,7 +144,7 @@ def rebuild(
 
 
 def brokers_directories(given: Sequence[Path]) -> list[Path]:
-    """The brokers' directories that are given, and those in folders that are; CommandFailed."""
+    """Return the brokers' directories in `given`, or inside folders in it. Raises CommandFailed."""
     from raylog.actors.broker.identity import read_identity
 
     found: dict[Path, None] = {}
@@ -164,7 +164,7 @@ def brokers_directories(given: Sequence[Path]) -> list[Path]:
 
 
 def _command(name: str, paths: Sequence[Path]) -> str:
-    """A command for the cluster whose brokers' directories these are: `up` or `down`."""
+    """Return the command line of `up` or `down` for the cluster with these directories."""
     parents = {one.parent for one in paths}
     if parents == {DEFAULT_DATA}:
         return f"raylog {name}"
@@ -184,7 +184,7 @@ def _plan(held: Sequence[DataDirectory], choices: Choices, start: str) -> Rebuil
 
 
 def _wanted(held: Sequence[DataDirectory], best: MetadataImage | None) -> tuple[BrokerWanted, ...]:
-    """Where brokers shall run, as the newest of the directories' copies and the metadata says."""
+    """Return where brokers are to run, from the newest of the directories' copies and `best`."""
     from raylog.actors.broker.identity import WANTED_FILE
     from raylog.actors.supervisor.rules.desired import newest, read_desired
     from raylog.wire.errors import KafkaStorageError
@@ -254,7 +254,7 @@ def _topic_id(text: str, option: str) -> TopicId:
 
 @contextlib.contextmanager
 def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
-    """The directories, locked: no broker runs on them meanwhile."""
+    """Lock the directories, so that no broker can run on them. Raises CommandFailed."""
     from raylog.actors.broker.identity import DataDirectory, DirectoryInUse, read_identity
 
     with contextlib.ExitStack() as stack:
@@ -280,7 +280,7 @@ def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
 
 
 def _check_together(held: Sequence[DataDirectory]) -> None:
-    """Refuse directories that are not of different brokers of one cluster."""
+    """Raise CommandFailed unless the directories belong to different brokers of one cluster."""
     first = held[0]
     seen: dict[int, Path] = {}
     for one in held:
@@ -298,7 +298,10 @@ def _check_together(held: Sequence[DataDirectory]) -> None:
 
 
 def _copies(held: Sequence[DataDirectory], start: str) -> list[Copy]:
-    """What is left of the metadata; refuses where that is enough to start on (`start` is how)."""
+    """Return what is left of the metadata.
+
+    Raises CommandFailed if that is enough to start the cluster with the command `start`.
+    """
     from raylog.actors.broker.survey import surviving_image
     from raylog.actors.metadata.records import MetadataCorrupt
     from raylog.actors.metadata.survivors import Copy, enough
@@ -395,7 +398,7 @@ def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
 
 
 def _partition_row(one: PlannedPartition) -> tuple[object, ...] | None:
-    """A partition that an operator should look at; None for all others."""
+    """Return the row of a partition that needs attention; None for all others."""
     if not one.ends:
         return (one.partition, None, "", "no copy: it starts empty")
     ends = "  ".join(f"{broker}: {epoch}, {end}" for broker, (epoch, end) in one.ends.items())

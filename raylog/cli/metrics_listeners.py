@@ -1,6 +1,6 @@
-"""Where the brokers of a cluster serve `/metrics`: each reports its `health.listener`.
+"""Finds where the brokers of a cluster serve `/metrics`, by their setting `health.listener`.
 
-Apache Kafka has no such setting: its brokers are not found.
+Brokers of Apache Kafka are not found: they have no such setting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BYTES_MAX = 16 * 1024 * 1024
 
 
 async def metrics_listeners(core: Core) -> dict[int, Address]:
-    """Host and port by broker id, of the brokers in the metadata that `core` has.
+    """Return host and port by broker id, for the brokers in the metadata of `core`.
 
     Brokers that do not answer, do not serve metrics or do not let this user ask are left out.
     """
@@ -46,14 +46,14 @@ async def metrics_listeners(core: Core) -> dict[int, Address]:
 
 
 def find_metrics_listeners(settings: ClientSettings) -> dict[int, Address]:
-    """The same with connections of its own, and blocking; raises ClientError and KafkaError."""
+    """Like `metrics_listeners`, with own connections. Blocks; raises ClientError and KafkaError."""
     with connected(settings) as core:
         run_blocking(core.repeat(lambda: core.refresh([])))
         return run_blocking(metrics_listeners(core))
 
 
 def address_of(listener: str, broker_host: str) -> Address | None:
-    """Where a client reaches a listener; None if it is not HOST:PORT.
+    """Return the address at which clients reach a listener; None if it is not HOST:PORT.
 
     A listener on all interfaces is reached at the host that the broker advertises.
     """
@@ -67,7 +67,7 @@ def address_of(listener: str, broker_host: str) -> Address | None:
 
 
 def metrics_at(address: Address) -> str:
-    """The text at `/metrics` of an address; raises OSError. Blocks for a few seconds at most."""
+    """Return the text at `/metrics` of an address. Blocking, with a timeout; raises OSError."""
     asking = http.client.HTTPConnection(*address, timeout=_TIMEOUT_S)
     try:
         asking.request("GET", "/metrics")

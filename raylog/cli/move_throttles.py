@@ -1,6 +1,6 @@
-"""The four settings that slow moves down (KIP-73): set before a move, removed after it.
+"""Sets and removes the four settings that throttle moves (KIP-73).
 
-They are those that Apache Kafka's kafka-reassign-partitions sets, so each tool finds the other's.
+Apache Kafka's kafka-reassign-partitions uses the same ones, so each tool finds the other's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def set_throttles(
     bytes_per_second: int,
     removed_by: str = "--verify removes this once nothing moves",
 ) -> None:
-    """Have the plan's moves copy no faster; other brokers and topics stay as they are."""
+    """Limit the rate of the plan's moves; other brokers and topics are not changed."""
     from raylog.client import Resource, ResourceType
 
     adding = {key: one.adding for key, one in client.list_reassignments(list(plan)).items()}
@@ -48,9 +48,9 @@ def set_throttles(
 
 
 def remove_throttles(client: BlockingClient, topics: Iterable[str]) -> None:
-    """Take the rates from all brokers and the lists from these topics, where there are any.
+    """Remove the rates from all brokers and the lists from these topics.
 
-    The rates go last: whoever is interrupted leaves one, and `throttled_brokers` tells.
+    The rates are removed last: an interrupted run leaves one for `throttled_brokers` to find.
     """
     from raylog.client import Resource, ResourceType
 
@@ -71,7 +71,7 @@ def remove_throttles(client: BlockingClient, topics: Iterable[str]) -> None:
 
 
 def throttled_brokers(client: BlockingClient) -> dict[int, int]:
-    """The brokers that copy for moves at a rate of their own: the lower of both, in bytes/s."""
+    """Return the brokers that have a throttle rate: the lower of their two rates, in bytes/s."""
     from raylog.client import ConfigSource, Resource, ResourceType
 
     found: dict[int, int] = {}
@@ -87,7 +87,7 @@ def throttled_brokers(client: BlockingClient) -> dict[int, int]:
 
 
 def _unset(client: BlockingClient, resource: Resource, names: tuple[str, ...]) -> bool:
-    """Remove what a resource has of its own; whether that was anything."""
+    """Remove those settings that are set on a resource; return whether there were any."""
     from raylog.client import ConfigSource
 
     own = (ConfigSource.BROKER, ConfigSource.TOPIC)

@@ -1,6 +1,7 @@
-"""Carrying a plan of moves out: a few at a time, with progress, until all replicas are there.
+"""Carries out a plan of moves: a few at a time, with progress, until all replicas have arrived.
 
-The brokers do the work. What was begun goes on without this process; what was not begun needs it.
+The brokers copy the data. Moves that have begun continue without this process; the others do not
+begin.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from raylog.client import BlockingClient, PartitionReplicas, Reassignment, TopicPartition
 
 PER_BROKER_MAX = 5
-"""Moves at once that one broker takes part in."""
+"""How many moves a broker may take part in at once."""
 _POLL_S = 0.2
 _TELL_S = 1.0
 _POLLS_PER_LOOK = 10
-"""Asking for sizes may take this part of the time at most: 10,000 partitions take their time."""
+"""Minimum pause between requests for sizes, as a multiple of the time that the last one took. With
+10,000 partitions, such a request is slow."""
 _ORDERED_MAX = 500
 _ELECTED_MAX = 100
 _NAMED_MAX = 3
@@ -32,9 +34,9 @@ _NAMED_MAX = 3
 
 @dataclass(slots=True)
 class Moves:
-    """A plan under way.
+    """A plan that is being carried out.
 
-    Invariant: each partition of the plan is waiting, begun, there, or in `failed`.
+    Invariant: each partition of the plan is in `waiting`, `begun` or `failed`, or has arrived.
     """
 
     client: BlockingClient
@@ -42,13 +44,13 @@ class Moves:
     current: Mapping[TopicPartition, PartitionReplicas]
     sizes: Mapping[TopicPartition, int]
     under_way: Collection[TopicPartition] = ()
-    """Those of the plan that move already."""
+    """Partitions of the plan that are moving already."""
     waiting: list[TopicPartition] = field(init=False)
-    """Not begun, the largest first."""
+    """Partitions whose moves have not begun, the largest first."""
     begun: dict[TopicPartition, None] = field(default_factory=dict)
     failed: dict[TopicPartition, str] = field(default_factory=dict)
     copied: dict[TopicPartition, int] = field(default_factory=dict)
-    """Bytes of those begun, over all their new replicas."""
+    """Bytes copied so far for partitions in `begun`, over all their new replicas."""
     began_s: float = field(default_factory=time.monotonic)
     next_look_s: float = 0.0
 
@@ -60,12 +62,12 @@ class Moves:
         )
 
     def cost(self, key: TopicPartition) -> int:
-        """Bytes to copy for one partition."""
+        """Return the bytes to copy for one partition."""
         new = {*self.plan[key]} - {*self.current[key].replicas}
         return self.sizes.get(key, 0) * len(new)
 
     def run(self) -> None:
-        """Move all; raises CommandFailed where that did not succeed, or was interrupted."""
+        """Carry out the plan. Raises CommandFailed if moves failed, or on Ctrl-C."""
         try:
             with Progress() as progress:
                 reported_s = 0.0
@@ -110,7 +112,7 @@ class Moves:
         self._look_at_sizes(moving)
 
     def _next(self, moving: Mapping[TopicPartition, Reassignment]) -> list[TopicPartition]:
-        """What may begin: only so much at once that no broker takes part in too many copies."""
+        """Choose moves to begin so that no broker takes part in more than PER_BROKER_MAX."""
         busy: Counter[int] = Counter()
         for key, move in moving.items():
             busy.update(move.adding)
@@ -127,13 +129,16 @@ class Moves:
         return chosen
 
     def _sources(self, key: TopicPartition, replicas: Iterable[int]) -> set[int]:
-        """The broker that is copied from: the leader, or where none is known the first replica."""
+        """Return the broker to copy from: the leader or, if none is known, the first replica."""
         known = self.current.get(key)
         leader = -1 if known is None else known.leader
         return {leader} if leader >= 0 else {*list(replicas)[:1]}
 
     def _look_for_arrivals(self, moving: Mapping[TopicPartition, Reassignment]) -> None:
-        """Strike out what moves no more; raises CommandFailed if somebody called it off."""
+        """Remove partitions from `begun` whose moves have ended.
+
+        Raises CommandFailed if another command cancelled or changed moves.
+        """
         ended = [key for key in self.begun if key not in moving]
         if not ended:
             return
@@ -156,17 +161,17 @@ class Moves:
             )
 
     def _known(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionReplicas]:
-        """Partitions of the topics of some as they are now; those of deleted topics are missing."""
+        """Describe at least all partitions of the topics of `keys`, except deleted topics."""
         from raylog.wire.errors import UnknownTopicOrPartition
 
         topics = sorted({key.topic for key in keys})
         try:
             return self.client.describe_partitions(topics)
-        except UnknownTopicOrPartition:  # one of them: the others are among all
+        except UnknownTopicOrPartition:  # a topic is deleted: describe all others
             return self.client.describe_partitions()
 
     def _look_at_sizes(self, moving: Mapping[TopicPartition, Reassignment]) -> None:
-        """How much of what moves is copied; at most every so often."""
+        """Update `copied`, unless it is too early to ask again."""
         from raylog.client import ClientError, TopicPartition
         from raylog.wire.errors import KafkaError
 
@@ -185,7 +190,7 @@ class Moves:
                         and directory.broker_id in moving[key].adding
                     ):
                         copied[key] += min(one.size_bytes, self.sizes.get(key, 0))
-        except (ClientError, KafkaError) as silent:  # the moves wait for that broker, and so do we
+        except (ClientError, KafkaError) as silent:  # keep waiting: the moves need that broker
             print_done(f"the sizes of the moving replicas are not known: {last_line(silent)}")
         else:
             self.copied = dict(copied)
@@ -193,7 +198,7 @@ class Moves:
         self.next_look_s = time.monotonic() + max(_POLL_S, _POLLS_PER_LOOK * took_s)
 
     def describe(self) -> str:
-        """How far it is, in one line."""
+        """Return the progress in one line."""
         total = sum(map(self.cost, self.plan))
         open_keys = [*self.waiting, *self.begun]
         left = sum(map(self.cost, open_keys)) - sum(self.copied.values())
@@ -208,7 +213,7 @@ class Moves:
         return line
 
     def _elect(self, progress: Progress) -> None:
-        """Let the preferred leaders lead, a hundred partitions at a time."""
+        """Elect the preferred leaders, for at most 100 partitions at a time."""
         from raylog.wire.errors import ElectionNotNeeded
 
         known = self._known(self.plan)
@@ -226,7 +231,7 @@ class Moves:
 
 
 def _duration(seconds: float) -> str:
-    """A time for people, of which minutes matter."""
+    """Format a duration, rounded to minutes unless it is shorter."""
     whole = max(1, round(seconds))
     minutes = round(whole / 60)
     if not minutes:

@@ -1,6 +1,6 @@
-"""Where a group shall go on: what `raylog groups reset-offsets` asks for, as offsets.
+"""Computes the new offsets of a group for `raylog groups reset-offsets`.
 
-Offsets outside a partition's log are moved to its nearer end, as Kafka's own tool does it.
+Offsets outside a partition's log are moved to its nearer end, as in Kafka's own tool.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _COLUMNS_WITH_GROUP = 4
 
 
 class Place(Enum):
-    """A place that every partition has."""
+    """A position that every partition has."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
     CURRENT = "current"
-    """The committed offset; the end where there is none."""
+    """The committed offset; the log end if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ToTime:
-    """The first record not older than a time; the end where there is none."""
+    """The first record that is not older than a time; the log end if there is none."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many records on, or back if negative, from the committed offset."""
+    """The committed offset plus `count`, which may be negative."""
 
     count: int
 
@@ -71,29 +71,29 @@ Target = Place | ToOffset | ToTime | ShiftBy | FromFile
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What a partition's log holds: from `first` to before `end`."""
+    """The offsets of a partition's log: from `first` up to, but excluding, `end`."""
 
     first: int
     end: int
 
     def nearest(self, offset: int) -> int:
-        """The offset, or the nearer end of the log."""
+        """Return the offset, or the nearer end of the log if it is outside."""
         return min(max(offset, self.first), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is planned for one partition."""
+    """The planned change for one partition."""
 
     key: TopicPartition
     current: int | None
-    """Committed now; None: nothing."""
+    """The committed offset; None if there is none."""
     asked: int
     log: LogRange
 
     @property
     def offset(self) -> int:
-        """Where the group will go on."""
+        """The offset from which the group will continue."""
         return self.log.nearest(self.asked)
 
 
@@ -103,9 +103,10 @@ def plan_moves(
     committed: Mapping[TopicPartition, int],
     found: Mapping[TopicPartition, FoundOffset],
 ) -> list[Move]:
-    """One move for each partition of `logs`; `found` is where each has the time that is asked for.
+    """Plan one move for each partition of `logs`.
 
-    Raises CommandFailed where a shift has nothing to start from.
+    `found` holds each partition's offset for the requested time. Raises CommandFailed if a
+    partition without a committed offset is to be shifted.
     """
     moves = []
     for key, log in sorted(logs.items()):
@@ -122,7 +123,7 @@ def _asked(
     current: int | None,
     found: FoundOffset | None,
 ) -> int:
-    """The offset that is asked for, in the log or not."""
+    """Return the requested offset, which may be outside the log."""
     match target:
         case Place.EARLIEST:
             return log.first
@@ -149,7 +150,10 @@ def _asked(
 
 
 def parse_instant(text: str) -> int | None:
-    """Milliseconds since the epoch: [@]MILLISECONDS, or ISO 8601, local unless it says."""
+    """Parse a time as ms since the epoch: [@]MILLISECONDS, or ISO 8601 (default: local time).
+
+    Returns None if the text is in neither format.
+    """
     digits = text.removeprefix("@")
     if digits.isascii() and digits.isdigit():
         return int(digits)
@@ -161,7 +165,10 @@ def parse_instant(text: str) -> int | None:
 
 
 def parse_duration_ms(text: str) -> int | None:
-    """Milliseconds of an ISO 8601 duration of weeks, days, hours, minutes, seconds: P1DT2H."""
+    """Parse an ISO 8601 duration of weeks, days, hours, minutes and seconds, such as P1DT2H.
+
+    Returns None if the text is not in that format.
+    """
     matched = _DURATION.fullmatch(text.upper())
     if matched is None or text.upper().endswith(("P", "T")):
         return None
@@ -169,7 +176,7 @@ def parse_duration_ms(text: str) -> int | None:
 
 
 def parse_partitions(text: str) -> tuple[str, list[int] | None]:
-    """Topic and partitions of TOPIC[:0,1,2]; None: all. Raises CommandFailed."""
+    """Parse TOPIC[:0,1,2] as topic and partitions (None: all). Raises CommandFailed."""
     topic, colon, numbers = text.partition(":")
     parts = numbers.split(",")
     if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
@@ -178,10 +185,10 @@ def parse_partitions(text: str) -> tuple[str, list[int] | None]:
 
 
 def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
-    """Offsets from a file: JSON, or CSV lines of [group,]topic,partition,offset.
+    """Read offsets from a file: JSON, or CSV lines of [group,]topic,partition,offset.
 
-    JSON is a list of objects with these names, alone or under "offsets". Lines of other groups
-    are passed over. Raises CommandFailed.
+    JSON is a list of objects with these names, alone or under "offsets". Entries of other groups
+    are skipped. Raises CommandFailed.
     """
     text = path.read_text()
     rows = _json_rows(path, text) if path.suffix == ".json" else _csv_rows(path, text)
@@ -205,7 +212,7 @@ _Cells = tuple[object, object, object, object]
 
 
 def _csv_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
-    """Lines as (group or None, topic, partition, offset)."""
+    """Return the lines as (group or None, topic, partition, offset)."""
     rows: list[tuple[str, _Cells]] = []
     reader = csv.reader(io.StringIO(text), skipinitialspace=True)
     for cells in reader:
@@ -222,7 +229,7 @@ def _csv_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
 
 
 def _json_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
-    """Objects as (group or None, topic, partition, offset)."""
+    """Return the objects as (group or None, topic, partition, offset)."""
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -251,7 +258,7 @@ def _malformed(where: str, found: str) -> CommandFailed:
 
 
 def offsets_text(moves: list[Move], *, as_json: bool) -> str:
-    """Planned offsets as `read_offsets` reads them."""
+    """Format planned offsets so that `read_offsets` can read them."""
     if as_json:
         rows = [
             {"topic": move.key.topic, "partition": move.key.partition, "offset": move.offset}

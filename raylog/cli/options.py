@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Pairs = Annotated[
 
 
 def parse_pairs(pairs: Iterable[str] | None, option: str = "--config") -> dict[str, str]:
-    """Read KEY=VALUE options."""
+    """Parse KEY=VALUE options. Raises BadParameter."""
     found = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")

@@ -1,4 +1,4 @@
-"""Tables, JSON and messages. Answers go to standard output, everything else to standard error."""
+"""Prints tables, JSON and messages. Answers go to standard output, the rest to standard error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KIB = 1024
 
 @dataclass(slots=True)
 class Answer:
-    """What a command that was called with --json has to say."""
+    """The output of a command that was called with --json."""
 
     messages: list[str] = field(default_factory=list)
     """What it did, line by line."""
     failed: list[str] = field(default_factory=list)
-    """What failed, where the command goes on with the rest."""
+    """Failures after which the command continued."""
     is_printed: bool = False
 
 
@@ -39,7 +39,7 @@ _answer: ContextVar[Answer | None] = ContextVar("_answer", default=None)
 
 @contextmanager
 def answering() -> Iterator[Answer]:
-    """Inside, standard output is for one JSON document only."""
+    """Within this context, standard output is for one JSON document only."""
     answer = Answer()
     token = _answer.set(answer)
     try:
@@ -49,7 +49,7 @@ def answering() -> Iterator[Answer]:
 
 
 def print_answer(text: str, facts: Mapping[str, object]) -> None:
-    """Print an answer: the text, or the facts where --json was given."""
+    """Print an answer: the text, or the facts if --json was given."""
     answer = _answer.get()
     if answer is None:
         typer.echo(text)
@@ -59,12 +59,12 @@ def print_answer(text: str, facts: Mapping[str, object]) -> None:
 
 
 def print_line(text: str) -> None:
-    """One line of several to standard output; to standard error where --json was given."""
+    """Print one line of several to standard output, or to standard error if --json was given."""
     typer.echo(text, err=_answer.get() is not None)
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where rich output goes; without a terminal lines are long rather than cut."""
+    """Return a console for rich output; without a terminal, its lines are long."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -73,19 +73,19 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
 def print_table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
-    """Print a table as `table` makes it."""
+    """Print a table that `table` returns."""
     console().print(table(title, columns, rows))
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table; columns whose name ends in "#" are numbers and stand right."""
+    """Return a table. Columns whose names end in "#" are numbers, aligned right."""
     from rich import box
     from rich.table import Table
 
@@ -106,7 +106,7 @@ def print_rows(
     cells: Callable[[Row], Iterable[object]] = dict.values,
     note: str = "",
 ) -> None:
-    """Print rows as JSON, or as a table with their values, or their `cells`, and then a note."""
+    """Print rows as JSON, or as a table of their values (or of `cells`), followed by a note."""
     if as_json:
         print_json(rows)
         return
@@ -116,7 +116,7 @@ def print_rows(
 
 
 def print_done(message: str) -> None:
-    """Say that something was done; on standard error, so that pipes carry data only."""
+    """Print a message to standard error, so that pipes carry only data."""
     answer = _answer.get()
     if answer is not None:
         answer.messages.append(message)
@@ -124,7 +124,7 @@ def print_done(message: str) -> None:
 
 
 def print_failure(failure: Failure) -> None:
-    """Say what failed and what to do. Texts from outside are escaped, and cut, line by line."""
+    """Print what failed and what to do. Each line of the message is escaped and truncated."""
     from raylog.actors.log_formatting import plain
 
     message = "\n".join(plain(line) for line in failure.message.splitlines())
@@ -137,19 +137,19 @@ def print_failure(failure: Failure) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask at a terminal, unless the answer was given; aborts if it is no."""
+    """Ask for confirmation on a terminal, unless `yes` is set. Raises Abort if it is denied."""
     if not yes and sys.stdin.isatty():
         typer.confirm(question, abort=True)
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: "1 broker", "3 brokers"."""
+    """Return a number with its noun: "1 broker", "3 brokers"."""
     several = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else several}"
 
 
 def human_bytes(size: int) -> str:
-    """A size for people: 1.5 MiB."""
+    """Format a size: "1.5 MiB", or "?" if it is negative."""
     if size < 0:
         return "?"
     amount = float(size)
@@ -161,7 +161,7 @@ def human_bytes(size: int) -> str:
 
 
 def _cell(value: object) -> str:
-    """One cell's text; square brackets must not be taken for markup."""
+    """Return the text of a cell. Square brackets are escaped: they are not markup."""
     from rich.markup import escape
 
     if value is None:

@@ -1,4 +1,4 @@
-"""`raylog pipeline`: run a declared pipeline, see how it does, stop it."""
+"""`raylog pipeline`: run a declared pipeline, show its state, stop it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ app = typer.Typer(no_args_is_help=True, help="Run declared pipelines on Spark, e
 
 _CLIENT_TIMEOUT_MS = 5_000
 _INTERRUPTED_S = 60.0
-"""How long a run that is interrupted in a batch may take to end Spark."""
+"""How long Spark may take to end if a run is interrupted in a batch."""
 _GRACE_MS = 5_000
-"""How long a process that does not answer may take to end after SIGTERM."""
+"""How long a process that does not answer may take to exit after SIGTERM."""
 _NOT_VISIBLE = "Nothing of the batch is visible; the next run will write it"
 SILENT = "silent"
 PORT_MAX = 65_535
@@ -124,7 +124,7 @@ def run(
 
 
 def _tell_metrics(address: str) -> None:
-    """Listen for Prometheus."""
+    """Serve metrics to Prometheus. Raises BadParameter or CommandFailed."""
     from raylog.sink.counts import listen
 
     host, colon, port = address.rpartition(":")
@@ -212,7 +212,7 @@ def _run(
     address: str | None,
     verbose: bool,
 ) -> None:
-    """Run with a session of its own: on the cluster of a folder, on a Ray, or here."""
+    """Run in a new Spark session: on a data directory's cluster, on a Ray cluster, or here."""
     from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
     from raylog.raydp_jobs.pipelines.state import spark_log
     from raylog.raydp_jobs.pipelines.topics import check_topics
@@ -235,7 +235,7 @@ def _run(
 
 
 def _batch_limits(spec: PipelineSpec) -> str:
-    """How large batches may become, by default or by the file."""
+    """Describe how large batches may become, by default or according to the file."""
     limits = [
         f"{source.max_offsets_per_trigger:,} of {name}" for name, source in spec.sources.items()
     ]
@@ -243,7 +243,7 @@ def _batch_limits(spec: PipelineSpec) -> str:
 
 
 def _listen(control: Control) -> None:
-    """A first signal ends the run after its batch, a second one at once."""
+    """Handle signals: the first one ends the run after its batch, the second one immediately."""
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         if control.is_stopping:
@@ -255,7 +255,7 @@ def _listen(control: Control) -> None:
 
 
 def _running(topic: RunTopic, see: str, progress: Progress) -> RunState:
-    """The run that is to be stopped; raises CommandFailed if there is none."""
+    """Return the run to stop. Raises CommandFailed if the pipeline is not running."""
     from raylog.raydp_jobs.pipelines.register import look
     from raylog.raydp_jobs.pipelines.runs import Standing
 
@@ -266,7 +266,7 @@ def _running(topic: RunTopic, see: str, progress: Progress) -> RunState:
 
 
 def _stop(topic: RunTopic, run: RunState, timeout_s: float, progress: Progress) -> None:
-    """Have a run end, and wait for it. Raises CommandFailed unless it was in time and well."""
+    """Stop a run and wait for its end. Raises CommandFailed unless it ends cleanly and in time."""
     from raylog.raydp_jobs.pipelines.register import ask_to_stop, follow
     from raylog.raydp_jobs.pipelines.runs import FAILED, Standing
 
@@ -299,7 +299,7 @@ def _stop(topic: RunTopic, run: RunState, timeout_s: float, progress: Progress) 
 
 
 def _end_here(run: RunState) -> bool:
-    """End a process that does not answer; False if it is not on this machine."""
+    """End a process that does not answer; return False if it is not on this machine."""
     from raylog.actors.runtime.processes import ProcessRecord, end, pid_space
 
     if run.place.machine is None or run.place.machine != pid_space():
@@ -317,7 +317,7 @@ def _load(file: Path) -> PipelineSpec:
 def _bootstrap(
     spec: PipelineSpec, asked: str | None, data: Path | None, address: str | None
 ) -> str:
-    """Whom to ask first: as asked for, as the file says, or the cluster of a Ray or a folder."""
+    """Return the bootstrap servers: the option's, the file's, or those of the running cluster."""
     found = asked or spec.bootstrap
     if found is not None:
         return found
@@ -337,7 +337,7 @@ def _bootstrap(
 
 
 def _bootstrap_on_ray(address: str, data: Path | None) -> str:
-    """The brokers of the cluster on a Ray; raises CommandFailed."""
+    """Return the brokers of the cluster on a Ray cluster; raises CommandFailed."""
     from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
 
     with on_ray(address):
@@ -357,11 +357,11 @@ class FoundRun:
 
     run: RunState
     state: str
-    """As the run told it; or "died": its process is gone; or "silent": nothing is heard of it."""
+    """As the run reported it, or "died": its process is gone, or "silent": it no longer reports."""
 
 
 def _found(spec: PipelineSpec, address: str, progress: Progress) -> FoundRun | None:
-    """The newest run, by the pipeline's topic or what an older build has noted; None: none."""
+    """Return the newest run, from the pipeline's topic or an older build's file, or None."""
     from raylog.raydp_jobs.pipelines.register import RunTopic, look
     from raylog.raydp_jobs.pipelines.runs import Standing
     from raylog.raydp_jobs.pipelines.state import DIED, older_run
@@ -376,7 +376,7 @@ def _found(spec: PipelineSpec, address: str, progress: Progress) -> FoundRun | N
 
 
 def _lags(spec: PipelineSpec, address: str) -> tuple[list[TopicLag], str | None]:
-    """How far each topic is read, or why that is not known."""
+    """Return the lag of each topic, or why it is unknown."""
     from raylog.client import ClientError
     from raylog.raydp_jobs.pipelines.failures import PipelineFailed
     from raylog.raydp_jobs.pipelines.topics import lags
@@ -390,7 +390,7 @@ def _lags(spec: PipelineSpec, address: str) -> tuple[list[TopicLag], str | None]
 
 
 def described(name: str, found: FoundRun | None) -> str:
-    """A run in one line. Times are of the clock where it runs."""
+    """Describe a run in one line. Times are from the clock of its machine."""
     if found is None:
         return f"{name} has not run yet"
     run = found.run
@@ -411,7 +411,7 @@ def described(name: str, found: FoundRun | None) -> str:
 
 
 def _clock(at_ms: int | None) -> str:
-    """A moment as people read it."""
+    """Format a time."""
     if at_ms is None:
         return "an unknown time"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -443,13 +443,13 @@ def _as_json(
 
 
 def _label(spec: PipelineSpec, lag: TopicLag) -> str:
-    """A topic; of another cluster with its source, since its name may be there twice."""
+    """Return a topic's name, with its source if that sets a cluster: names may repeat."""
     is_own = spec.sources[lag.source].bootstrap is None
     return lag.topic if is_own else f"{lag.source}:{lag.topic}"
 
 
 def _need_spark() -> None:
-    """Raise CommandFailed if the extra is not installed, JavaMissing without Java."""
+    """Raise MissingExtra if an extra is not installed, JavaMissing without Java."""
     from raylog.raydp_jobs.java import find_java
 
     check("spark", "raylog pipeline")
@@ -459,7 +459,7 @@ def _need_spark() -> None:
 
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
-    """Failures of pipelines as those of commands."""
+    """Raise failures of pipelines as CommandFailed."""
     from raylog.raydp_jobs.jars import JarsMissing
     from raylog.raydp_jobs.java import JavaMissing
     from raylog.raydp_jobs.pipelines.failures import PipelineFailed

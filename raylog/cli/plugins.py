@@ -1,4 +1,4 @@
-"""`raylog plugins`: assignors and interceptors, of brokers and clients, that are installed."""
+"""`raylog plugins`: list the installed assignors and interceptors of brokers and clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raylog produce`: records from standard input or a file."""
+"""`raylog produce`: write records from standard input or a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 * 1024
 _LINGER_S = 0.05
-"""Silence of the input after which what has come so far is sent."""
+"""How long the input may be silent before pending records are sent."""
 _PROGRESS_S = 0.5
 _PROGRESS_RECORDS = 4_096
 _EXPECTED_JSON = "expected one JSON object per line"
@@ -52,7 +52,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class CodecName(StrEnum):
-    """Compression of batches."""
+    """Compression codec of batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -62,7 +62,7 @@ class CodecName(StrEnum):
 
 
 class Acks(StrEnum):
-    """Who must have a record before it counts as written."""
+    """Replicas that must have a record before it counts as written."""
 
     NOBODY = "0"
     LEADER = "1"
@@ -70,11 +70,11 @@ class Acks(StrEnum):
 
 
 class LineRefused(ValueError):
-    """A line that is no record; says what was expected and found."""
+    """A line is not a record; the message says what was expected and found."""
 
 
 class Line(NamedTuple):
-    """One record as it was read, in the order of `BlockingProducer.send`."""
+    """One record as read, with its fields in the order of `BlockingProducer.send`."""
 
     value: bytes | None
     key: bytes | None = None
@@ -184,7 +184,7 @@ def produce(
 
 
 def written(line: Line, topic: str, writing: Writers) -> Line:
-    """A line whose key and value are in their formats; what is null stays so."""
+    """Return a line with key and value converted to their formats; null stays null."""
     if writing.key is not None and line.key is not None:
         line = line._replace(key=writing.key(topic, line.key))
     if writing.value is not None and line.value is not None:
@@ -193,7 +193,7 @@ def written(line: Line, topic: str, writing: Writers) -> Line:
 
 
 def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool) -> Line:
-    """One line as a record: [KEY SEPARATOR] VALUE."""
+    """Parse a line of the form [KEY SEPARATOR] VALUE. Raises LineRefused."""
     key = fixed.key
     value: bytes | None = line
     if separator is not None:
@@ -206,10 +206,10 @@ def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool)
 
 
 def parse_json(line: bytes, writing: Writers = PLAIN) -> Line:
-    """A record as `raylog consume --json` prints it; only "value" is looked for, all else may lack.
+    """Parse a record as `raylog consume --json` prints it. All fields are optional.
 
-    Text is UTF-8; bytes that are no text stand as base64 under "key_base64", "value_base64". What
-    has a format other than text stands as the JSON of that format.
+    Text is UTF-8. Other bytes are given as base64 in "key_base64" and "value_base64". A key or
+    value with a format is given as that format's JSON. Raises LineRefused.
     """
     try:
         fields = json.loads(line)
@@ -236,7 +236,7 @@ def _number_of(fields: dict[str, object], name: str) -> int | None:
 
 
 def _headers_of(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
-    """Headers, as an object or as pairs."""
+    """Return headers that are given as an object or as pairs."""
     found = fields.get("headers") or []
     pairs = list(found.items()) if isinstance(found, dict) else found
     if not isinstance(pairs, list) or not all(
@@ -252,7 +252,7 @@ def _headers_of(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
 
 
 def _bytes_of(fields: dict[str, object], name: str, *, as_json: bool) -> bytes | None:
-    """A key or value; JSON that is no string is kept as JSON text, strings too with `as_json`."""
+    """Return a key or value. Strings are kept, unless `as_json`; other values become JSON text."""
     import base64
 
     encoded = fields.get(f"{name}_base64")
@@ -280,16 +280,16 @@ def _encoded(text: str, name: str) -> bytes:
 
 
 def _shown(found: object) -> str:
-    """What was found, cut, as JSON has it."""
+    """Return a value as JSON, truncated."""
     text = json.dumps(found)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def read_lines(source: IO[bytes], idle: object) -> Iterator[bytes]:
-    """Lines without their ends; `idle` is called when nothing more came for a moment.
+    """Yield lines without line ends; call `idle` when no input has arrived for a moment.
 
-    Takes time in proportion to the input, also where that has no line ends. Raises CommandFailed
-    for a line that no record could hold.
+    Takes linear time, even for input without line ends. Raises CommandFailed if a line is too long
+    for any record.
     """
     assert callable(idle)
     descriptor = source.fileno()
@@ -321,14 +321,14 @@ def read_lines(source: IO[bytes], idle: object) -> Iterator[bytes]:
 
 
 def _open(file: Path | None) -> IO[bytes]:
-    """The input; standard input stays open."""
+    """Open the input. Closing it leaves standard input open."""
     if file is not None:
         return file.open("rb")
     return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
 
 
 class _Feed:
-    """Sends lines and tells how far it is."""
+    """Sends lines and reports progress."""
 
     def __init__(self, producer: BlockingProducer[bytes, bytes], topic: str) -> None:
         self._producer = producer
@@ -339,14 +339,14 @@ class _Feed:
 
     def send(self, line: Line) -> None:
         """Hand one record to the producer."""
-        self._count += 1  # before `send`, which may wait for room
+        self._count += 1  # before `send`, which may block
         self._producer.send(self._topic, *line)
         if self._count % _PROGRESS_RECORDS == 0 and self._shows_progress:
             self._tell()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Say every few seconds why nothing is acknowledged, while that is so."""
+        """While nothing is acknowledged, print the reason every few seconds."""
         ended = threading.Event()
 
         def watch() -> None:
@@ -366,7 +366,7 @@ class _Feed:
             ended.set()
 
     def finish(self) -> None:
-        """Wait until all is acknowledged, and sum up."""
+        """Wait until all records are acknowledged, and print a summary."""
         self._producer.flush()
         seconds = time.monotonic() - self._started
         end = "\r" if self._shows_progress else ""

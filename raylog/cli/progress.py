@@ -1,4 +1,4 @@
-"""Telling what a command is doing while it takes its time."""
+"""Reports the progress of commands, and limits the time of calls into Ray."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from raylog.cli.output import console, print_done, print_failure
 
 @contextlib.contextmanager
 def within(timeout_s: float, otherwise: Failure) -> Iterator[None]:
-    """End this process with a failure if what is inside takes longer.
+    """End this process with a failure if the body takes longer than `timeout_s`.
 
-    For calls into Ray, which neither take a deadline nor answer to signals while they wait.
+    For calls into Ray, which take no timeout and do not react to signals while they wait.
     """
     timer = threading.Timer(timeout_s, _give_up, [otherwise])
     timer.daemon = True
@@ -40,7 +40,7 @@ REMIND_S = 5.0
 
 
 class Progress:
-    """What is being done, as a spinner on a terminal and as lines elsewhere."""
+    """Shows what is being done: as a spinner on a terminal, otherwise as lines."""
 
     def __init__(self) -> None:
         self._status = console(stderr=True).status("") if sys.stderr.isatty() else None
@@ -56,7 +56,7 @@ class Progress:
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Say what is waited for, and every few seconds for how long by now."""
+        """Show what the command waits for, and every few seconds how long it has waited."""
         self.tell(what)
         began = time.monotonic()
         ended = threading.Event()
@@ -74,7 +74,7 @@ class Progress:
             thread.join()
 
     def tell(self, what: str) -> None:
-        """Say what comes next."""
+        """Show what is being done now."""
         if self._status is not None:
             self._status.update(what)
         else:

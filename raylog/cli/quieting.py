@@ -1,4 +1,4 @@
-"""Keeping what libraries and child processes print off the screen."""
+"""Keeps the output of libraries and child processes off the screen."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TextIO
 
 @contextmanager
 def output_to(path: Path) -> Iterator[TextIO]:
-    """Send to a file what is written to descriptor 2; `sys.stderr` goes where it went.
+    """Redirect file descriptor 2 to a file, but not `sys.stderr`.
 
-    Child processes that start meanwhile, such as Spark's JVM, keep the file until their end.
+    Child processes that start in the body, such as Spark's JVM, write to the file until they end.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     before = sys.stderr

@@ -1,4 +1,4 @@
-"""`raylog quorum`: who holds the metadata log, and changing that."""
+"""`raylog quorum`: show the metadata quorum; add or remove voters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     help="Show the metadata quorum; add or remove voters.",
 )
 SILENT_MS = 10_000
-"""A voter that was not heard for longer is away."""
+"""A voter that has been silent for longer counts as lost."""
 Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")]
 Directory = Annotated[
     str | None,
@@ -141,7 +141,7 @@ def remove(
 
 
 def _one(copies: list[QuorumMember], broker: int, directory: str | None) -> QuorumMember | None:
-    """The copy of a broker, in that directory if one is named."""
+    """Return a broker's copy of the metadata log, in `directory` if that is given, or None."""
     for one in copies:
         if one.broker_id == broker and directory in (None, one.directory_id):
             return one
@@ -149,7 +149,7 @@ def _one(copies: list[QuorumMember], broker: int, directory: str | None) -> Quor
 
 
 def _addresses(listeners: list[str]) -> dict[str, tuple[str, int]]:
-    """Listeners as they were typed."""
+    """Parse listeners; raises BadParameter."""
     found = {}
     for one in listeners:
         name, _, address = one.partition("=")
@@ -166,7 +166,7 @@ def _tell(client: BlockingClient, done: str) -> None:
 
 
 def _tolerance(voters: int, silent: Sequence[int] = ()) -> str:
-    """How many voters may be lost, beside those that are away."""
+    """Describe how many voters may be lost, besides the silent ones."""
     spare = (voters - 1) // 2 - len(silent)
     names = "1 broker votes" if voters == 1 else f"{voters} brokers vote"
     if silent:

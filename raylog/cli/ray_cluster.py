@@ -1,7 +1,8 @@
-"""Clusters on a Ray that runs already, on one machine or many: started, found, stopped.
+"""Starts, finds and stops Raylog clusters on a running Ray cluster of one or more machines.
 
-What is wanted is in Ray's key-value store and in the metadata (`actors.supervisor.rules.desired`),
-not in a file of this machine: every machine with a node of that Ray can ask for it.
+The desired state is in Ray's key-value store and in the metadata
+(`actors.supervisor.rules.desired`), not in a local file, so every machine with a node of that Ray
+cluster can read it.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
     from raylog.actors.supervisor.rules.desired import DesiredCluster
 
 SECRET_VARIABLE = "RAYLOG_SECRET_FILE"  # noqa: S105 - the name of a variable
-"""Names the file with the secret of links, on every machine."""
+"""Environment variable that names the file with the secret of links, on every machine."""
 AUTO = "auto"
 Tell = Callable[[str], None]
 READY_S = 120.0
 """How long brokers may take to serve."""
 _REMIND_MS = 10_000
-"""How often it is told why they do not."""
+"""How often the reason is repeated if they do not."""
 _ASK_MS = 5_000
 _SURVEY_S = 60.0
 _MISSED_S = 60.0
-"""Until Ray has noticed that a node is gone."""
+"""How long Ray may take to notice that a node is gone."""
 _LOOK_S = 1.0
 _SECRET_BYTES = 32
 
 
 @contextmanager
 def on_ray(address: str) -> Iterator[None]:
-    """Be a driver of the Ray at an address, HOST:PORT or `auto`; raises CommandFailed."""
+    """Be a driver of the Ray cluster at HOST:PORT or `auto`; raises CommandFailed."""
     from raylog.actors.runtime.ray_node import (
         connect,
         disconnect,
@@ -83,7 +84,7 @@ def on_ray(address: str) -> Iterator[None]:
 
 
 def _found_here() -> str:
-    """The address of the Ray that this machine has a node of; raises CommandFailed."""
+    """Return the address of this machine's Ray cluster; raises CommandFailed."""
     from raylog.actors.runtime.ray_node import found_address
 
     try:
@@ -101,7 +102,7 @@ def _found_here() -> str:
 
 
 def desired_clusters() -> list[DesiredCluster]:
-    """The clusters that Ray's key-value store knows."""
+    """Return the clusters in Ray's key-value store."""
     from raylog.actors.runtime import ray_kv
     from raylog.actors.supervisor.rules.desired import CLUSTER_KEY, read_desired
 
@@ -110,7 +111,7 @@ def desired_clusters() -> list[DesiredCluster]:
 
 
 def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
-    """The cluster on this Ray, or of several the one with a data directory; CommandFailed."""
+    """Return the only Raylog cluster, or of several the one on `data`; raises CommandFailed."""
     known = desired_clusters()
     if not known:
         raise CommandFailed(
@@ -133,14 +134,14 @@ def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
 
 
 def cluster_to_change(address: str, data: Path | None = None) -> DesiredCluster:
-    """As `the_cluster`; for commands that change it, which say what they act on."""
+    """Return `the_cluster` for a command that changes it, and print which one it is."""
     desired = the_cluster(address, data)
     name_cluster(desired)
     return desired
 
 
 def name_cluster(desired: DesiredCluster) -> None:
-    """Say which cluster a command changes, and on which Ray."""
+    """Print which cluster a command changes, and on which Ray cluster."""
     from raylog.actors.runtime.ray_node import joined_address
 
     print_done(f"Raylog cluster {desired.cluster_id}, Ray cluster {joined_address()}")
@@ -156,7 +157,7 @@ def is_on(desired: DesiredCluster, data: Path) -> bool:
 
 
 def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
-    """A cluster as `status` and others take it; this process is a driver."""
+    """Return a cluster's record, for `raylog status` and others; this process must be a driver."""
     import asyncio
 
     statuses = asyncio.run(described(desired))
@@ -171,7 +172,7 @@ def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
 
 
 async def described(desired: DesiredCluster) -> list[BrokerStatus]:
-    """Those brokers' accounts that answer."""
+    """Return the status of each broker that answers."""
     import asyncio
 
     from raylog.actors.cluster import describe_cluster
@@ -186,14 +187,14 @@ async def described(desired: DesiredCluster) -> list[BrokerStatus]:
         try:
             found.extend(await describe_cluster(runtime, desired.cluster_id, [broker_id]))
         except (PeerLost, PeerTimeout, KafkaError):
-            return  # `status` says which do not answer
+            return  # `raylog status` shows which do not answer
 
     await asyncio.gather(*(describe(one.broker_id) for one in desired.brokers))
     return sorted(found, key=lambda one: one.broker_id)
 
 
 def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
-    """Why brokers of a cluster do not run, in words."""
+    """Describe why brokers of a cluster do not run."""
     import asyncio
 
     if desired.stopped:
@@ -209,7 +210,7 @@ def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
         name = supervisor_name(desired.cluster_id)
         held = describe_holds(await holds_of(runtime, desired.cluster_id))
         troubles: dict[int, str] = await runtime.call(name, "troubles", timeout_ms=_ASK_MS)
-        return troubles | held  # the supervisor looks now and then
+        return troubles | held  # the supervisor may not have seen new holds yet
 
     try:
         troubles = asyncio.run(ask())
@@ -229,7 +230,7 @@ def start_on_ray(
     tell: Tell,
     timeout_s: float = READY_S,
 ) -> ClusterRecord:
-    """Have the brokers of a cluster run, and wait until they serve; raises CommandFailed."""
+    """Start the brokers of a cluster, and wait until they serve; raises CommandFailed."""
     import asyncio
 
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
@@ -261,7 +262,7 @@ def start_on_ray(
 
 
 def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredCluster:
-    """The cluster that is known for this directory, or that its directories know, or a new one."""
+    """Return the cluster that is known for this directory or found in it on nodes, or a new one."""
     import random
 
     from raylog.actors.supervisor.placing import (
@@ -317,9 +318,9 @@ async def until_ready(
     tell: Tell,
     timeout_s: float = READY_S,
 ) -> None:
-    """Wait until brokers serve; raises BrokerNotAvailable with those that do not, and why.
+    """Wait until brokers serve. Raises BrokerNotAvailable, naming those that do not and why.
 
-    `tell` takes in words who serves, why others do not, and every few seconds for how long by now.
+    `tell` takes progress messages: which brokers serve, and from time to time why others do not.
     """
     import asyncio
 
@@ -361,7 +362,7 @@ async def until_ready(
 async def _not_ready(
     runtime: Runtime, desired: DesiredCluster, broker_id: int, wait_ms: int
 ) -> str | None:
-    """Why a broker does not serve, which is waited for; None if it does."""
+    """Wait for a broker; return why it does not serve yet, or None if it does."""
     from raylog.actors.names import broker_name
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.wire.errors import KafkaError
@@ -377,7 +378,7 @@ async def _not_ready(
 
 
 async def _troubles(runtime: Runtime, desired: DesiredCluster) -> dict[int, str]:
-    """What the supervisor says of brokers that do not run; nothing where it is silent."""
+    """Ask the supervisor why brokers do not run; if it does not answer, report that for all."""
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
 
@@ -391,7 +392,7 @@ async def _troubles(runtime: Runtime, desired: DesiredCluster) -> dict[int, str]
 
 
 def _secret_source(*, insecure_ray: bool) -> str:
-    """Where actors shall find the secret; "" for Ray's key-value store. Raises CommandFailed."""
+    """Return where actors find the secret; "": Ray's key-value store. Raises CommandFailed."""
     from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT
     from raylog.actors.runtime.ray_node import asks_for_tokens
 
@@ -408,16 +409,16 @@ def _secret_source(*, insecure_ray: bool) -> str:
 
 
 def _given_secret(desired: DesiredCluster, source: str) -> str:
-    """The secret's source; Ray's store has it once this returns, unless it is elsewhere."""
+    """Return the secret's source; if that is Ray's store, put a secret there unless it has one."""
     from raylog.actors.runtime.link_secret import give_to_ray
 
     return source or give_to_ray(desired.cluster_id, os.urandom(_SECRET_BYTES))
 
 
 def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
-    """What a task on each node has found there; raises CommandFailed, names what may hurt.
+    """Survey each node with a task, and print warnings; raises CommandFailed.
 
-    A Ray that was started again just now has nodes that ended meanwhile, until it misses them.
+    Soon after a restart, Ray still lists nodes that are gone. Retries until Ray notices.
     """
     from ray.exceptions import NodeDiedError, TaskUnschedulableError
 
@@ -479,9 +480,9 @@ def _node_text(node: NodeEntry) -> str:
 
 
 def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Tell) -> dict[int, str]:
-    """Shut the brokers of a cluster down; its data stays, and so does Ray.
+    """Shut down the brokers of a cluster; its data and Ray stay.
 
-    Returns what did not end cleanly; raises CommandFailed.
+    Returns the brokers that did not end cleanly, and why. Raises CommandFailed.
     """
     import asyncio
 
@@ -518,7 +519,7 @@ async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
 
 
 async def _running(runtime: Runtime, desired: DesiredCluster) -> list[int]:
-    """The brokers that can be shut down; those on machines that are away are named, and ended."""
+    """Return the brokers that can be shut down; print those whose machine is down."""
     from raylog.actors.names import BROKER, broker_name
     from raylog.actors.supervisor.rules.holds import carriers_of
 

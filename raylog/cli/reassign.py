@@ -1,4 +1,4 @@
-"""`raylog topics reassign`: move partitions to other brokers, and see how it goes."""
+"""`raylog topics reassign`: move partitions to other brokers, and show the progress."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _plan(
     replication_factor: int | None,
     from_file: Path | None,
 ) -> tuple[Plan, dict[TopicPartition, PartitionReplicas]]:
-    """The plan that was asked for, and how its partitions are held now."""
+    """Return the requested plan, and the current replicas of its partitions."""
     from raylog.cli.reassignment import arrived, plan_moves, read_plan
 
     if from_file is not None:
@@ -214,7 +214,7 @@ def _show(
     print_done("Nothing was done: add --execute" if moves else "There is nothing to do")
 
 
-# ---- doing -----------------------------------------------------------------------------------
+# ---- execution -------------------------------------------------------------------------------
 
 
 def _execute(
@@ -240,7 +240,7 @@ def _execute(
 
 
 def _wait(client: BlockingClient, plan: Plan) -> None:
-    """Until nothing of the plan moves any more, telling how far it is."""
+    """Wait until no partition of the plan moves any more, showing the progress."""
     with Progress() as progress:
         while moving := client.list_reassignments(list(plan)):
             copied = copied_shares(client, moving)
@@ -254,7 +254,7 @@ def _wait(client: BlockingClient, plan: Plan) -> None:
 
 
 def _remove_throttles(client: BlockingClient, plan: Plan | None, topics: list[str] | None) -> None:
-    """Remove the throttles of moves, unless something still moves: rates are for all moves."""
+    """Remove throttles unless something still moves, because rates apply to all moves."""
     from raylog.cli.move_throttles import remove_throttles
 
     if client.list_reassignments():
@@ -274,13 +274,13 @@ def _cancel(
     tell_outcomes(outcomes, "called off", as_json=as_json)
 
 
-# ---- looking ---------------------------------------------------------------------------------
+# ---- verification ----------------------------------------------------------------------------
 
 
 def _verify(
     client: BlockingClient, plan: Plan | None, topics: list[str] | None, *, as_json: bool
 ) -> None:
-    """Print how each partition stands; raises CommandFailed if one is neither there nor moving."""
+    """Print each partition's state; raises CommandFailed if one is neither in place nor moving."""
     moving = _moving(client, plan, topics)
     copied = copied_shares(client, moving)
     keys = sorted(moving if plan is None else plan)
@@ -344,7 +344,7 @@ def _standing(
 def _moving(
     client: BlockingClient, plan: Plan | None, topics: list[str] | None
 ) -> dict[TopicPartition, Reassignment]:
-    """Moves under way of the plan, of the topics, or all."""
+    """Return the current moves: those of the plan, those of the topics, or all."""
     if plan is not None:
         return client.list_reassignments(list(plan))
     if topics:
@@ -357,7 +357,7 @@ def _moving(
 def copied_shares(
     client: BlockingClient, moving: Mapping[TopicPartition, Reassignment]
 ) -> dict[TopicPartition, float]:
-    """How much of each move's slowest new replica is copied, 0 to 1, by bytes on disk."""
+    """Return how much of each move's slowest new replica is copied, 0 to 1, by bytes on disk."""
     from raylog.client import TopicPartition
 
     if not moving:

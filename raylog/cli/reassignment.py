@@ -1,7 +1,7 @@
-"""Plans of moves: which brokers shall hold each partition. Nothing here talks to a cluster.
+"""Plans of moves: which brokers should hold each partition. Nothing here talks to a cluster.
 
-A plan is a mapping of partitions to broker ids, the preferred leader first. As a file it is what
-Kafka's kafka-reassign-partitions reads and writes.
+A plan maps partitions to broker ids, the preferred leader first. Files have the format of Kafka's
+kafka-reassign-partitions.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Plan = dict[TopicPartition, tuple[int, ...]]
 
 @dataclass(slots=True)
 class _Loads:
-    """How much each broker would hold and lead, while a plan is made."""
+    """How many replicas and leaders each broker would have, while a plan is made."""
 
     racks: Mapping[int, str | None]
-    """Of the brokers that may hold replicas."""
+    """Racks of the brokers that may hold replicas."""
     held: Counter[int] = field(default_factory=Counter)
     led: Counter[int] = field(default_factory=Counter)
 
     def next_broker(self, taken: Sequence[int]) -> int:
-        """The least loaded broker, in a rack of its own where there is one."""
+        """Return the least loaded broker in a rack with the fewest brokers of `taken`."""
         racks = [self.racks.get(broker) for broker in taken]
 
         def cost(broker: int) -> tuple[int, int, int]:
@@ -38,7 +38,7 @@ class _Loads:
         return min((broker for broker in self.racks if broker not in taken), key=cost)
 
     def racks_allow(self, replicas: Sequence[int], source: int, target: int) -> bool:
-        """Whether no more replicas share a rack once one of them has moved."""
+        """Whether no more replicas share a rack after a move from `source` to `target`."""
         others = [self.racks.get(broker) for broker in replicas if broker != source]
         rack = self.racks[target]
         return rack is None or others.count(rack) <= others.count(self.racks[source])
@@ -48,7 +48,7 @@ def arrived(
     current: Mapping[TopicPartition, PartitionReplicas],
     moving: Mapping[TopicPartition, Reassignment],
 ) -> dict[TopicPartition, PartitionReplicas]:
-    """Partitions as they will be once their moves are over: plans count neither end twice."""
+    """Return partitions as they will be after their moves, so that plans count no replica twice."""
     return {
         key: replace(one, replicas=[n for n in one.replicas if n not in moving[key].removing])
         if key in moving
@@ -62,11 +62,11 @@ def plan_moves(
     racks: Mapping[int, str | None],
     replication_factor: int | None = None,
 ) -> Plan:
-    """Spread partitions over brokers evenly, moving as little as that allows.
+    """Spread partitions evenly over brokers, moving as little as that allows.
 
-    `racks` names the brokers to use, with their racks. Each broker gets its share of replicas and
-    of preferred leaders; replicas of a partition go to different racks where there are enough.
-    Without `replication_factor` each partition keeps its number of replicas. Raises CommandFailed.
+    `racks` has the brokers to use, with their racks. Each broker gets its share of replicas and of
+    preferred leaders; replicas of a partition go to different racks if there are enough. Without
+    `replication_factor`, each partition keeps its number of replicas. Raises CommandFailed.
     """
     counts = {key: replication_factor or len(one.replicas) for key, one in current.items()}
     most = max(counts.values(), default=0)
@@ -88,7 +88,7 @@ def plan_moves(
 
 
 def _kept(replicas: Sequence[int], count: int, share: int, loads: _Loads) -> list[int]:
-    """Replicas that may stay where they are."""
+    """Return the replicas that stay where they are, and count them in `loads`."""
     kept: list[int] = []
     for broker in replicas:
         if len(kept) < count and broker in loads.racks and loads.held[broker] < share:
@@ -102,10 +102,10 @@ def _level(
     current: Mapping[TopicPartition, PartitionReplicas],
     loads: _Loads,
 ) -> None:
-    """Move replicas from fuller to emptier brokers until they differ by one, where racks allow.
+    """Move replicas from fuller to emptier brokers until they differ by at most 1, if racks allow.
 
-    What was kept may leave no choice to what came after it: all others of a partition's brokers
-    hold a replica of it already.
+    Kept replicas may have left no choice for others: the less loaded brokers may already have had a
+    replica of the partition.
     """
     on: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in loads.racks}
     for key, replicas in plan.items():
@@ -125,7 +125,7 @@ def _next_level(
     loads: _Loads,
     on: Mapping[int, Iterable[TopicPartition]],
 ) -> tuple[TopicPartition, int, int] | None:
-    """A replica to move, from where, to where; one that was not there before, if there is one."""
+    """Return a replica to move, its source and its target; preferably a new replica. Or None."""
     by_load = sorted(on, key=lambda broker: (loads.held[broker], broker))
     for source in reversed(by_load):
         for target in by_load:
@@ -143,14 +143,14 @@ def _next_level(
 
 
 def _led_in_turn(replicas: Sequence[int], loads: _Loads) -> tuple[int, ...]:
-    """The replicas, with the one first that is to lead the fewest so far."""
+    """Return the replicas, starting with the broker that leads the fewest partitions so far."""
     leader = min(replicas, key=lambda broker: (loads.led[broker], replicas.index(broker)))
     loads.led[leader] += 1
     return (leader, *(broker for broker in replicas if broker != leader))
 
 
 def moves_of(plan: Plan, current: Mapping[TopicPartition, PartitionReplicas]) -> Plan:
-    """The part of a plan that changes something."""
+    """Return the part of a plan that changes something."""
     return {
         key: replicas for key, replicas in plan.items() if tuple(current[key].replicas) != replicas
     }
@@ -158,14 +158,14 @@ def moves_of(plan: Plan, current: Mapping[TopicPartition, PartitionReplicas]) ->
 
 @dataclass(frozen=True, slots=True)
 class ThrottledMoves:
-    """Who takes part in copying, in the form of the settings."""
+    """The replicas and brokers that take part in copying, in the form of the settings."""
 
     leading: dict[str, str]
     """Topic to the replicas that are copied from, as partition:broker pairs."""
     following: dict[str, str]
-    """Topic to the replicas that are made."""
+    """Topic to the replicas that are copied to, as partition:broker pairs."""
     brokers: list[int]
-    """All that have one of either kind."""
+    """All brokers with a replica of either kind."""
 
 
 def throttled_replicas(
@@ -173,9 +173,9 @@ def throttled_replicas(
     current: Mapping[TopicPartition, PartitionReplicas],
     adding: Mapping[TopicPartition, Sequence[int]],
 ) -> ThrottledMoves:
-    """The replicas that a plan copies from and to; `adding` are those being made already.
+    """Return the replicas that a plan copies from and to; `adding` are those already being copied.
 
-    Partitions of which nothing is copied are left out.
+    Partitions without copying are left out.
     """
     leading: dict[str, list[str]] = {}
     following: dict[str, list[str]] = {}
@@ -198,7 +198,7 @@ def throttled_replicas(
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan from a file in Kafka's JSON; raises CommandFailed."""
+    """Read a plan from a file in Kafka's JSON format; raises CommandFailed."""
     try:
         found = json.loads(path.read_text())
         entries = found["partitions"]
@@ -223,7 +223,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """A plan as Kafka's JSON has it."""
+    """Return a plan in Kafka's JSON format."""
     return {
         "version": 1,
         "partitions": [

@@ -153,7 +153,7 @@ def rebalance(
 def _brokers_of(
     data: Path, address: str | None, bootstrap: str | None, *, changes: bool
 ) -> list[str]:
-    """Where brokers listen: as given, of the cluster on a Ray, or of the one on a directory."""
+    """Return bootstrap servers: as given, or those of the cluster on Ray or on a directory."""
     from raylog.cluster_record import read_record
 
     if bootstrap is not None:
@@ -181,7 +181,7 @@ def _survey(client: BlockingClient) -> Surveyed:
 
 
 def _chosen(found: Surveyed, brokers: str | None) -> list[int]:
-    """The brokers to even out; raises CommandFailed for one that is not live."""
+    """Return the brokers to balance; raises CommandFailed if one is not live."""
     live = found.live
     if brokers is None:
         holding = {one for held in found.partitions.values() for one in held.replicas}
@@ -201,7 +201,7 @@ def _chosen(found: Surveyed, brokers: str | None) -> list[int]:
 def _fixed(
     found: Surveyed, topics: list[str] | None, excluded: list[str] | None
 ) -> set[TopicPartition]:
-    """The partitions that stay: not asked for, excluded, or moving already."""
+    """Return the partitions that stay: not selected, excluded, or already moving."""
     names = {key.topic for key in found.partitions}
     for pattern in topics or ():
         if not fnmatch.filter(names, pattern):
@@ -237,7 +237,7 @@ def _copied_bytes(found: Surveyed, plan: Plan) -> int:
 
 
 def _rows(found: Surveyed, plan: Plan, chosen: list[int]) -> list[Row]:
-    """A line for each broker: what it holds, and what it will."""
+    """Return a row for each broker, with its load before and after the plan."""
     from raylog.cli.rebalance_plan import loads_of
 
     replicas = {key: one.replicas for key, one in found.partitions.items()}
@@ -309,13 +309,13 @@ def _document(found: Surveyed, plan: Plan, rows: list[Row]) -> dict[str, object]
 
 
 def _change(values: object, tell: Callable[[int], str]) -> str:
-    """Before → after, or one number where both are the same."""
+    """Format before → after, or one number if both are the same."""
     assert isinstance(values, list)
     before, after = map(tell, values)
     return before if before == after else f"{before} → {after}"
 
 
-# ---- doing -------------------------------------------------------------------------------
+# ---- execution ---------------------------------------------------------------------------
 
 
 def _rebalance(
@@ -327,7 +327,7 @@ def _rebalance(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Carry a plan out unless somebody says no, and wait for what moves already."""
+    """Execute a plan after confirmation, and wait for its moves and for those already under way."""
     from raylog.cli.move_throttles import set_throttles
     from raylog.cli.moving import Moves
 
@@ -341,7 +341,7 @@ def _rebalance(
     try:
         Moves(client, {**under_way, **plan}, found.partitions, found.sizes, under_way).run()
     except CommandFailed:
-        _remove_throttles(client)  # nobody would come back for them
+        _remove_throttles(client)  # nothing would remove them later
         raise
     _remove_throttles(client)
     if as_json:
@@ -384,9 +384,9 @@ def _cancel(client: BlockingClient, *, as_json: bool) -> None:
 
 
 def drain_broker(client: BlockingClient, broker: int, throttle: int | None) -> None:
-    """Move all replicas of a broker to the other live ones; raises CommandFailed.
+    """Move all replicas of a broker to the other live brokers; raises CommandFailed.
 
-    Nothing else moves. A broker that is not live is drained from the other copies.
+    Nothing else moves. If the broker is not live, its partitions are copied from other replicas.
     """
     from raylog.cli.rebalance_plan import Layout, emptied
 
@@ -403,11 +403,11 @@ def drain_broker(client: BlockingClient, broker: int, throttle: int | None) -> N
     print_done(f"broker {broker} holds nothing")
 
 
-# ---- looking -----------------------------------------------------------------------------
+# ---- status ------------------------------------------------------------------------------
 
 
 def _status(client: BlockingClient, *, as_json: bool) -> None:
-    """What moves, how far each is, and how fast it may."""
+    """Print the current moves with their progress, and the throttles."""
     from raylog.cli.move_throttles import throttled_brokers
     from raylog.cli.reassign import copied_shares
 

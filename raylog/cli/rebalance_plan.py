@@ -1,15 +1,15 @@
-"""Plans that even out bytes, replicas and leaders over brokers. Nothing here talks to a cluster.
+"""Plans that balance bytes, replicas and leaders over brokers. Nothing here talks to a cluster.
 
-What a plan is after, the first before the next:
+The goals of a plan, the most important first:
 
-1. replicas of a partition stand in different racks, where there are enough;
-2. bytes a broker are within 10 % of the mean, as far as the sizes of partitions allow;
-3. replicas a broker are within 10 % of the mean, or one if that is more;
-4. preferred leaders a broker differ by one at most, where replicas allow;
-5. little is copied: nothing moves that is good enough where it is.
+1. Replicas of a partition are in different racks, if there are enough.
+2. Each broker's bytes are within 10 % of the mean, as far as the sizes of partitions allow.
+3. Each broker's replicas are within 10 % of the mean, or within 1 if that is more.
+4. Brokers differ by at most one preferred leader, if the replicas allow it.
+5. Little is copied: a replica that is good enough where it is does not move.
 
-Each step makes one of these better and none of the earlier ones worse, and whether there is a step
-depends on the present layout alone. So planning ends, and a plan for what a plan led to is empty.
+Each step improves one goal and worsens no earlier one, and whether there is a step depends only on
+the current layout. So planning ends, and planning again after a complete plan changes nothing.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from raylog.cli.reassignment import Plan
 from raylog.client import TopicPartition
 
 _TOLERANCE = 10
-"""Bytes and replicas of a broker may be off the mean by one part of this many."""
+"""A broker's bytes and replicas may differ from the mean by the mean divided by this."""
 _SLACK_BYTES = 64 * 1024
-"""Bytes that do not matter: no broker is far from the mean by less."""
+"""A smaller difference from the mean in bytes does not matter."""
 _SWAP_PARTNERS = 8
-"""Brokers that one broker tries to swap replicas with: the fullest, or the emptiest."""
+"""How many brokers one broker tries to swap replicas with: the fullest, or the emptiest."""
 _TRIED_MAX = 40
-"""Partitions looked at, from one broker to another: a rack or a replica there may forbid each."""
+"""Partitions tried per pair of brokers: a rack or a replica on the target may rule out each."""
 _LAST = 1 << 62
-"""Above each index of a partition."""
+"""Greater than any partition index."""
 
 Racks = Mapping[int, str | None]
 _Step = Callable[[int], bool]
-"""Something that may bring one broker nearer to a band; whether it did."""
+"""Tries to bring one broker nearer to a band; returns whether it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a plan is made of."""
+    """The input of a plan."""
 
     replicas: Mapping[TopicPartition, Sequence[int]]
-    """Broker ids, the preferred leader first, as they will be once all present moves are over."""
+    """Broker ids, the preferred leader first, as they will be after all current moves."""
     sizes: Mapping[TopicPartition, int]
-    """Bytes of one replica; 0 where it is missing."""
+    """Bytes of one replica; 0 if missing."""
     racks: Racks
-    """Of all brokers that are known. None: no rack, which is like one of its own."""
+    """Racks of all known brokers. A broker without a rack (None) shares no rack with others."""
     brokers: Collection[int]
-    """To be evened out. Others keep what they have, and get nothing."""
+    """The brokers to balance. Others keep their replicas and get no new ones."""
     fixed: Collection[TopicPartition] = ()
-    """Partitions that stay as they are, and count as load."""
+    """Partitions that do not move, but count as load."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What one broker holds."""
+    """The load of one broker."""
 
     broker: int
     replicas: int
     leaders: int
-    """Partitions that prefer it as leader."""
+    """Partitions whose preferred leader it is."""
     size_bytes: int
 
 
 def rebalanced(layout: Layout, moves_max: int | None = None) -> Plan:
-    """The partitions to change, with their new replicas; empty where all is even.
+    """Return the partitions to change, with their new replicas; empty if all is balanced.
 
-    `moves_max` bounds the partitions of which something is copied.
+    `moves_max` limits the number of partitions that are copied.
     """
     work = _Work(layout, moves_max)
     while work.mend_racks() | work.even_bytes() | work.even_counts():
@@ -80,9 +80,9 @@ def rebalanced(layout: Layout, moves_max: int | None = None) -> Plan:
 
 
 def emptied(layout: Layout, leaving: int) -> Plan:
-    """The moves that take all replicas from one broker to `layout.brokers`, and no others.
+    """Return the moves of all replicas from one broker to `layout.brokers`, and no others.
 
-    Raises CommandFailed where a partition has no broker left to go to.
+    Raises CommandFailed if there is no broker left for a partition.
     """
     work = _Work(layout, None)
     work.empty(leaving)
@@ -94,7 +94,7 @@ def loads_of(
     sizes: Mapping[TopicPartition, int],
     brokers: Iterable[int],
 ) -> list[BrokerLoad]:
-    """What brokers hold, each with its share of 0 included, in the order of their ids."""
+    """Return the loads of `brokers` and of all brokers with replicas, in order of their ids."""
     held: Counter[int] = Counter()
     led: Counter[int] = Counter()
     stored: Counter[int] = Counter()
@@ -109,21 +109,21 @@ def loads_of(
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """Loads that are good enough, both ends inclusive."""
+    """The range of loads that are good enough, both ends inclusive."""
 
     low: int
     high: int
 
     def off(self, load: int) -> int:
-        """How far a load is outside."""
+        """Return how far a load is outside the band."""
         return max(self.low - load, load - self.high, 0)
 
 
 @dataclass(slots=True)
 class _Work:
-    """A layout while a plan changes it. Partitions are numbers, in the order of their keys.
+    """A layout while a plan changes it. Partitions are indexes, in the order of their keys.
 
-    Invariant: `on[b]` has the replicas of movable partitions on b, by size, then number.
+    Invariant: `on[b]` has the replicas of movable partitions on b, by size, then index.
     """
 
     layout: Layout
@@ -136,12 +136,12 @@ class _Work:
     held: dict[int, int] = field(init=False)
     on: dict[int, list[tuple[int, int]]] = field(init=False)
     moved: set[int] = field(default_factory=set)
-    """Partitions that have replicas where they had none at first."""
+    """Partitions with a replica on a broker that had none at first."""
     stored_in_all: int = field(init=False)
-    """Of the brokers that are evened out."""
+    """Total of the brokers to balance."""
     held_in_all: int = field(init=False)
     loads: dict[int, int] = field(init=False)
-    """A broker's bytes and replicas together, both as parts of what all have."""
+    """A broker's share of all bytes plus its share of all replicas, scaled to an integer."""
     in_rack: dict[str | None, list[int]] = field(init=False)
     bytes_band: _Band = field(init=False)
     count_band: _Band = field(init=False)
@@ -177,7 +177,7 @@ class _Work:
         self.count_band = _count_band(self.held_in_all, len(brokers))
 
     def changes(self) -> Plan:
-        """The partitions that are not as they were."""
+        """Return the partitions whose replicas have changed."""
         return {
             key: tuple(new)
             for key, new in zip(self.keys, self.replicas, strict=True)
@@ -191,7 +191,7 @@ class _Work:
         self.loads[broker] = stored * self.held_in_all + held * self.stored_in_all
 
     def _move(self, index: int, source: int, target: int) -> None:
-        """Put a replica elsewhere; it keeps its rank."""
+        """Move a replica; it keeps its position in the list."""
         replicas = self.replicas[index]
         replicas[replicas.index(source)] = target
         entry = (self.sizes[index], index)
@@ -211,7 +211,7 @@ class _Work:
             self.moved.add(index)
 
     def _emptiest(self, index: int, source: int) -> int | None:
-        """Where a replica can go: fewest in that rack first, then the least loaded."""
+        """Return the target for a replica, or None: fewest in the rack first, then least loaded."""
         racks = self.layout.racks
         replicas = self.replicas[index]
         taken = Counter(racks.get(one) for one in replicas if one != source)
@@ -229,14 +229,14 @@ class _Work:
         return None
 
     def _neighbours(self, index: int, rack: str | None, without: int) -> int:
-        """How many replicas of a partition, but for one broker's, stand in a rack."""
+        """Count a partition's replicas in a rack, except the one on broker `without`."""
         if rack is None:
             return 0
         racks = self.layout.racks
         return sum(racks.get(one) == rack for one in self.replicas[index] if one != without)
 
     def _crowding(self, index: int, source: int, target: int) -> int:
-        """What a move does to a partition's pairs of replicas in one rack: fewer if negative."""
+        """Return by how much a move changes the number of replica pairs that share a rack."""
         racks = self.layout.racks
         return self._neighbours(index, racks.get(target), source) - self._neighbours(
             index, racks.get(source), source
@@ -256,12 +256,12 @@ class _Work:
     # -- racks ---------------------------------------------------------------------------------
 
     def mend_racks(self) -> bool:
-        """Bring replicas that share a rack apart; whether anything was done."""
+        """Move replicas that share a rack to other racks; return whether anything changed."""
         mended = [self._spread(index) for index, may in enumerate(self.movable) if may]
         return any(mended)
 
     def _spread(self, index: int) -> bool:
-        """Spread one partition over racks, for as long as that leaves fewer of them shared."""
+        """Spread one partition over racks while that helps; return whether anything changed."""
         done = False
         while self._has_budget(index):
             replicas = self.replicas[index]
@@ -288,11 +288,11 @@ class _Work:
     # -- bytes ---------------------------------------------------------------------------------
 
     def even_bytes(self) -> bool:
-        """Bring brokers into the band of bytes; whether anything was done."""
+        """Bring brokers into the band of bytes; return whether anything changed."""
         return self._until_stuck(self.stored, self.bytes_band, self._bytes_step)
 
     def _until_stuck(self, loads: dict[int, int], band: _Band, step: _Step) -> bool:
-        """Take steps for the broker that is farthest off, until there is none for any broker."""
+        """Take steps for the broker farthest off until no step is left; return whether any was."""
         done = False
         stuck: set[int] = set()
         fresh = True
@@ -306,12 +306,12 @@ class _Work:
                     stuck.add(worst)
             elif fresh or not stuck:
                 return done
-            else:  # something has moved since: those that were stuck may not be any more
+            else:  # something has moved since, so stuck brokers may have a step now
                 stuck.clear()
                 fresh = True
 
     def _pairs(self, broker: int, loads: dict[int, int], band: _Band) -> list[tuple[int, int]]:
-        """From where to where a replica may go for a broker's sake, the most hopeful first."""
+        """Return sources and targets of moves that may help a broker, the most promising first."""
         over = loads[broker] > band.high
         others = sorted((one for one in loads if one != broker), key=lambda n: (loads[n], n))
         if over:
@@ -334,23 +334,23 @@ class _Work:
         return False
 
     def _wanted(self, source: int, target: int) -> int:
-        """How much to move so that neither goes past the middle of the band."""
+        """Return how much to move so that neither passes the middle of the band."""
         middle = (self.bytes_band.low + self.bytes_band.high) // 2
         return max(0, min(self.stored[source] - middle, middle - self.stored[target]))
 
     def _gain(self, source: int, target: int, size: int) -> int:
-        """How much nearer to the band two brokers are once a size has gone from one to the other.
+        """Return how much nearer to the band two brokers get, in total, if `size` bytes move.
 
-        Of all sizes those with a gain are one range, for each distance is convex.
+        Sizes with a gain form a single range, because each distance is convex.
         """
         off = self.bytes_band.off
         here, there = self.stored[source], self.stored[target]
         return off(here) + off(there) - off(here - size) - off(there + size)
 
     def _fitting(self, source: int, target: int) -> int | None:
-        """A partition whose move brings both nearer to the band: the largest that goes not too far.
+        """Return a partition whose move has a gain: the largest of at most `_wanted` bytes.
 
-        Else the smallest that goes too far, and still makes it better.
+        Otherwise the smallest above that which still has a gain, or None.
         """
         found = self.on[source]
         start = bisect_right(found, (self._wanted(source, target), _LAST))
@@ -369,7 +369,7 @@ class _Work:
         return None
 
     def _fitting_swap(self, source: int, target: int) -> tuple[int, int] | None:
-        """Two partitions to swap: the difference fits best, then as little as can be is copied."""
+        """Return two partitions to swap, or None: the best difference, then the fewest bytes."""
         wanted = self._wanted(source, target)
         theirs = self.on[target]
         best: tuple[tuple[int, int], int, int] | None = None
@@ -394,15 +394,15 @@ class _Work:
     # -- counts --------------------------------------------------------------------------------
 
     def even_counts(self) -> bool:
-        """Bring brokers into the band of replicas; whether anything was done."""
+        """Bring brokers into the band of replicas; return whether anything changed."""
         return self._until_stuck(self.held, self.count_band, self._count_step)
 
     def _count_step(self, broker: int) -> bool:
         band = self.count_band
         for source, target in self._pairs(broker, self.held, band):
             if self.held[source] <= band.low or self.held[target] >= band.high:
-                return False  # so are all others that come after
-            for size, index in self.on[source][:_TRIED_MAX]:  # the smallest: little is copied
+                return False  # the same is true of all later pairs
+            for size, index in self.on[source][:_TRIED_MAX]:  # the smallest first, to copy little
                 if self._gain(source, target, size) < 0:
                     break
                 if self._may_move(index, source, target):
@@ -413,7 +413,7 @@ class _Work:
     # -- emptying ------------------------------------------------------------------------------
 
     def empty(self, leaving: int) -> None:
-        """Move all replicas of a broker, the largest first, to where the least is."""
+        """Move all replicas of a broker, the largest first, to where `_emptiest` puts them."""
         there = [index for index, found in enumerate(self.replicas) if leaving in found]
         for index in sorted(there, key=lambda one: (-self.sizes[one], one)):
             target = self._emptiest(index, leaving)

@@ -1,4 +1,4 @@
-"""Brokers and partitions as they are named on the command line, and what became of each."""
+"""Parses brokers and partitions on the command line, and prints outcomes for partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TopicsOrPartitions = Annotated[
 
 
 def parse_brokers(text: str, option: str) -> list[int]:
-    """Broker ids of 0,1,2; raises CommandFailed."""
+    """Parse broker ids such as 0,1,2; raises CommandFailed."""
     parts = text.split(",")
     if not all(part.strip().isdigit() for part in parts):
         raise CommandFailed(
@@ -42,7 +42,7 @@ def parse_brokers(text: str, option: str) -> list[int]:
 
 
 def parse_live_brokers(text: str, live: Collection[int]) -> list[int]:
-    """Broker ids of --brokers, all of which must be live; raises CommandFailed."""
+    """Parse the broker ids of --brokers, which must all be live; raises CommandFailed."""
     brokers = parse_brokers(text, "--brokers")
     unknown = [broker for broker in brokers if broker not in live]
     if unknown:
@@ -55,7 +55,7 @@ def parse_live_brokers(text: str, live: Collection[int]) -> list[int]:
 
 
 def parse_assignment(text: str) -> dict[int, list[int]]:
-    """Replicas of each partition of 0:1,1:2: partitions by commas, brokers by colons."""
+    """Parse replicas such as 0:1,1:2, with commas between partitions, colons between brokers."""
     return {
         index: parse_brokers(one.replace(":", ","), "--assignment")
         for index, one in enumerate(text.split(","))
@@ -65,7 +65,7 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
 def select(
     names: Iterable[str], known: Mapping[TopicPartition, PartitionReplicas]
 ) -> dict[TopicPartition, PartitionReplicas]:
-    """Those partitions that TOPIC and TOPIC:0,1 name; raises CommandFailed for one not there."""
+    """Return partitions named by TOPIC or TOPIC:0,1; raises CommandFailed if one is unknown."""
     from raylog.cli.offset_reset import parse_partitions
     from raylog.client import TopicPartition
 
@@ -87,7 +87,7 @@ def select(
 
 
 def topics_of(names: Iterable[str]) -> list[str]:
-    """The topics that TOPIC and TOPIC:0,1 name, each once."""
+    """Return the topics named by TOPIC or TOPIC:0,1, each once."""
     from raylog.cli.offset_reset import parse_partitions
 
     return list(dict.fromkeys(parse_partitions(text)[0] for text in names))
@@ -96,9 +96,9 @@ def topics_of(names: Iterable[str]) -> list[str]:
 def tell_outcomes(
     outcomes: Mapping[TopicPartition, KafkaError | None], done: str, *, as_json: bool
 ) -> None:
-    """Print what became of each partition; raises CommandFailed where one was refused.
+    """Print the outcome for each partition; raises CommandFailed if one was refused.
 
-    A move that had ended before it could be called off is none of these.
+    A move that ended before it could be cancelled does not count as refused.
     """
     from raylog.wire.errors import ElectionNotNeeded, NoReassignmentInProgress
 

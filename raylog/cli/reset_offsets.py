@@ -1,4 +1,4 @@
-"""`raylog groups reset-offsets`: where a group shall go on."""
+"""`raylog groups reset-offsets`: set the committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def reset_offsets(
 
 
 def _target(group: str, given: dict[str, object]) -> Target:
-    """The one way that is asked for."""
+    """Return the requested target; raises BadParameter unless there is exactly one."""
     from raylog.cli.offset_reset import FromFile, Place, ShiftBy, ToOffset, read_offsets
 
     named = {option: value for option, value in given.items() if value is not None}
@@ -162,7 +162,7 @@ def _target(group: str, given: dict[str, object]) -> Target:
 
 
 def _time(option: str, text: str) -> ToTime:
-    """A moment, or a time back from now."""
+    """Parse a time, or a duration before now; raises BadParameter."""
     from raylog.cli.offset_reset import ToTime, parse_duration_ms, parse_instant
 
     if option == "--by-duration":
@@ -178,13 +178,13 @@ def _time(option: str, text: str) -> ToTime:
             f"expected a time such as 2026-01-31T12:00, or milliseconds, found {text!r}",
             param_hint=option,
         )
-    return ToTime(max(0, timestamp_ms))  # a negative one asks for something else
+    return ToTime(max(0, timestamp_ms))  # negative ones have special meanings
 
 
 def _chosen(
     target: Target, topics: list[str] | None, *, all_topics: bool
 ) -> list[tuple[str, list[int] | None]] | None:
-    """Topics with partitions (None: all of them); None: all that have a committed offset."""
+    """Return topics with partitions (None: all of them); None: all with a committed offset."""
     from raylog.cli.offset_reset import FromFile, parse_partitions
     from raylog.client.cluster import indexes_by_topic
 
@@ -200,7 +200,7 @@ def _chosen(
 
 
 def _active(client: BlockingClient, group: str) -> str | None:
-    """Why the group cannot be changed now, if so. One that does not exist yet can."""
+    """Return why the group cannot be changed now, or None. A group need not exist yet."""
     from raylog.wire.errors import GroupIdNotFound
 
     try:
@@ -219,7 +219,7 @@ def _plan(
     target: Target,
     chosen: list[tuple[str, list[int] | None]] | None,
 ) -> list[Move]:
-    """Ask for what the plan needs."""
+    """Ask the brokers for what the plan needs, and return the plan."""
     from raylog.cli.offset_reset import LogRange, ToTime, plan_moves
     from raylog.client import EARLIEST, LATEST
 
@@ -239,7 +239,7 @@ def _plan(
 
 
 def _existing(client: BlockingClient, committed: dict[TopicPartition, int]) -> list[TopicPartition]:
-    """Committed partitions, without those of topics that were deleted."""
+    """Return the committed partitions, except those of deleted topics."""
     if not committed:
         return []
     topics = client.metadata({key.topic for key in committed}).topics
@@ -252,7 +252,7 @@ def _existing(client: BlockingClient, committed: dict[TopicPartition, int]) -> l
 def _partitions(
     client: BlockingClient, chosen: list[tuple[str, list[int] | None]]
 ) -> list[TopicPartition]:
-    """The partitions that were named; raises UnknownTopicOrPartition."""
+    """Return the named partitions; raises UnknownTopicOrPartition or CommandFailed."""
     from raylog.client import TopicPartition
 
     keys = []
@@ -269,7 +269,7 @@ def _partitions(
 
 
 def _export(moves: list[Move], path: Path) -> bool:
-    """Write the new offsets; returns whether they are the answer on standard output."""
+    """Write the new offsets; return whether they went to standard output."""
     from raylog.cli.offset_reset import offsets_text
 
     text = offsets_text(moves, as_json=path.suffix == ".json")
@@ -284,7 +284,7 @@ def _export(moves: list[Move], path: Path) -> bool:
 def _tell(
     group: str, moves: list[Move], active: str | None, *, execute: bool, as_json: bool
 ) -> None:
-    """Show the plan, or what was done."""
+    """Print the plan, or what was done."""
     rows = [
         {
             "topic": move.key.topic,
@@ -317,7 +317,7 @@ def _tell(
 
 
 def _note(move: Move) -> str:
-    """Where an offset is not the one that was asked for."""
+    """Describe why an offset is not the requested one; "" if it is."""
     if move.offset == move.asked:
         return ""
     return f"{move.asked} is not in the log, which holds {move.log.first} to {move.log.end}"

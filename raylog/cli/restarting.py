@@ -1,4 +1,4 @@
-"""`raylog brokers restart`: one broker after the other, while the cluster is in use."""
+"""`raylog brokers restart`: restart brokers one by one, while the cluster is in use."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 _NAMED_MAX = 3
 _SILENT_S = 10.0
-"""How long a broker that is fenced may take to shut down: it hangs, or has ended."""
+"""How long a fenced broker may take to shut down: it hangs, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """What restarts the parts of one cluster."""
+    """Functions that restart the parts of one cluster."""
 
     broker_ids: list[int]
     bootstrap: list[str]
     one: Callable[[int, float], str | None]
-    """Restarts a broker that may take so many seconds to shut down; why that was not clean."""
+    """Restarts a broker, given its shutdown timeout in s; returns why it was unclean, or None."""
     the_rest: Callable[[], None]
-    """Restarts what is no broker's."""
+    """Restarts everything but brokers."""
     where: str
-    """The option that names the cluster."""
+    """The option that selects the cluster."""
     held: Callable[[], Mapping[int, str]] = dict
-    """Tells brokers that are to stay stopped by now, and why."""
+    """Returns the brokers that must currently stay stopped, and why."""
 
 
 def restart(
@@ -137,7 +137,7 @@ def _restart_one(
 def _chosen(
     asked: list[int], known: list[int], *, every: bool, first: int | None = None
 ) -> list[int]:
-    """The brokers to restart, in the order asked; raises BadParameter."""
+    """Return the brokers to restart, in the requested order; raises BadParameter."""
     if every == bool(asked) or (first is not None and not every):
         raise typer.BadParameter("give broker ids, or --all, optionally with --from")
     unknown = sorted({*asked, *(() if first is None else (first,))} - {*known})
@@ -151,13 +151,13 @@ def _chosen(
 
 
 def _is_live(client: BlockingClient, broker_id: int) -> bool:
-    """Whether the controller hears the broker. One that it does not hear serves nothing."""
+    """Whether the broker is registered and not fenced. A fenced broker serves nothing."""
     brokers = client.describe_cluster().brokers
     return any(one.broker_id == broker_id and not one.is_fenced for one in brokers)
 
 
 def _until_in_sync(client: BlockingClient, broker_id: int, timeout_s: float) -> None:
-    """Wait until all partitions with a replica on a broker have all of them in sync."""
+    """Wait until all partitions on a broker have all replicas in sync; raises CommandFailed."""
     deadline = time.monotonic() + timeout_s
     while lacking := _lacking(client, broker_id):
         if time.monotonic() > deadline:
@@ -171,7 +171,7 @@ def _until_in_sync(client: BlockingClient, broker_id: int, timeout_s: float) -> 
 
 
 def _lacking(client: BlockingClient, broker_id: int) -> list[str]:
-    """Partitions on a broker of which some replica is not in sync."""
+    """Return the partitions on a broker that have a replica out of sync."""
     return [
         f"{one.key.topic}:{one.key.partition}"
         for one in client.describe_partitions().values()

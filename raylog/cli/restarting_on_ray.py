@@ -1,4 +1,4 @@
-"""What restarts the parts of a cluster on a Ray, from any machine of it."""
+"""Restarts the parts of a cluster on Ray, from any machine of that Ray cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def restarting_on_ray(address: str, data: Path, progress: Progress) -> Iterator[Restarts]:
-    """Gives what restarts the parts of a cluster; raises CommandFailed, also later."""
+    """Yield functions that restart the parts of a cluster; they, too, raise CommandFailed."""
     with on_ray(address):
         desired = cluster_to_change(address, data)
         bootstrap = record_of(address, desired).bootstrap
@@ -75,7 +75,7 @@ def _restart(
 
 
 async def _restart_others(runtime: Runtime, desired: DesiredCluster) -> None:
-    """The controller, and the supervisor."""
+    """Restart the controller and the supervisor."""
     from raylog.actors.cluster import replace_controller
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime.ending import end_and_free

@@ -1,4 +1,4 @@
-"""`raylog secret`: the secret of the links between brokers, replaced while they serve."""
+"""The command `raylog secret`: replaces the secret of links between brokers while they serve."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Replace the secret of the links between brokers.")
 _SECRET_BYTES = 32
 Know = Callable[["tuple[str, ...] | None"], Coroutine[Any, Any, None]]
-"""Has every process of the cluster read its secrets anew."""
+"""Makes every process of the cluster read its secrets again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,19 @@ def reload(data: Data = DEFAULT_DATA, address: Address = None) -> None:
 
 
 class _Stored:
-    """The secrets of a source."""
+    """The secrets stored in a source."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     def read(self) -> LinkSecrets:
-        """What is stored."""
+        """Read the secrets."""
         from raylog.actors.runtime.link_secret import read_secrets
 
         return read_secrets(self._source)
 
     def write(self, secrets: LinkSecrets) -> None:
-        """Store it."""
+        """Store the secrets."""
         from raylog.actors.runtime.link_secret import write_secrets
 
         write_secrets(self._source, secrets)
@@ -113,7 +113,7 @@ def _run(do: Callable[[Know], Coroutine[Any, Any, object]], cluster: _Cluster) -
 
 @contextmanager
 def _cluster(data: Path, address: str | None) -> Iterator[_Cluster]:
-    """The cluster that is meant, this process being a driver of its Ray."""
+    """Connect to the Ray of the selected cluster, and return the cluster."""
     if address is None:
         from raylog.cli.local_cluster import connected, running_record
 

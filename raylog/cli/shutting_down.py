@@ -1,8 +1,8 @@
-"""Shutting brokers down through Ray, in a process of its own.
+"""Shuts brokers down through Ray, in a separate process.
 
-A driver of a Ray that hangs cannot be trusted to come back: connecting tries for minutes without
-answering to signals, and a driver that loses its raylet ends its process. So the one who waits is
-another process than the one who talks to Ray, and ends it when time is up.
+If Ray hangs, a driver may not return: connecting retries for minutes without handling signals, and
+a driver that loses its raylet ends its process. So a helper process talks to Ray, and the command
+waits for it and kills it when the time is up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from raylog.cluster_record import read_record
 _LOOK_S = 0.2
 _TELL_S = 5.0
 _REST_S = 2.0
-"""What a broker's own deadline is shorter than ours: who failed is then known by name."""
+"""How much earlier a broker's deadline is than ours, so that failures are reported by broker."""
 
 
 def shut_down(
     run: Path, broker_ids: Sequence[int], timeout_s: float, tell: Callable[[str], None]
 ) -> dict[int, str]:
-    """Shut the recorded brokers down within a time; returns what did not end cleanly, by broker."""
+    """Shut down the recorded brokers within `timeout_s`; return why some did not end cleanly."""
     command = [sys.executable, "-m", "raylog.cli.shutting_down", str(run), str(timeout_s)]
     tell("shutting down brokers")
     with subprocess.Popen(  # noqa: S603 - this very program
@@ -43,7 +43,7 @@ def shut_down(
             return dict.fromkeys(broker_ids, f"not shut down within {timeout_s:g} s")
         finally:
             helper.kill()  # harmless if it has ended
-    if helper.returncode != 0 or not output:  # a driver that loses its Ray ends without a word
+    if helper.returncode != 0 or not output:  # a driver that loses its Ray ends silently
         lines = errors.strip().splitlines() or [f"exit code {helper.returncode}"]
         return dict.fromkeys(broker_ids, f"Ray did not answer: {lines[-1]}")
     return {int(broker_id): why for broker_id, why in json.loads(output).items()}
@@ -52,7 +52,7 @@ def shut_down(
 def _wait(
     helper: subprocess.Popen[str], timeout_s: float, tell: Callable[[str], None]
 ) -> tuple[str, str]:
-    """What the helper says at its end; raises TimeoutExpired. Tells how long it has been."""
+    """Wait for the helper and report progress; return its output. Raises TimeoutExpired."""
     begun = reported_at = time.monotonic()
     while True:
         waited_s = time.monotonic() - begun
@@ -67,7 +67,7 @@ def _wait(
 
 
 def main(run: Path, timeout_s: float) -> None:
-    """The helper: connect, shut down, print what did not end cleanly as JSON."""
+    """Run the helper: connect, shut down, and print what did not end cleanly as JSON."""
     record = read_record(run)
     assert record is not None, f"no cluster is recorded in {run}"
     from raylog.actors.runtime.ray_node import connect

@@ -1,4 +1,4 @@
-"""`raylog sim`: whole clusters under virtual time, from a seed."""
+"""The command `raylog sim`: simulates whole clusters under virtual time, from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raylog sizing`: brokers, cores, disks and network for a load, from measured figures."""
+"""The command `raylog sizing`: estimates brokers, cores, disks and network for a load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raylog.cli.sizing_plan import (
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LARGEST = 1_000_000_000
 _WHOLE = 10
-"""From here on a figure has no decimals."""
+"""Numbers from here on are shown without decimals."""
 
 
 Mbs = Annotated[
@@ -169,9 +169,9 @@ def _show(found: Plan, load: Load) -> None:
 
 
 def figure(value: float) -> str:
-    """A number for people: at most two digits of one that is below 10.
+    """Format a number, with at most two significant digits if it is below 10.
 
-    12,345, 120, 3.6, 4, 0.024; what is not zero never reads as zero.
+    12,345, 120, 3.6, 4, 0.024; small numbers are not rounded to zero.
     """
     if value >= _WHOLE:
         return f"{value:,.0f}"

@@ -1,8 +1,8 @@
-"""How many brokers a load needs, reckoned from measured figures: a load in, a plan out.
+"""Computes how many brokers a load needs from measured figures: a load in, a plan out.
 
-The model is a straight line for each thing that was measured. Work on a batch has a fixed part and
-one by its bytes; each connection asks now and then; each broker costs something at rest. What the
-measured figures do not cover is said in the plan's notes instead of guessed.
+The model is linear. A batch costs a fixed amount and an amount per byte; a connection sends
+requests at a fixed rate; an idle broker has a fixed cost. The plan's notes say what the measured
+figures do not cover.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import math
 from dataclasses import dataclass, field
 
 CPU_MARGIN = 2.0
-"""Cores are planned to be half busy: peaks, other processors, colder caches than in a benchmark."""
+"""Cores are planned to be half busy, for peaks, other processors, and colder caches than in a
+benchmark."""
 NETWORK_MARGIN = 2.0
 DISK_MARGIN = 1.25
-"""Segments are deleted whole, and a broker that catches up needs room."""
+"""Segments are deleted as a whole, and a broker that catches up needs space."""
 _KIB_IN_MB = 1_000_000 / 1024
 _MB_IN_GB = 1000
 _US_IN_S = 1_000_000
@@ -22,7 +23,7 @@ _US_IN_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured figure and the command that shows it; docs/BENCHMARKS.md has the table."""
+    """A measured figure and the command that measures it; docs/BENCHMARKS.md has the table."""
 
     value: float
     unit: str
@@ -54,25 +55,25 @@ FIGURES = {
     "rest": Figure(0.06, "cores", "an idle broker, Ray included", "make bench"),
     "rest_mib": Figure(418, "MiB", "an idle broker", "make bench"),
 }
-"""By what `plan` calls them. The fixed parts and those by size are the straight lines through
-batches of 1 and 64 KiB to six partitions; the gateway's is what is left of the cluster's CPU."""
+"""By name. Fixed parts and parts by size are straight lines through batches of 1 and 64 KiB to six
+partitions; the gateway's figure is the rest of the cluster's CPU time."""
 PARTITIONS_MEASURED = 100_000
 CONNECTIONS_MEASURED = 10_500
-"""On one broker."""
+"""Connections to one broker."""
 BROKERS_MEASURED = 3
-"""Under load."""
+"""Brokers under load."""
 PROCESSES = 4
-"""Of a broker, that each have a copy of the metadata."""
+"""Processes of a broker with a copy of the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a cluster is to carry."""
+    """The load on a cluster."""
 
     mb_s: float
-    """Values written, at the peak, before they are copied. 1 MB is 1,000,000 bytes."""
+    """Peak write rate of values, in MB/s, not counting copies. 1 MB is 1,000,000 bytes."""
     partitions: int
-    """Of all topics, without copies."""
+    """Partitions of all topics, not counting copies."""
     connections: int
     replication: int
     retention_s: float
@@ -80,42 +81,42 @@ class Load:
     """How often each record is read."""
     batch_kib: float = 16.0
     mean_share: float = 1.0
-    """Of the peak: what is written on average, which decides the disk."""
+    """Average write rate as a share of the peak; it determines the disk space."""
     requests_s: float = 2.0
-    """Of one connection, beside batches and records: fetches that wait, heartbeats, commits."""
+    """Per connection, besides batches and records: waiting fetches, heartbeats, commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One broker's."""
+    """The machine of one broker."""
 
     cores: int = 4
     disk_gb: float | None = None
-    """None: as much as is needed."""
+    """None: as much as needed."""
     network_gbit_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a load needs; figures are with their margins."""
+    """What a load needs, with margins unless noted."""
 
     brokers: int
     decided_by: str
     cores: float
-    """Of all brokers together."""
+    """Cores of all brokers together."""
     disk_gb: float
-    """Of each broker when one is lost and its partitions have moved."""
+    """Per broker, when one is lost and its partitions have moved."""
     disk_mb_s: float
-    """Written by each broker when one is lost, without a margin."""
+    """Write rate per broker when one is lost, without a margin."""
     network_gbit_s: float
-    """Of each broker when one is lost, in its busier direction."""
+    """Per broker when one is lost, in the busier direction."""
     memory_mib: float
-    """Of each broker, without the page cache."""
+    """Per broker, without the page cache and without a margin."""
     notes: list[str] = field(default_factory=list)
 
 
 def plan(load: Load, machine: Machine) -> Plan:
-    """The fewest brokers that carry the load when one of them is lost."""
+    """Plan the fewest brokers that carry the load; with copies, also when one broker is lost."""
     cores = CPU_MARGIN * _cores(load)
     disk_gb = _disk_gb(load)
     network = NETWORK_MARGIN * _network_mb_s(load) * 8 / 1000
@@ -142,13 +143,13 @@ def plan(load: Load, machine: Machine) -> Plan:
 
 
 def _disk_gb(load: Load) -> float:
-    """Of all brokers together."""
+    """Return the disk space of all brokers, with its margin."""
     kept_mb = load.mb_s * load.mean_share * load.retention_s * load.replication
     return DISK_MARGIN * kept_mb / _MB_IN_GB
 
 
 def _cores(load: Load) -> float:
-    """Of all brokers, without what they take at rest."""
+    """Return the cores that the load uses on all brokers, without those that idle brokers use."""
     batches_s = load.mb_s * _KIB_IN_MB / load.batch_kib
     kib_s = load.mb_s * _KIB_IN_MB
     copies = load.replication - 1
@@ -161,7 +162,7 @@ def _cores(load: Load) -> float:
 
 
 def _network_mb_s(load: Load) -> float:
-    """Through all brokers, in the busier direction."""
+    """Return the traffic of all brokers, in the busier direction."""
     copies = load.replication - 1
     return max(load.mb_s * (1 + copies), load.mb_s * (load.readers + copies))
 

@@ -1,4 +1,4 @@
-"""What `raylog up` looks at before it starts anything, so that what is wrong is said at once."""
+"""Checks that `raylog up` makes before it starts anything, so that it reports problems at once."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 PORT_MAX = 65_535
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""What a client begins with: the words and an empty frame of settings (RFC 9113, 3.4)."""
+"""What a client sends first: the preface and an empty SETTINGS frame (RFC 9113, 3.4)."""
 _HTTP2_FRAME_HEADER = 9
 _HTTP2_SETTINGS = 4
-"""The type of such a frame, its header's fourth byte."""
+"""The type of a SETTINGS frame: the fourth byte of its header."""
 _PROBE_S = 5.0
-"""How long a Ray's port may take to be connected to, and then to answer."""
+"""Timeout for connecting to Ray's port, and then for its answer."""
 CONNECT_S = 30.0
-"""How long a Ray whose port is open may take to answer; on its own Ray's driver tries for minutes.
-"""
+"""How long a Ray whose port is open may take to answer; Ray's driver itself retries for minutes."""
 
 
 def check_metrics(wanted: Wanted) -> None:
@@ -40,7 +39,11 @@ def check_metrics(wanted: Wanted) -> None:
 
 
 def check_reach(wanted: Wanted) -> None:
-    """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
+    """Raise CommandFailed if clients could not reach the advertised addresses.
+
+    Also raises it if other machines could reach the brokers and `insecure` is not set, and
+    InvalidConfig for invalid settings of listeners or links.
+    """
     from raylog.actors.broker.links import read_links
     from raylog.actors.broker.listeners import is_beyond_loopback, read_listeners
     from raylog.actors.cluster import listeners_of
@@ -54,7 +57,7 @@ def check_reach(wanted: Wanted) -> None:
         read_links(settings)
     except InvalidConfig as refused:
         if wanted.settings.keys() & {"listeners", "link.port.range"}:
-            raise  # with what is expected
+            raise  # its text says what is expected
         needs = "" if wanted.insecure else " --insecure"
         raise CommandFailed(
             str(refused),
@@ -70,7 +73,7 @@ def check_reach(wanted: Wanted) -> None:
 
 
 def check_listening(host: str, first_port: int, brokers: int) -> None:
-    """Raise CommandFailed if brokers cannot listen on a host and the ports from one on; 0: any."""
+    """Raise CommandFailed if brokers cannot listen on ports from `first_port` on (0: free ones)."""
     last_port = first_port + brokers - 1 if first_port else 0
     if last_port > PORT_MAX:
         raise CommandFailed(
@@ -84,7 +87,7 @@ def check_listening(host: str, first_port: int, brokers: int) -> None:
 
 
 def check_listeners(settings: Mapping[str, str], brokers: int) -> None:
-    """Raise CommandFailed if brokers on this machine cannot have the listeners of settings."""
+    """Raise CommandFailed if brokers on this machine cannot have the listeners in `settings`."""
     from raylog.actors.broker.listeners import for_broker, read_listeners
     from raylog.actors.config import BrokerSettings
 
@@ -112,7 +115,7 @@ def _check_port(host: str, port: int) -> None:
     from raylog.actors.node_hosts import has_placeholder
 
     if has_placeholder(host):
-        return  # it is known where the broker runs
+        return  # only known on the broker's machine
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.closing(socket.socket(family)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,7 +136,7 @@ def _listening_hint(error: OSError) -> str:
 
 
 def check_ray_answers(address: str) -> None:
-    """Raise CommandFailed unless what listens on an address, HOST:PORT, may be Ray."""
+    """Raise CommandFailed unless a server that may be Ray listens on an address (HOST:PORT)."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise CommandFailed(
@@ -156,7 +159,7 @@ def check_ray_answers(address: str) -> None:
 
 
 def _speaks_grpc(probe: socket.socket) -> bool:
-    """Whether the other side begins as gRPC does: with HTTP/2's settings, at once."""
+    """Whether the server answers as gRPC does: with an HTTP/2 SETTINGS frame."""
     answer = b""
     try:
         probe.sendall(_HTTP2_PREFACE)
@@ -168,7 +171,7 @@ def _speaks_grpc(probe: socket.socket) -> bool:
 
 
 def no_answer(address: str) -> Failure:
-    """What is told of a Ray that does not answer in time though its port is open."""
+    """Return the failure to report if no Ray answers in time although the port is open."""
     return Failure(
         f"no Ray cluster answers at {address}",
         "Check that it is the address of Ray's head (port 6379 by default), and that Ray is "

@@ -1,4 +1,4 @@
-"""`raylog status`: every actor and every partition."""
+"""The command `raylog status`: shows every actor and every partition."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
 _CLIENT_TIMEOUT_MS = 5_000
 _RAY_TIMEOUT_S = 30
-"""Ray's driver alone would wait for minutes."""
+"""By itself, Ray's driver would wait for minutes."""
 
 Row = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster as it stands."""
+    """The status of a cluster."""
 
     cluster_id: str
     bootstrap: list[str]
     listeners: list[Row]
-    """Where clients connect, of each broker that answers."""
+    """Where clients connect, for each broker that answers."""
     http: list[Row]
-    """Where brokers tell their metrics and health."""
+    """Where brokers serve metrics and health."""
     actors: list[Row]
     partitions: list[Row]
     quorum: list[Row]
-    """Copies of the metadata log; none if nobody told."""
+    """Copies of the metadata log; empty if no broker answered."""
     health: dict[str, int] | None
-    """How many partitions lack something; None if nobody told."""
+    """Counts of partitions as in `_health`; None if no broker answered."""
     strays: list[Row]
-    """Directories that the metadata did not know when their brokers looked: nobody uses them."""
+    """Unused directories that belonged to no partition when their brokers checked."""
     disks: list[Row]
     """The disk of each broker that answers."""
     failures: list[str]
-    """What did not answer, and why."""
+    """Problems, such as actors that did not answer, and why."""
 
 
 def status(
@@ -91,7 +91,7 @@ def status(
 
 
 def _show(found: ClusterStatus, partitions: list[Row], data: Path) -> None:
-    """A cluster for people, with these rows of partitions."""
+    """Print the status, with these rows of partitions."""
     for failure in found.failures:
         print_done(failure)
     typer.echo(f"cluster {found.cluster_id} at {','.join(found.bootstrap)}")
@@ -136,7 +136,7 @@ def _show(found: ClusterStatus, partitions: list[Row], data: Path) -> None:
 
 
 def folded(partitions: list[Row]) -> list[Row]:
-    """The rows of partitions, those of each internal topic that lack nothing as one."""
+    """Return the rows with the healthy partitions of each internal topic folded into one row."""
     from raylog.actors.coordinator_kinds import KIND_OF_TOPIC
 
     whole: dict[str, list[Row]] = {topic: [] for topic in KIND_OF_TOPIC}
@@ -163,7 +163,7 @@ def _sorted(brokers: object) -> list[int]:
 
 
 def _show_strays(strays: list[Row]) -> None:
-    """What is kept of partitions that the metadata does not know, if anything."""
+    """Print the directories that belong to no partition, if there are any."""
     if not strays:
         return
     sizes = [human_bytes(int(str(row["size_bytes"]))) for row in strays]
@@ -179,7 +179,7 @@ def _show_strays(strays: list[Row]) -> None:
 
 
 def health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[str]:
-    """What is wrong with partitions, and where to see it."""
+    """Return lines about the partitions' health, and how to list those with problems."""
     if health is None:
         return ["The state of the partitions is not known: no broker answers"]
     count = health["partitions"]
@@ -207,21 +207,21 @@ def health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[st
 
 
 def ago(at_ms: object) -> str | None:
-    """How long ago a moment was."""
+    """Format how long ago a time was; None if it is not known."""
     if not isinstance(at_ms, int) or at_ms < 0:
         return None
     return f"{max(0.0, time.time() - at_ms / 1000):.1f} s ago"
 
 
 def read_status(data: Path) -> ClusterStatus:
-    """Ask Ray and the brokers that were started on a data directory."""
+    """Return the status of the cluster that runs on a data directory. Raises CommandFailed."""
     from raylog.cli.local_cluster import running_record
 
     return _status_of(running_record(data), data)
 
 
 def _status_on_ray(address: str, data: Path) -> ClusterStatus:
-    """Ask a Ray that runs already, and the brokers of the cluster on it."""
+    """Return the status of the cluster on a Ray that already runs."""
     from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, troubles_of
 
     with on_ray(address):
@@ -251,7 +251,7 @@ def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
 
 
 def unanswered(stands: Standing, data: Path) -> list[str]:
-    """What to tell of each broker and controller that did not answer."""
+    """Return a line for each broker and controller that did not answer."""
     pids = {actor.name: actor.pid for actor in stands.actors}
     lines = []
     for name, why in sorted(stands.failures.items()):
@@ -269,7 +269,7 @@ def unanswered(stands: Standing, data: Path) -> list[str]:
 
 
 def summary(record: ClusterRecord) -> str:
-    """The cluster in one line, for the foreground."""
+    """Return the status in one line, for `raylog up` in the foreground."""
     from raylog.cli.local_cluster import standing
 
     stands = standing(record)
@@ -283,9 +283,9 @@ def summary(record: ClusterRecord) -> str:
 
 
 def _actor_rows(stands: Standing) -> list[Row]:
-    """A row for each actor, from Ray and from the brokers; Ray does not list co-located actors.
+    """Return a row for each actor, from Ray and from the brokers: Ray lists no co-located actors.
 
-    Ray counts a process that hangs as alive. An actor that does not answer is `silent`, and its
+    Ray reports a hung process as alive. An actor that does not answer is `silent`, and its
     children are `unknown`.
     """
     from raylog.actors.names import BROKER, host_of
@@ -322,7 +322,7 @@ def _actor_rows(stands: Standing) -> list[Row]:
 
 
 def _colocated_row(child: ChildStatus) -> Row:
-    """An actor that lives in the process of another."""
+    """Return the row of an actor that runs in another actor's process."""
     role, broker_id = _role_of(child.name)
     return {
         "role": role,
@@ -340,7 +340,10 @@ _STATES = {"ALIVE": "running", "PENDING_CREATION": "starting", "DEPENDENCIES_UNR
 
 
 def _role_of(name: str) -> tuple[str, int | None]:
-    """Role and broker id from an actor's name (`raylog.actors.names`); a controller is nobody's."""
+    """Return role and broker id from an actor's name (`raylog.actors.names`).
+
+    A controller has no broker id.
+    """
     from raylog.actors.names import CONTROLLER
 
     _, role, *rest = name.split("/")
@@ -349,7 +352,7 @@ def _role_of(name: str) -> tuple[str, int | None]:
 
 @dataclass(slots=True)
 class _ClientView:
-    """What brokers tell clients."""
+    """What brokers report to clients."""
 
     replicas: list[PartitionReplicas] = field(default_factory=list)
     quorum: QuorumView | None = None
@@ -357,7 +360,7 @@ class _ClientView:
 
 
 def _ask_as_client(record: ClusterRecord) -> _ClientView:
-    """Replicas of each partition and the metadata quorum, or why they are not told."""
+    """Ask for each partition's replicas and the metadata quorum; failures are in `failures`."""
     from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
     from raylog.wire.errors import KafkaError
 
@@ -378,7 +381,7 @@ def _ask_as_client(record: ClusterRecord) -> _ClientView:
 
 
 def stray_rows(brokers: list[BrokerStatus]) -> list[Row]:
-    """Each stray of each broker that answers."""
+    """Return a row for each stray directory of each broker that answers."""
     return [
         {"broker": broker.broker_id, "size_bytes": one.size_bytes, "directory": one.directory}
         for broker in brokers
@@ -387,7 +390,7 @@ def stray_rows(brokers: list[BrokerStatus]) -> list[Row]:
 
 
 def quorum_rows(quorum: QuorumView | None) -> list[Row]:
-    """Each copy of the metadata log, voters first."""
+    """Return a row for each copy of the metadata log, voters first."""
     if quorum is None:
         return []
     copies = [("voter", one) for one in quorum.voters] + [("observer", o) for o in quorum.observers]
@@ -405,7 +408,7 @@ def quorum_rows(quorum: QuorumView | None) -> list[Row]:
 
 
 def _health(replicas: list[PartitionReplicas], brokers: int) -> dict[str, int]:
-    """Counts of partitions; one broker cannot hold more than one replica of each."""
+    """Count partitions. A single replica is not a problem if there is only one broker."""
     return {
         "partitions": len(replicas),
         "under_replicated": sum(one.is_under_replicated for one in replicas),
@@ -415,13 +418,13 @@ def _health(replicas: list[PartitionReplicas], brokers: int) -> dict[str, int]:
 
 
 def partition_counts(record: ClusterRecord) -> dict[str, int] | None:
-    """How many partitions lack something; None if no broker tells."""
+    """Count partitions as `_health` does; None if the brokers do not answer."""
     view = _ask_as_client(record)
     return None if view.failures else _health(view.replicas, len(record.broker_ids))
 
 
 def _partition_rows(brokers: list[BrokerStatus], replicas: list[PartitionReplicas]) -> list[Row]:
-    """Each partition as its leader has it."""
+    """Return a row for each partition, as its leader reports it."""
     led: dict[tuple[str, int], PartitionStatus] = {
         (at.topic, at.partition): at
         for broker in brokers

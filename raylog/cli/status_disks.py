@@ -1,4 +1,4 @@
-"""What `raylog status` tells of disks: how much is free, and which writes they refuse."""
+"""Describes disks for `raylog status`: their free space, refused writes and failures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from raylog.actors.broker.messages import BrokerStatus
 
 _LOW = 100
-"""A volume with less than this part of it free is nearly full."""
+"""A volume is nearly full if less than one part in this many is free."""
 Row = dict[str, Any]
 
 
 def disk_rows(brokers: list[BrokerStatus]) -> list[Row]:
-    """The disk of each broker that answers; brokers of older builds tell less of it."""
+    """Return a row for the disk of each broker that answers; older builds report less."""
     return [_disk_row(broker) for broker in brokers]
 
 
@@ -39,7 +39,7 @@ def _disk_row(broker: BrokerStatus) -> Row:
 
 
 def disk_lines(rows: list[Row], data: Path) -> Iterator[str]:
-    """What is wrong with disks, and what to do about it."""
+    """Yield what is wrong with disks, and what to do about it."""
     where = "" if data == DEFAULT_DATA else f" --data {data}"
     for row in rows:
         broker, count = row["broker"], row["partitions"]

@@ -1,6 +1,6 @@
-"""What `raylog status` tells of listeners: where each listens, and what its clients are told.
+"""Describes listeners for `raylog status`: where they listen, and what they advertise to clients.
 
-Those of Kafka clients, and those that tell metrics and health over HTTP.
+There are listeners for Kafka clients, and listeners that serve metrics and health over HTTP.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Row = dict[str, Any]
 
 
 def listener_rows(brokers: list[BrokerStatus]) -> list[Row]:
-    """The listeners of each broker that answers; one of an older build has a single one."""
+    """Return the listeners of each broker that answers; a broker of an older build has just one."""
     return [row for broker in brokers for row in _rows(broker)]
 
 
 def http_rows(brokers: list[BrokerStatus]) -> list[Row]:
-    """Where each broker tells its metrics and its health; none that tells them nowhere."""
+    """Return where each broker serves metrics and health; brokers that do not are left out."""
     return [
         {"broker": broker.broker_id, "address": at, "metrics": f"http://{at}/metrics"}
         for broker in brokers

@@ -1,4 +1,4 @@
-"""`raylog topics`: create, list, alter, delete; larger commands stand beside this file."""
+"""The commands `raylog topics`: create, list, alter, delete; larger ones have their own modules."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def list_topics(
 
 
 def _summary(view: TopicView) -> dict[str, object]:
-    """A topic in one line."""
+    """Return the row of a topic."""
     from raylog.wire.uuids import to_base64
 
     replicas = max((len(partition.replicas) for partition in view.partitions.values()), default=0)

@@ -1,4 +1,4 @@
-"""`raylog transactions`: list, describe, describe-producers, hanging, abort."""
+"""The commands `raylog transactions`: list, describe, describe-producers, hanging and abort."""
 
 from __future__ import annotations
 

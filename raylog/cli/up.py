@@ -1,4 +1,4 @@
-"""`raylog up`: start a cluster."""
+"""The command `raylog up`: starts a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _LOOK_S = 2.0
-"""Time between two looks at the cluster in the foreground."""
+"""Time between two checks of the cluster in the foreground."""
 
 
 Brokers = Annotated[
@@ -219,7 +219,7 @@ def up(
 
 
 def _up_here(wanted: Wanted, *, detach: bool) -> None:
-    """Start Ray and brokers on this machine, and stay unless they shall run in the background."""
+    """Start Ray and brokers on this machine, and stay in the foreground unless `detach` is set."""
     from raylog.cli.local_cluster import start
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
@@ -238,7 +238,7 @@ def _up_here(wanted: Wanted, *, detach: bool) -> None:
 def _up_on_ray(
     address: str, asked: PlacementAsked, *, insecure_ray: bool, timeout_s: float | None
 ) -> None:
-    """Start brokers on the nodes of a Ray that runs, and say where they are."""
+    """Start brokers on the nodes of a running Ray, and print their addresses."""
     from raylog.cli.ray_cluster import READY_S, start_on_ray
 
     with Progress() as progress:
@@ -254,7 +254,7 @@ def _up_on_ray(
 
 
 def _facts(record: ClusterRecord) -> dict[str, object]:
-    """What --json prints as soon as all brokers serve."""
+    """Return what --json prints once all brokers serve."""
     return {
         "cluster_id": record.cluster_id,
         "brokers": record.broker_ids,
@@ -263,7 +263,7 @@ def _facts(record: ClusterRecord) -> dict[str, object]:
 
 
 def _tell_metrics(data: Path) -> None:
-    """Say where Prometheus finds what to scrape."""
+    """Print where Prometheus finds its targets."""
     from raylog.actors.runtime.ray_node import running_nodes
     from raylog.cluster_record import run_directory
 
@@ -279,7 +279,7 @@ def _disconnect() -> None:
 
 
 def _stay(record: ClusterRecord, data: Path) -> None:
-    """Show how the cluster stands until a signal comes, then stop it."""
+    """Show the cluster's state until a signal arrives or Ray ends, then stop the cluster."""
     from raylog.cli.local_cluster import stop
 
     stopping = threading.Event()
@@ -297,14 +297,14 @@ def _stay(record: ClusterRecord, data: Path) -> None:
 
 
 def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> bool:
-    """Keep a line about the cluster on a terminal; returns whether it ran to the signal."""
+    """Show a status line on a terminal; return whether the cluster ran until the signal."""
     from raylog.cli.local_cluster import is_up
     from raylog.cluster_record import run_directory
 
     line = console(stderr=True).status("") if sys.stderr.isatty() else None
     if line is not None:
         line.start()
-        # Apart from the thread that hears Ctrl-C: a Ray that hangs may never answer.
+        # Not in the thread that handles Ctrl-C: a Ray that hangs may never answer.
         threading.Thread(
             target=_keep_up, args=(line, record, stopping), name="summary", daemon=True
         ).start()
@@ -319,7 +319,7 @@ def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> bool
 
 
 def _keep_up(line: Status, record: ClusterRecord, stopping: threading.Event) -> None:
-    """Keep the line as the cluster stands."""
+    """Update the status line."""
     from ray.exceptions import RayError
 
     from raylog.cli.status import summary

@@ -1,15 +1,15 @@
-"""`raylog doctor`: looks for what keeps a cluster, or a client of one, from working well.
+"""`raylog doctor`: looks for problems of a cluster or its clients.
 
-| module | what |
+| module | what it does |
 |---|---|
-| `findings` | what a check says |
-| `machine` | this machine: facts, and what they mean |
-| `volume` | a data directory and its volume: facts, and what they mean |
-| `addresses` | brokers as a client reaches them: facts, and what they mean |
-| `clocks` | clocks of brokers beside this machine's |
-| `cluster` | a cluster through its brokers |
-| `on_ray` | a cluster through its Ray |
+| `findings` | defines the results of checks |
+| `machine` | checks this machine |
+| `volume` | checks a data directory and its volume |
+| `addresses` | checks how clients reach the brokers |
+| `clocks` | compares the brokers' clocks with this machine's |
+| `cluster` | checks a cluster through its brokers |
+| `on_ray` | checks a cluster through Ray |
 | `command` | the command |
 
-Checks are functions of facts; those that gather facts decide nothing.
+Checks are functions of facts. Functions that gather facts do not judge them.
 """

@@ -1,4 +1,4 @@
-"""Brokers as a client reaches them, for `raylog doctor`: facts, and what they mean."""
+"""Checks how a client reaches the brokers, for `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 SLOW_MS = 200.0
 _CONNECT_MS = 5_000
 _ASKED = 3
-"""The quickest of so many answers tells how far away a broker is."""
+"""Requests per broker; the shortest response time counts."""
 _FIRST = -2
-"""How a client numbers its first bootstrap server."""
+"""The client's node id for its first bootstrap server."""
 Address = tuple[str, int]
 
 NAME, REFUSED, TIMEOUT, NETWORK, TLS, LOGIN, PROTOCOL = (
@@ -46,41 +46,41 @@ NAME, REFUSED, TIMEOUT, NETWORK, TLS, LOGIN, PROTOCOL = (
     "login",
     "protocol",
 )
-"""What a connection failed at."""
+"""Kinds of failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What came of connecting to one address, up to the answer to a Metadata request."""
+    """The result of connecting to one address and sending it a Metadata request."""
 
     address: Address
     resolved: tuple[str, ...] = ()
     """Its IP addresses."""
     kind: str = ""
-    """What it failed at; "": it did not."""
+    """Kind of the failure; "" if there was none."""
     why: str = ""
     took_ms: float = 0.0
     versions: Mapping[int, range] = field(default_factory=dict)
-    """API key to versions."""
+    """API key to supported versions."""
     brokers: tuple[tuple[int, Address], ...] = ()
-    """All brokers, with the addresses that it tells."""
+    """Ids and advertised addresses of all brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """A broker's address as it tells its clients."""
+    """The result of connecting to a broker's advertised address."""
 
     broker: int
     reached: Reached
 
 
 def text_of(address: Address) -> str:
-    """HOST:PORT."""
+    """Return HOST:PORT."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# ---- what facts mean -------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------
 
 _WHAT_TO_DO = {
     NAME: "correct the name, or make it resolvable on this machine (DNS, /etc/hosts)",
@@ -94,7 +94,7 @@ _WHAT_TO_DO = {
 
 
 def check_bootstrap(found: Sequence[Reached]) -> list[Finding]:
-    """Whether each bootstrap server answers; one is enough for a client, as long as it is up."""
+    """Check whether each bootstrap server answers. If any does, failures are only warnings."""
     works = any(not one.kind for one in found)
     findings = []
     for one in found:
@@ -109,7 +109,7 @@ def check_bootstrap(found: Sequence[Reached]) -> list[Finding]:
 
 
 def check_advertised(asked: Sequence[Reached], found: Sequence[Advertised]) -> list[Finding]:
-    """Whether the addresses that brokers tell their clients can be used from here."""
+    """Check whether the brokers' advertised addresses work from this machine."""
     local = all(_is_loopback(one) for one in asked if not one.kind)
     brokers = Counter(one.reached.address for one in found)
     findings = []
@@ -124,7 +124,7 @@ def check_advertised(asked: Sequence[Reached], found: Sequence[Advertised]) -> l
 
 
 def _fault(one: Reached, *, local: bool, is_shared: bool) -> tuple[str, str] | None:
-    """What is wrong with an advertised address, and what to do."""
+    """Return what is wrong with an advertised address and what to do, or None."""
     set_it = (
         "set advertised.listeners (raylog up --advertised-host HOST) to an address that clients "
         "can reach"
@@ -147,7 +147,7 @@ def _fault(one: Reached, *, local: bool, is_shared: bool) -> tuple[str, str] | N
 
 
 def check_versions(found: Sequence[Advertised]) -> list[Finding]:
-    """Whether all brokers speak the same versions."""
+    """Check whether all brokers support the same API versions."""
     known = {one.broker: dict(one.reached.versions) for one in found if one.reached.versions}
     if not known:
         return []
@@ -202,7 +202,7 @@ def _is_loopback(one: Reached) -> bool:
 
 
 async def reach(settings: ClientSettings, address: Address) -> Reached:
-    """Resolve, connect, encrypt, ask for ApiVersions, log in, and ask who the brokers are."""
+    """Resolve an address, connect, use TLS, request ApiVersions, log in, and request Metadata."""
     loop = asyncio.get_running_loop()
     try:
         resolutions = await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
@@ -233,14 +233,14 @@ async def reach(settings: ClientSettings, address: Address) -> Reached:
 
 
 async def _refreshed_ms(core: Core) -> float:
-    """How long a Metadata request takes."""
+    """Return how long a Metadata request takes."""
     began_s = time.monotonic()
     await core.refresh([])
     return (time.monotonic() - began_s) * 1_000
 
 
 async def reach_all(settings: ClientSettings, addresses: Sequence[Address]) -> list[Reached]:
-    """As `reach`, of each address once, several at a time."""
+    """Call `reach` once for each distinct address, several at a time."""
     several = asyncio.Semaphore(16)
 
     async def one(address: Address) -> Reached:
@@ -253,9 +253,9 @@ async def reach_all(settings: ClientSettings, addresses: Sequence[Address]) -> l
 
 
 def kind_of(failed: Exception) -> str:
-    """What a connection failed at."""
+    """Return the kind of a failure to connect."""
     if isinstance(failed, TlsFailed) or "TLS handshake" in str(failed):
-        return TLS  # a listener without TLS ends the connection, or waits
+        return TLS  # a listener without TLS closes the connection, or waits
     if isinstance(failed, AuthenticationFailed | KafkaError | NotSupported):
         return LOGIN
     if isinstance(failed, NotKafka):
@@ -264,13 +264,13 @@ def kind_of(failed: Exception) -> str:
 
 
 def _kinds(failed: BaseException | None) -> Iterator[str]:
-    """What the causes of a failure are called, the nearest first."""
+    """Yield the kinds of a failure and its causes, starting with the failure itself."""
     while failed is not None:
         match failed:
             case socket.gaierror():
                 yield NAME
             case OSError() if f"[Errno {errno.ECONNREFUSED}]" in str(failed):
-                yield REFUSED  # of several addresses there is one failure with all texts
+                yield REFUSED  # for several addresses, one failure has all the texts
             case TimeoutError():
                 yield TIMEOUT
             case OSError():

@@ -1,8 +1,9 @@
-"""Clocks of brokers beside this machine's, for `raylog doctor`: facts, and what they mean.
+"""Compares the brokers' clocks with this machine's, for `raylog doctor`.
 
-No request asks a broker for its time. Two things tell of it: the controller's answer about the
-quorum has the time when it heard of itself, and the records of internal topics have that of the
-broker that wrote them. Those may be old, so that they only show a clock that is ahead.
+No request returns a broker's time, but two responses contain it. The description of the quorum has
+the time at which the controller was last caught up with itself. Records in internal topics have
+timestamps of the broker that wrote them. They may be old, so they only reveal clocks that are
+ahead.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ _DO = "synchronize the clocks of all machines (chrony, systemd-timesyncd)"
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """Times in ms, positive where the other clock is ahead of this one."""
+    """Differences in ms, positive if the other clock is ahead of this one."""
 
     controller: int | None = None
-    """Broker id; None: not known."""
+    """Broker id; None if unknown."""
     controller_ahead_ms: float = 0.0
     uncertain_ms: float = 0.0
-    """By how much the answer about the controller may be wrong."""
+    """Maximum error of `controller_ahead_ms`."""
     newest_ahead_ms: Mapping[int, float] = field(default_factory=dict)
-    """Broker id to how far its newest record of an internal topic is ahead of now."""
+    """Leader's id to how far its newest record in an internal topic is ahead of now."""
 
 
 def check(facts: ClockFacts) -> list[Finding]:
-    """Whether clocks agree well enough for timestamps and retention."""
+    """Check whether the clocks agree well enough for timestamps and retention."""
     findings = []
     if facts.controller is not None:
         off, unsure = facts.controller_ahead_ms, facts.uncertain_ms
@@ -71,7 +72,7 @@ def _seconds(ms: float) -> str:
 
 
 async def gather(core: Core) -> ClockFacts:
-    """Ask; what brokers do not tell, or may not, is left out."""
+    """Ask the brokers; what they do not report, or this client may not read, is left out."""
     controller, ahead_ms, uncertain_ms = await _controller(core)
     return ClockFacts(controller, ahead_ms, uncertain_ms, await _newest(core))
 
@@ -95,7 +96,7 @@ async def _controller(core: Core) -> tuple[int | None, float, float]:
 
 
 async def _newest(core: Core) -> dict[int, float]:
-    """The youngest record of each leader in internal topics."""
+    """Return how far the newest record in internal topics is ahead of now, by leader."""
     from raylog.client.cluster import TopicPartition
     from raylog.client.errors import ClientError
     from raylog.client.offsets import MAX_TIMESTAMP, find_offsets

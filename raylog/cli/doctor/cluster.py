@@ -1,4 +1,4 @@
-"""A cluster through its brokers, for `raylog doctor`: any Kafka."""
+"""Checks any Kafka cluster through its brokers, for `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES_MAX = 4
 
 
 async def findings(settings: ClientSettings, where: str) -> list[Finding]:
-    """All that is found through a cluster's brokers; `where` is what commands need to reach it."""
+    """Check a cluster through its brokers; `where` is the option with which commands reach it."""
     asked = await addresses.reach_all(settings, settings.bootstrap)
     found = addresses.check_bootstrap(asked)
     first = next((one for one in asked if not one.kind), None)
@@ -52,7 +52,7 @@ async def findings(settings: ClientSettings, where: str) -> list[Finding]:
 
 
 async def _min_isr(core: Core, topics: Iterable[str]) -> dict[str, int]:
-    """Of topics; nothing if brokers do not tell."""
+    """Return `min.insync.replicas` by topic; empty if the brokers do not report it."""
     try:
         return await min_isr_of(core, sorted(topics))
     except (ClientError, KafkaError):
@@ -60,7 +60,7 @@ async def _min_isr(core: Core, topics: Iterable[str]) -> dict[str, int]:
 
 
 def check_health(known: Known) -> list[Finding]:
-    """What `raylog top` calls wrong, in one look."""
+    """Return the problems that `raylog top` would show now."""
     found = [_finding(one) for one in troubles(known, now_ms())]
     if any(one.status is not Status.UNKNOWN for one in found):
         return found
@@ -76,7 +76,7 @@ def _finding(one: Trouble) -> Finding:
 
 
 def check_min_isr(known: Known, min_isr: Mapping[str, int], where: str) -> Finding:
-    """Whether acks=all can succeed at all, and with one replica less."""
+    """Check whether acks=all can succeed at all, and with one replica less."""
     name = "min.insync.replicas"
     if known.partitions and not min_isr:
         return unknown(name, "the brokers do not report it")
@@ -101,7 +101,7 @@ def check_min_isr(known: Known, min_isr: Mapping[str, int], where: str) -> Findi
 
 
 def _where_replicas(known: Known, min_isr: Mapping[str, int], missing: int) -> str:
-    """Partitions that lack so many replicas to have min.insync.replicas; single ones aside."""
+    """Name partitions with min.insync.replicas > 1 that have at least `missing` fewer replicas."""
     keys = [
         key
         for key, one in known.partitions.items()
@@ -112,5 +112,5 @@ def _where_replicas(known: Known, min_isr: Mapping[str, int], missing: int) -> s
 
 
 def where_of(bootstrap: Sequence[str]) -> str:
-    """What commands need to reach a cluster."""
+    """Return the option with which commands reach a cluster."""
     return f" -b {','.join(bootstrap)}" if bootstrap else ""

@@ -1,4 +1,4 @@
-"""`raylog doctor`: the command."""
+"""The command `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def doctor(
 
 
 def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
-    """Any Kafka, from here."""
+    """Check any Kafka cluster, as a client on this machine."""
     from raylog.cli.doctor import machine
     from raylog.cli.doctor.addresses import text_of
 
@@ -105,7 +105,7 @@ def _as_client(bootstrap: str, progress: Progress) -> list[Section]:
 
 
 def _brokers(settings: ClientSettings, where: str, progress: Progress) -> Section:
-    import asyncio  # most commands need none
+    import asyncio  # most commands do not need it
 
     from raylog.cli.doctor import cluster
 
@@ -114,7 +114,7 @@ def _brokers(settings: ClientSettings, where: str, progress: Progress) -> Sectio
 
 
 def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -> list[Section]:
-    """This machine, and the cluster on a data directory if one runs."""
+    """Check this machine, and the cluster on a data directory if one is running."""
     from raylog.cli.doctor import machine, volume
     from raylog.cli.local_cluster import is_up, known_brokers
     from raylog.client.settings import parse_bootstrap
@@ -147,7 +147,7 @@ def _here(data: Path, wanted: tuple[str, int, int | None], progress: Progress) -
 
 
 def _on_ray(address: str, data: Path, progress: Progress) -> list[Section]:
-    """A cluster on a Ray, of which this machine is a node."""
+    """Check a cluster on a Ray cluster that this machine is a node of."""
     from raylog.cli.doctor import machine
     from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, troubles_of
 
@@ -167,7 +167,7 @@ def _running(
     progress: Progress,
     troubles: Sequence[str] = (),
 ) -> list[Section]:
-    """What only a running cluster tells; `troubles` are its supervisor's."""
+    """Check a running cluster; `troubles` are those that its supervisor reports."""
     from raylog.cli.doctor import cluster, on_ray
     from raylog.cli.progress import within
 

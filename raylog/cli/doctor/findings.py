@@ -1,4 +1,4 @@
-"""What a check of `raylog doctor` says."""
+"""Findings: the results of the checks of `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a check came out, the best first."""
+    """Outcome of a check, the best first."""
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """It could not be found out; that is no failure."""
+    """It could not be determined, which is not a failure."""
     WARNING = "warning"
     FAILURE = "failure"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     status: Status
     found: str
     do: str = ""
-    """What to do, of a warning or a failure."""
+    """What to do about a warning or failure."""
 
     def __post_init__(self) -> None:
         is_bad = self.status in (Status.WARNING, Status.FAILURE)
@@ -33,27 +33,27 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """All is well."""
+    """Return a finding that all is well."""
     return Finding(check, Status.OK, found)
 
 
 def unknown(check: str, why: str) -> Finding:
-    """It could not be found out."""
+    """Return a finding that something could not be determined."""
     return Finding(check, Status.UNKNOWN, why)
 
 
 def warning(check: str, found: str, do: str) -> Finding:
-    """It works, or may fail later."""
+    """Return a finding that something works, but may fail later."""
     return Finding(check, Status.WARNING, found, do)
 
 
 def failure(check: str, found: str, do: str) -> Finding:
-    """It does not work."""
+    """Return a finding that something does not work."""
     return Finding(check, Status.FAILURE, found, do)
 
 
 def counts(findings: Iterable[Finding]) -> str:
-    """How many of each, in a line."""
+    """Return the number of findings by status, in one line."""
     found = [one.status for one in findings]
     return f"{len(found)} checks: " + ", ".join(
         f"{found.count(status)} {status}" for status in Status if status in found
@@ -61,7 +61,7 @@ def counts(findings: Iterable[Finding]) -> str:
 
 
 def lines(findings: Iterable[Finding], check_width: int) -> Iterator[str]:
-    """One line for each, and a second one with what to do."""
+    """Yield a line for each finding, and a second one if there is something to do."""
     for one in findings:
         yield f"{one.status:<8} {one.check:<{check_width}}  {one.found}"
         if one.do:

@@ -1,4 +1,4 @@
-"""This machine, as `raylog doctor` sees it: facts, and what they mean."""
+"""Checks this machine, for `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from raylog.cli.output import counted, human_bytes
 
 _MIB = 1024 * 1024
 PYTHON_MIN, PYTHON_END = (3, 11), (3, 14)
-"""The versions that the package is made for; the second one is exclusive."""
+"""The supported versions; the second one is exclusive."""
 RAY_MIN = (2, 52)
 MEMORY_OF_BROKER = 512 * _MIB
-"""Of all processes of a broker, with room for requests."""
+"""For all processes of a broker, including room for requests."""
 MEMORY_OF_RAY = 1024 * _MIB
 DESCRIPTORS_LOW, DESCRIPTORS_TOO_LOW = 65_536, 4_096
 PROCESSES_LOW = 4_096
 _ANSWER_S = 5.0
 _NATIVE = ("cramjam", "crc32c", "lz4.frame", "msgpack", "re2", "uvloop", "zstandard")
-"""Compiled packages: a wheel for another machine or Python is found when it is imported."""
+"""Compiled packages. A wheel for another machine or Python fails only when it is imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What is known of this machine; None: not known."""
+    """Facts about this machine; None: unknown."""
 
     python: tuple[int, int, int]
     kernel: str
@@ -45,7 +45,7 @@ class MachineFacts:
     """Compiled packages that cannot be imported, and why."""
     cores: int = 1
     memory_total: int | None = None
-    """Of the machine, or of the container if that has less."""
+    """The machine's, or the container's if that is less."""
     memory_available: int | None = None
     descriptors: tuple[int, int] = (-1, -1)
     """Soft and hard limit; -1: no limit."""
@@ -53,12 +53,12 @@ class MachineFacts:
     """Soft limit; -1: no limit."""
     is_clock_synchronized: bool | None = None
     java: str | None = None
-    """Why Spark will find no Java; "": it will; None: Spark is not installed."""
+    """Why Spark will not find Java; "": it will; None: Spark is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """Where a broker would listen."""
+    """Whether a broker could listen at an address."""
 
     address: str
     problem: str = ""
@@ -66,7 +66,7 @@ class PortFacts:
 
 
 def gather() -> MachineFacts:
-    """Look at this machine."""
+    """Gather facts about this machine."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     total, available = _memory()
     return MachineFacts(
@@ -86,7 +86,7 @@ def gather() -> MachineFacts:
 
 
 def ports(addresses: Iterable[tuple[str, int]]) -> list[PortFacts]:
-    """Try to listen where brokers would."""
+    """Try to listen where brokers would listen."""
     from raylog.cli.failures import CommandFailed
     from raylog.cli.start_checks import check_listening
 
@@ -105,18 +105,18 @@ def ports(addresses: Iterable[tuple[str, int]]) -> list[PortFacts]:
 
 
 def check_client(facts: MachineFacts) -> list[Finding]:
-    """What a client needs, too."""
+    """Check what both clients and brokers need."""
     return [_versions(facts), _packages(facts), _descriptors(facts), _clock(facts)]
 
 
 def check_host(facts: MachineFacts, brokers: int) -> list[Finding]:
-    """What a machine needs on which so many brokers are to run."""
+    """Check what a machine needs, besides `check_client`, to run this number of brokers."""
     found = [_ray(facts), _memory_enough(facts, brokers), _cores(facts, brokers), _processes(facts)]
     return found if facts.java is None else [*found, _java_found(facts.java)]
 
 
 def check_ports(found: Sequence[PortFacts]) -> list[Finding]:
-    """Whether brokers can listen."""
+    """Check whether brokers can listen."""
     bad = [one for one in found if one.problem]
     if not bad:
         return [ok("ports", f"free: {', '.join(one.address for one in found)}")]
@@ -124,7 +124,7 @@ def check_ports(found: Sequence[PortFacts]) -> list[Finding]:
 
 
 def check_down(data: Path, brokers: int, *, was_stopped: bool) -> Finding:
-    """The cluster whose data is here does not run; it was stopped, or it ended by itself."""
+    """Return a finding about a cluster that is down: stopped, or ended without `raylog down`."""
     cluster = f"the cluster with data in {data} ({counted(brokers, 'broker')})"
     if was_stopped:
         return warning(
@@ -196,7 +196,7 @@ def _cores(facts: MachineFacts, brokers: int) -> Finding:
 
 
 def _descriptors(facts: MachineFacts) -> Finding:
-    """A broker raises its soft limit to the hard one; a client does not."""
+    """Check the hard limit: brokers raise their soft limit to it, but clients do not."""
     soft, hard = facts.descriptors
     most = hard if hard >= 0 else float("inf")
     found = f"{_limit(soft)}, at most {_limit(hard)}"
@@ -267,7 +267,7 @@ def _broken(packages: Iterable[str]) -> Iterable[str]:
 
 
 def _memory() -> tuple[int | None, int | None]:
-    """Total and available memory: the machine's, or the container's if that is less."""
+    """Return total and available memory: the machine's, or the container's if that is less."""
     try:
         meminfo = dict(
             line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines()
@@ -286,12 +286,12 @@ def _memory() -> tuple[int | None, int | None]:
 def _number(path: str) -> int | None:
     try:
         return int(Path(path).read_text())
-    except (OSError, ValueError):  # "max": there is no limit
+    except (OSError, ValueError):  # "max": no limit
         return None
 
 
 def _is_synchronized() -> bool | None:
-    """What systemd says of the clock; None where it runs not, as in containers."""
+    """Ask systemd whether the clock is synchronized; None without systemd, as in containers."""
     if shutil.which("timedatectl") is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A cluster through its Ray, for `raylog doctor`: facts, and what they mean."""
+"""Checks a cluster through Ray, for `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _BUILD = re.compile(r" starts, build (\S+)$")
 
 @dataclass(frozen=True, slots=True)
 class RayFacts:
-    """What Ray, brokers and their journals tell of a cluster."""
+    """Facts about a cluster from Ray, the brokers and their journals."""
 
     nodes: Mapping[str, bool]
-    """Address of each node of the Ray, and whether it lives."""
+    """Address and id of each Ray node, and whether it is alive."""
     brokers: Sequence[Mapping[str, Any]] = ()
-    """As `raylog health` has them."""
+    """As `raylog health` reports them."""
     disks: Sequence[str] = ()
-    """What `raylog status` says of disks."""
+    """Problems with disks, as `raylog status` reports them."""
     silent: Sequence[str] = ()
-    """Actors that do not answer, and brokers that do not run, and why."""
+    """Which actors do not answer and which brokers do not run, and why."""
     builds: Mapping[str, str] = field(default_factory=dict)
     """Build by process."""
     build: str = ""
-    """Of this command."""
+    """Build of this command."""
     crashes: int = 0
 
 
 def check(facts: RayFacts, where: str) -> list[Finding]:
-    """What is wrong; `where` is what commands need to find the cluster."""
+    """Check a cluster; `where` is the option with which commands find it."""
     return [
         _nodes(facts.nodes),
         *map(_broker, facts.brokers),
@@ -101,7 +101,7 @@ def _crashes(count: int, where: str) -> Finding:
 
 
 def builds_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Build by process, of (process, what its journal says of starts) in time order."""
+    """Return the newest build by process; `texts` are (process, journal entry) in time order."""
     found = {}
     for process, text in texts:
         build = _BUILD.search(text)
@@ -113,9 +113,9 @@ def builds_of(texts: Iterable[tuple[str, str]]) -> dict[str, str]:
 def gather(
     record: ClusterRecord, data: Path, address: str | None, troubles: Sequence[str] = ()
 ) -> RayFacts:
-    """Ask Ray and the cluster's actors; this process is, or becomes, a driver.
+    """Ask Ray and the cluster's actors; connects to Ray unless this process is connected.
 
-    `troubles` are why brokers do not run, as their supervisor says.
+    `troubles` are the supervisor's reasons why brokers do not run.
     """
     from raylog.actors.build import BUILD
     from raylog.cli.health import rows_over_ray
@@ -144,7 +144,7 @@ def gather(
 def _journals(
     data: Path, address: str | None, running: Container[str]
 ) -> tuple[dict[str, str], int]:
-    """Builds of what runs, and how many processes ended unexpectedly; nothing if nobody tells."""
+    """Return builds of running processes and the number of crashes; nothing without journals."""
     from raylog.actors.decisions import PROCESS
     from raylog.actors.journal import JournalAsked, merged
     from raylog.cli.failures import CommandFailed

@@ -1,4 +1,4 @@
-"""A data directory and its volume, as `raylog doctor` sees them: facts, and what they mean."""
+"""Checks a data directory and its volume, for `raylog doctor`."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ _SHORTEN = "free space, or choose another directory with --data"
 
 @dataclass(frozen=True, slots=True)
 class VolumeFacts:
-    """A data directory, or where it would be made. -1: not known."""
+    """Facts about a data directory, or where it would be created. -1: unknown."""
 
     directory: str
     exists: bool
     place: str
-    """The directory itself, or the nearest one above that exists."""
+    """The directory itself, or its nearest parent that exists."""
     is_directory: bool = True
     is_writable: bool = True
     owner: int = -1
     """User id."""
     user: int = -1
-    """Ours."""
+    """User id of this process."""
     foreign: tuple[str, ...] = ()
-    """Brokers' directories in it that another user owns."""
+    """Brokers' directories in it that belong to another user."""
     file_system: str = ""
     mount_point: str = ""
     total_bytes: int = -1
     free_bytes: int = -1
     total_inodes: int = -1
-    """0: the file system does not count them."""
+    """0: the file system has no limit."""
     free_inodes: int = -1
     fsync_ms: tuple[float, ...] = ()
-    """Times of writing 4 KiB and having them on disk."""
+    """Times to write 4 KiB and sync them to disk."""
     fsync_failure: str = ""
 
 
 def gather(directory: Path) -> VolumeFacts:
-    """Look at a data directory. What is written for the measurement is removed."""
+    """Gather facts about a data directory. The file that measures fsync is removed."""
     directory = directory.absolute()
     place = next(one for one in (directory, *directory.parents) if one.exists())
     is_directory = place.is_dir()
@@ -88,7 +88,7 @@ def gather(directory: Path) -> VolumeFacts:
 
 
 def check(facts: VolumeFacts) -> list[Finding]:
-    """What is wrong with a data directory."""
+    """Check a data directory."""
     if not facts.is_directory:
         return [
             failure("data directory", f"{facts.place} is a file", "choose another one with --data")
@@ -205,9 +205,9 @@ def _mounts() -> str:
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:
-    """Mount point and kind of the file system that a path is on, of /proc/self/mounts.
+    """Return mount point and type of a path's file system; `mounts` is from /proc/self/mounts.
 
-    The last one counts that is mounted at the longest part of the path; "" if nothing is known.
+    The longest mount point that contains the path wins, and of equal ones the last. "" if unknown.
     """
     best = ("", "")
     for line in mounts.splitlines():
@@ -219,7 +219,7 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
 
 
 def _foreign(directory: Path) -> Iterator[str]:
-    """Brokers' directories of another user; what cannot be looked at is of one, too."""
+    """Yield brokers' directories of another user, up to the first one that cannot be accessed."""
     user = os.geteuid()
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for one in sorted(directory.glob("broker-*")):
@@ -228,7 +228,7 @@ def _foreign(directory: Path) -> Iterator[str]:
 
 
 def _measured(place: Path) -> tuple[tuple[float, ...], str]:
-    """Times of small synced writes in ms, within a few seconds; or why there are none."""
+    """Return times of small synced writes in ms, measured for a few seconds, or the error."""
     try:
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             return tuple(_syncs(file.fileno())), ""

@@ -1,15 +1,17 @@
-"""`raylog top`: what a cluster does, live, and what is wrong with it first.
+"""The command `raylog top`: a live view of a cluster, problems first.
 
 | module | what |
 |---|---|
-| `events` | what is learned about a cluster |
-| `machine` | keeps it, and works out rates and lag; no I/O |
+| `events` | facts learned about a cluster |
+| `machine` | keeps them, and computes rates and lag; no I/O |
 | `lag` | how a group's lag develops |
-| `troubles` | what is wrong, in the order of severity |
+| `troubles` | problems, in order of severity |
 | `tables` | rows: columns, order, filter |
-| `reader` | asks the brokers |
-| `scraping` | reads what brokers tell Prometheus |
-| `screen` | the terminal |
-| `text` | one look as text or JSON |
+| `reader` | queries the brokers |
+| `scraping` | reads the brokers' `/metrics` |
+| `looking` | runs the queries in a thread |
+| `drawing` | renders the parts of the screen |
+| `screen` | the terminal UI |
+| `text` | one snapshot as text or JSON |
 | `command` | the command |
 """

@@ -1,4 +1,4 @@
-"""`raylog top`: the command."""
+"""The command `raylog top`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 DEFAULT_INTERVAL_S = 3.0
 _ONCE_S = 1.0
 _PATIENCE_S = 2.0
-"""After so long --once says what it waits for."""
+"""Time after which --once prints what it is waiting for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """Which cluster is shown, and how often it is asked."""
+    """The cluster to show, and how often to query it."""
 
     bootstrap: str
     where: str
-    """Options that commands need to reach it."""
+    """Options that commands need to reach it, with a leading space; empty for the default."""
     settings: ClientSettings
     interval_s: float
     metrics: tuple[tuple[str, int], ...] = ()
-    """Addresses of brokers' `/metrics` beside those that brokers report."""
+    """Addresses of brokers' `/metrics`, in addition to those that brokers report."""
 
 
 def top(
@@ -103,8 +103,8 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _once(of: Of, *, as_json: bool) -> None:
-    """Print one look."""
-    import asyncio  # most commands need none
+    """Print one snapshot."""
+    import asyncio  # most commands do not need it
 
     from raylog.cli.output import print_json
     from raylog.cli.progress import Progress
@@ -126,7 +126,7 @@ def _once(of: Of, *, as_json: bool) -> None:
 
 
 async def _look_twice(of: Of, watch: Watch, progress: Progress) -> None:
-    """For the rates; of a cluster that cannot be reached once is enough."""
+    """Query the cluster twice, for the rates; only once if it cannot be reached."""
     import asyncio
 
     from raylog.cli.top.reader import Reader, now_ms

@@ -1,4 +1,4 @@
-"""What the parts of the screen of `raylog top` show."""
+"""Renders the parts of the screen of `raylog top`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _STYLES = {
 }
 _SEVERITY_WIDTH = 8
 _CELL_MARGINS = 6
-"""Around the two columns of problems, and what scrolls them."""
+"""Width of the margins of the two columns of problems, and of the scroll bar."""
 _WIDTH_MIN = 20
 _LINES_MAX = 2
-"""Of one problem above a table; one where few lines are left for problems."""
+"""Maximum lines of each text above a table; one for problems if space is short."""
 _HEIGHT_SMALL = 8
 _INDENT = " " * (_SEVERITY_WIDTH + 1)
 
 
 def summary_text(known: Known, now_ms: float, bootstrap: str) -> Text:
-    """The second line."""
+    """Return the second line of the screen."""
     if known.at_ms is None:
         return Text(plain(f"asking {bootstrap}: {waiting(known, now_ms)}"))
     when = f"at {clock(known.unix_s)}: " if known.is_stale else ""
@@ -49,9 +49,10 @@ def summary_text(known: Known, now_ms: float, bootstrap: str) -> Text:
 def verdict_text(
     known: Known, found: Sequence[Trouble], most: int, width: int, height: int
 ) -> Text:
-    """How much is wrong, and the worst of it, each with what to do, in lines of a width.
+    """Return the number of problems and the worst of them, each with what to do.
 
-    At most `most` problems, and those that fit in `height` lines.
+    Lines are wrapped at `width`. At most `most` problems are shown, as far as they fit in `height`
+    lines.
     """
     if known.at_ms is None and not found:
         return Text("")
@@ -87,14 +88,14 @@ def _wrapped(text: str, width: int, lines: int) -> str:
 
 
 def in_full(found: Sequence[Trouble], name: str) -> list[str]:
-    """One problem with all that it is about, by the name of its row."""
+    """Return the lines of one problem with all its items; `name` is its row key."""
     one = found[int(name)]
     lines = [f"{one.severity.name}: {one.what}", "", f"do:  {one.do}", f"see: {one.see}"]
     return [*lines, "", *one.items] if one.items else lines
 
 
 def fill_problems(grid: DataTable[Text], found: Sequence[Trouble], width: int) -> str:
-    """All that is wrong, as rows; returns what stands below."""
+    """Fill the grid with all problems; return the note below it."""
     text_width = max(_WIDTH_MIN, width - _SEVERITY_WIDTH - _CELL_MARGINS)
     with _refilled(grid, ("", "what is wrong, and what to do"), (_SEVERITY_WIDTH, text_width)):
         for number, one in enumerate(found):
@@ -106,7 +107,7 @@ def fill_problems(grid: DataTable[Text], found: Sequence[Trouble], width: int) -
 
 
 def fill_table(grid: DataTable[Text], table: Table, known: Known, choice: Choice) -> str:
-    """The rows that are wanted; returns what stands below."""
+    """Fill the grid with the chosen rows; return the note below it."""
     shown = view(table, known, choice)
     order = choice.order or table.order
     mark = "\N{UPWARDS ARROW}" if choice.is_reversed else "\N{DOWNWARDS ARROW}"
@@ -129,7 +130,7 @@ def fill_table(grid: DataTable[Text], table: Table, known: Known, choice: Choice
 
 
 def _note(table: Table, choice: Choice, shown: View) -> str:
-    """How many rows are shown, and of how many."""
+    """Return how many rows are shown, and of how many."""
     if not shown.total:
         return f"no {table.name}"
     parts = [f"{len(shown.rows):,} of {shown.total:,} {table.name}"]
@@ -144,7 +145,7 @@ def _note(table: Table, choice: Choice, shown: View) -> str:
 def _refilled(
     grid: DataTable[Text], titles: tuple[str, ...], widths: tuple[int, ...]
 ) -> Iterator[None]:
-    """Empty a table for new rows; afterwards it is where it was, at the same row if it is left."""
+    """Clear a grid for new rows; then restore its scroll offset and, if possible, its row."""
     place = grid.scroll_offset
     name = None
     if grid.is_valid_row_index(grid.cursor_row):

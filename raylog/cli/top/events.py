@@ -1,4 +1,4 @@
-"""What `raylog top` learns about a cluster, each as one event. Times in ms."""
+"""Events of `raylog top`: what it learns about a cluster. `at_ms` is from a monotonic clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSeen:
-    """A broker that the cluster names."""
+    """A broker in the metadata."""
 
     broker_id: int
     host: str
@@ -32,20 +32,20 @@ class BrokerSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """Metadata was answered."""
+    """Metadata was received."""
 
     at_ms: float
     cluster_id: str
     brokers: Mapping[int, BrokerSeen]
-    """Live and fenced ones."""
+    """Live and fenced brokers."""
     partitions: Mapping[TopicPartition, PartitionView]
     unix_s: float = 0.0
-    """The same time on the clock of this machine."""
+    """The same time in seconds on the wall clock of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndsSeen:
-    """Leaders have told high watermarks."""
+    """Leaders returned their high watermarks."""
 
     at_ms: float
     ends: Mapping[TopicPartition, int]
@@ -55,7 +55,7 @@ class EndsSeen:
 
 @dataclass(frozen=True, slots=True)
 class QuorumSeen:
-    """The controller has told who votes on the metadata."""
+    """The controller described the metadata quorum."""
 
     at_ms: float
     quorum: QuorumView
@@ -71,7 +71,7 @@ class GroupsSeen:
 
 @dataclass(frozen=True, slots=True)
 class CommitsSeen:
-    """Committed offsets of some groups, asked just after the ends at `at_ms`."""
+    """Committed offsets of some groups, requested just after the end offsets at `at_ms`."""
 
     at_ms: float
     committed: Mapping[str, Mapping[TopicPartition, int]]
@@ -82,10 +82,10 @@ class TransactionsSeen:
     """Open transactions."""
 
     unix_ms: float
-    """When they were asked, as the start of a transaction is told."""
+    """When they were described, as Unix time like the start of a transaction."""
     count: int
     transactions: Sequence[TransactionDescription]
-    """Some of them, those that have been open for long before others."""
+    """Some of them; those that have been open for long are preferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class HangingSeen:
 
 @dataclass(frozen=True, slots=True)
 class DisksSeen:
-    """Data directories of the brokers that told of theirs."""
+    """Data directories of the brokers that answered."""
 
     directories: Sequence[LogDir]
 
@@ -111,13 +111,13 @@ class MinIsrSeen:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """What a broker tells Prometheus; None, or nothing, where it does not."""
+    """A broker's metrics; None or empty if it does not export them."""
 
     bytes_in_total: Mapping[Process, float] = field(default_factory=dict)
     bytes_out_total: Mapping[Process, float] = field(default_factory=dict)
     requests_total: Mapping[Process, float] = field(default_factory=dict)
     p99_ms: float | None = None
-    """Of requests, since the scrape before."""
+    """Of requests other than Fetch, since the previous scrape."""
     loop_lag_ms: float | None = None
     cpu_s_total: Mapping[Process, float] = field(default_factory=dict)
     memory_bytes: float | None = None
@@ -133,22 +133,23 @@ class MetricsSeen:
 
 @dataclass(frozen=True, slots=True)
 class PartAsked:
-    """A part has been asked for, or no longer is."""
+    """The request for a part was sent, or has ended."""
 
     part: str
     at_ms: float | None
-    """None: the question has ended, with an answer or without."""
+    """None if the request has ended, with or without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartFailed:
-    """One of the questions was not answered; what was known before stays."""
+    """The request for a part failed; what was known before stays."""
 
     at_ms: float
     part: str
     why: str
     is_refused: bool = False
-    """The brokers cannot tell this, or not to this client: it says nothing of the cluster."""
+    """Whether brokers do not support the request or deny it to this client: it says nothing about
+    the cluster."""
 
 
 Event = (
@@ -176,4 +177,4 @@ CLUSTER, ENDS, QUORUM, GROUPS, TRANSACTIONS, HANGING, DISKS, MIN_ISR, METRICS = 
     "min.insync.replicas",
     "metrics",
 )
-"""Parts, as `PartFailed` names them."""
+"""Names of parts in `PartAsked` and `PartFailed`."""

@@ -1,4 +1,4 @@
-"""How a group's lag develops: rates over a window, and an estimate of what comes next."""
+"""Estimates how a group's lag develops, from its rates over a window."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from dataclasses import dataclass
 
 WINDOW_MS = 60_000.0
 SURE_MS = 20_000.0
-"""Growth over less time is not believed: consumers commit every 5 s by default."""
+"""A lag counts as growing only if it was observed for this long and amounts to more than this:
+consumers commit every 5 s by default."""
 _SAMPLES_MIN = 3
 _SHARE = 0.95
-"""A group that reads less than this part of what is written falls behind."""
+"""A group that reads less than this share of the records written falls behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class LagTrend:
-    """A group's lag in records, and where it goes."""
+    """A group's lag in records, and its trend."""
 
     lag: int
     written_per_s: float | None = None
-    """Records written to its partitions; None: not known yet."""
+    """Records written to its partitions; None if not known yet."""
     read_per_s: float | None = None
     """Records that it has committed."""
     grows: bool = False
 
     @property
     def growth_per_s(self) -> float | None:
-        """By how much the lag grows; negative: it shrinks."""
+        """Growth of the lag; negative if it shrinks."""
         if self.written_per_s is None or self.read_per_s is None:
             return None
         return self.written_per_s - self.read_per_s
 
     @property
     def behind_s(self) -> float | None:
-        """How old the next record is, at the rate of writing; None: nothing is written."""
+        """Age of the next record, estimated from the write rate; None if nothing is written."""
         return self.lag / self.written_per_s if self.written_per_s else None
 
     @property
     def caught_up_s(self) -> float | None:
-        """When the lag will be gone at these rates; None: it does not shrink."""
+        """Time until the lag is gone at these rates; None if it does not shrink."""
         growth = self.growth_per_s
         return self.lag / -growth if self.lag and growth is not None and growth < 0 else None
 
@@ -53,8 +54,8 @@ class _Sample:
 class GroupLag:
     """Samples of one group over the last minute.
 
-    Sums over other partitions than before cannot be compared: when a group begins or ends with
-    some, its samples start anew.
+    Sums over different partitions cannot be compared: if the number of partitions changes, or a sum
+    decreases, the earlier samples are dropped.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class GroupLag:
         self._partitions = 0
 
     def add(self, at_ms: float, partitions: int, end: int, committed: int) -> None:
-        """Take the sums of high watermarks and committed offsets over the group's partitions."""
+        """Add the sums of high watermarks and committed offsets over the group's partitions."""
         last = self._samples[-1] if self._samples else None
         if last is not None and (
             partitions != self._partitions or end < last.end or committed < last.committed
@@ -74,7 +75,7 @@ class GroupLag:
             self._samples.popleft()
 
     def trend(self) -> LagTrend | None:
-        """Where the lag goes; None before the first sample."""
+        """Return the trend of the lag; None before the first sample."""
         if not self._samples:
             return None
         first, last = self._samples[0], self._samples[-1]
@@ -90,7 +91,7 @@ class GroupLag:
         return LagTrend(lag, written, read, grows)
 
     def _rises(self) -> bool:
-        """Whether the lag is nowhere lower in the second half than it was in all of the first."""
+        """Whether the lowest lag of the second half is above the lowest of the first half."""
         lags = [one.end - one.committed for one in self._samples]
         middle = len(lags) // 2
         return min(lags[middle:]) > min(lags[:middle])

@@ -1,4 +1,4 @@
-"""Rounds of questions in a thread of its own, so that the terminal stays quick meanwhile."""
+"""Queries a cluster in rounds, in a separate thread so that the terminal stays responsive."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from raylog.client import ClientSettings
 
 _BUSY_MAX = 0.25
-"""The most of a core that questions may take: on a large cluster they are asked less often."""
+"""Maximum share of a core that queries may take: a large cluster is queried less often."""
 
 _PAUSE_MIN_MS = 250.0
-"""After a round that took longer than the interval, because somebody did not answer."""
+"""Pause after a round that took longer than the interval because a broker did not answer."""
 
 
 _LATE_MS = 2_000.0
-"""An answer that comes so much later than usual is overdue."""
+"""An answer that is late by more than this is overdue."""
 
 
 def period_ms(interval_ms: float, cpu_ms: float) -> float:
-    """From one round's start to the next one's, where a round takes so much CPU of this thread."""
+    """Return the time between the starts of two rounds; `cpu_ms` is the CPU time of one round."""
     return max(interval_ms, cpu_ms / _BUSY_MAX)
 
 
 class Looking:
-    """Asks again and again, until `stop`. `tell` and `ended` are called in its thread."""
+    """Queries a cluster in rounds until `stop`. `tell` and `ended` are called in its thread."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Looking:
     ) -> None:
         self.interval_ms = interval_ms
         self.cpu_ms = 0.0
-        """What the last round took of this thread."""
+        """CPU time of the last round in its thread."""
         self.round_ms = 0.0
-        """How long the last round took."""
+        """Duration of the last round."""
         self.is_paused = False
         self._settings = settings
         self._metrics = metrics
@@ -59,11 +59,11 @@ class Looking:
         self._thread = threading.Thread(target=self._run, name="raylog-top", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the queries."""
         self._thread.start()
 
     def change(self, *, interval_ms: float | None = None, is_paused: bool | None = None) -> None:
-        """Ask more or less often, pause, go on; without an argument ask now."""
+        """Change the interval, pause or resume, and query now unless paused."""
         if interval_ms is not None:
             self.interval_ms = interval_ms
         if is_paused is not None:
@@ -71,7 +71,7 @@ class Looking:
         self._loop.call_soon_threadsafe(self._changed.set)
 
     def stop(self) -> None:
-        """End within the time of one request."""
+        """Stop the thread and wait for it, for the time of one request at most."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._loop.call_soon_threadsafe(self._changed.set)
         self._thread.join()
@@ -87,12 +87,12 @@ class Looking:
 
     @property
     def period_ms(self) -> float:
-        """How often the cluster is asked."""
+        """Time between the starts of two rounds."""
         return period_ms(self.interval_ms, self.cpu_ms)
 
     @property
     def patience_ms(self) -> float:
-        """How old an answer becomes while all is well; it never is overdue during a pause."""
+        """Age at which metadata is overdue; infinite during a pause."""
         if self.is_paused:
             return math.inf
         return max(self.period_ms, self.round_ms) + _LATE_MS
@@ -115,7 +115,7 @@ class Looking:
         await self._stopping.wait()
 
     async def _round(self, reader: Reader, stopping: asyncio.Task[None]) -> None:
-        """One round; it is left unfinished when the end comes."""
+        """Run one round; cancel it on `stop`."""
         began_s, began_ms = time.thread_time(), now_ms()
         look = asyncio.ensure_future(reader.look())
         await asyncio.wait({look, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -128,7 +128,7 @@ class Looking:
         self.round_ms = now_ms() - began_ms
 
     async def _wait(self, began_ms: float) -> None:
-        """Until the next round is due, or something changes."""
+        """Wait until the next round is due, or `change` or `stop` is called."""
         left_ms = max(_PAUSE_MIN_MS, began_ms + self.period_ms - now_ms())
         timeout_s = None if self.is_paused else left_ms / 1_000
         try:

@@ -1,4 +1,4 @@
-"""What is known of a cluster, from events, and the rates that follow from two of them. No I/O."""
+"""Keeps what is known about a cluster, from events, and computes rates and lag. No I/O."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SETTLED = ("Stable", "Empty", "Dead")
 
 @dataclass(frozen=True, slots=True)
 class BrokerRates:
-    """What a broker does, of two scrapes of its metrics; None: it does not tell."""
+    """A broker's metrics, with rates between two scrapes; None if they are not known."""
 
     bytes_in_per_s: float | None = None
     bytes_out_per_s: float | None = None
@@ -53,24 +53,24 @@ class BrokerRates:
     p99_ms: float | None = None
     loop_lag_ms: float | None = None
     cpu_share: float | None = None
-    """1.0: one core."""
+    """1.0 is one core."""
     memory_bytes: float | None = None
 
 
 @dataclass(slots=True)
 class Known:
-    """Everything that is known of a cluster now."""
+    """Everything that is known about a cluster now."""
 
     where: str = ""
-    """Options that commands need to reach the cluster, with a space before them."""
+    """Options that commands need to reach the cluster, with a leading space."""
     cluster_id: str = ""
     brokers: Mapping[int, BrokerSeen] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, PartitionView] = field(default_factory=dict)
     incomplete: Mapping[TopicPartition, PartitionView] = field(default_factory=dict)
-    """Those with a replica out of sync."""
+    """Partitions with a replica out of sync."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     rates: dict[TopicPartition, float] = field(default_factory=dict)
-    """Records per second; a partition of which two high watermarks are known."""
+    """Records per second of partitions with two known high watermarks."""
     silent: Mapping[int, str] = field(default_factory=dict)
     quorum: QuorumView | None = None
     groups: dict[str, GroupListing] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Known:
     lags: dict[str, LagTrend] = field(default_factory=dict)
     rebalancing_since_ms: dict[str, float] = field(default_factory=dict)
     open_transactions: int | None = None
-    """None: not known."""
+    """None if not known."""
     transactions: list[TransactionDescription] = field(default_factory=list)
     transactions_unix_ms: float = 0.0
     hanging: list[HangingTransaction] = field(default_factory=list)
@@ -86,28 +86,28 @@ class Known:
     min_isr: dict[str, int] = field(default_factory=dict)
     metrics: dict[int, BrokerRates] = field(default_factory=dict)
     away_since_ms: dict[int, float] = field(default_factory=dict)
-    """Brokers that should be there and are not: when that was seen first."""
+    """Missing and fenced brokers, and when that was first seen."""
     failing: dict[str, PartFailed] = field(default_factory=dict)
-    """Questions whose last answer was a failure, by their first one."""
+    """Last failures of the parts that fail, with the times of their first failures."""
     asking: dict[str, float] = field(default_factory=dict)
-    """Questions that are not answered yet: when they were asked."""
+    """Parts whose requests are pending, and when they were sent."""
     at_ms: float | None = None
-    """Of the last metadata; None: there was none."""
+    """Time of the last metadata; None if there was none."""
     unix_s: float = 0.0
-    """The same on the clock of this machine."""
+    """The same in seconds on the wall clock of this machine."""
     is_overdue: bool = False
     """Whether the next metadata should have come by now."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether the cluster may have changed without being seen."""
+        """Whether the cluster may have changed since the last metadata."""
         return self.is_overdue or events.CLUSTER in self.failing
 
 
 class Watch:
-    """Takes events; `known` is what they come to.
+    """Handles events; `known` is the resulting state.
 
-    A part that fails keeps what it told last, and is named in `known.failing` until it tells again.
+    A part that fails keeps its last values, and is in `known.failing` until it succeeds again.
     """
 
     def __init__(self, where: str = "") -> None:
@@ -117,7 +117,7 @@ class Watch:
         self._scraped: dict[int, tuple[float, BrokerMetrics]] = {}
 
     def handle(self, event: Event) -> None:
-        """Take one event."""
+        """Handle one event."""
         match event:
             case ClusterSeen() | EndsSeen():
                 self._about_partitions(event)
@@ -136,7 +136,7 @@ class Watch:
                 assert_never(event)
 
     def tick(self, now_ms: float, patience_ms: float) -> None:
-        """Time passes; metadata older than `patience_ms` is overdue."""
+        """Update `is_overdue`: metadata older than `patience_ms` is overdue."""
         at_ms = self.known.at_ms
         self.known.is_overdue = at_ms is not None and now_ms - at_ms > patience_ms
 
@@ -221,7 +221,7 @@ class Watch:
         self.known.failing.pop(part, None)
 
     def _note_away(self, event: ClusterSeen) -> None:
-        """Brokers that hold replicas, or are registered, and do not live."""
+        """Record brokers that hold replicas, or are registered, but are not live."""
         live = {one for one, seen in event.brokers.items() if not seen.is_fenced}
         wanted = {broker for one in event.partitions.values() for broker in one.replicas}
         since = self.known.away_since_ms
@@ -231,7 +231,7 @@ class Watch:
         }
 
     def _rates(self, event: EndsSeen) -> dict[TopicPartition, float]:
-        """Of partitions that have not lost records since: a topic may have been made anew."""
+        """Return rates, except of partitions whose end decreased: the topic may be a new one."""
         before = self._ends_at_ms
         if before is None or event.at_ms <= before:
             return {}
@@ -244,7 +244,7 @@ class Watch:
         }
 
     def _note_lag(self, at_ms: float, group: str, committed: Mapping[TopicPartition, int]) -> None:
-        """Of those partitions whose end is known."""
+        """Add a sample over the partitions whose end is known."""
         ends = self.known.ends
         keys = [key for key in committed if key in ends]
         if not keys:
@@ -258,7 +258,7 @@ class Watch:
         self.known.lags[group] = trend
 
     def _take_metrics(self, event: MetricsSeen) -> None:
-        """Rates of counters since the scrape before; a process that restarted begins anew."""
+        """Compute rates since the previous scrape, without processes that restarted."""
         rates = {}
         for broker, now in event.metrics.items():
             at_ms, before = self._scraped.get(broker, (event.at_ms, BrokerMetrics()))
@@ -284,7 +284,7 @@ def _rate(
 
 
 def totals(known: Known) -> tuple[dict[str, float], dict[int, float]]:
-    """Records per second by topic, and by the broker that leads."""
+    """Return records per second by topic, and by leader."""
     of_topic: defaultdict[str, float] = defaultdict(float)
     of_broker: defaultdict[int, float] = defaultdict(float)
     for key, rate in known.rates.items():
@@ -296,7 +296,7 @@ def totals(known: Known) -> tuple[dict[str, float], dict[int, float]]:
 
 
 def names(keys: Iterable[TopicPartition], most: int) -> str:
-    """A few partitions by name, those of internal topics last, and how many more there are."""
+    """Return at most `most` partitions, internal topics last, and how many more there are."""
     listed = sorted(keys, key=lambda key: (key.topic.startswith("__"), key))
     shown = ", ".join(map(str, listed[:most]))
     return f"{shown} and {len(listed) - most:,} more" if len(listed) > most else shown

@@ -1,8 +1,9 @@
-"""Asks a cluster's brokers, and tells what they answer as events.
+"""Queries a cluster's brokers and reports their answers as events.
 
-One round asks for metadata, each leader for the ends of its partitions, each broker for its groups
-and open transactions, the controller for its quorum, and coordinators for some committed offsets.
-Disks, and the last stable offsets that give hanging transactions away, are asked for now and then.
+One round requests metadata, the end offsets of partitions from their leaders, groups and open
+transactions from each broker, the quorum from the controller, and some committed offsets from
+coordinators. Disks, and the last stable offsets that reveal hanging transactions, are requested
+less often.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ T = TypeVar("T")
 Tell = Callable[[Event], None]
 
 SLOW_MS = 30_000.0
-"""Between two looks at disks, and at last stable offsets."""
+"""Interval of the requests for disks and for last stable offsets."""
 GROUPS_AT_ONCE = 200
-"""Groups whose committed offsets one round asks for; of more, each round takes the next."""
+"""Groups whose committed offsets one round requests; the next round continues after them."""
 _TRANSACTIONS_MAX = 100
 _STUCK_MAX = 500
 _TOPICS_AT_ONCE = 500
 _MIN_ISR = "min.insync.replicas"
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 _HANGING_AFTER_MS = 15 * 60_000
-"""As long as a transaction may be open by default (transaction.max.timeout.ms)."""
+"""Maximum time that a transaction may be open by default (transaction.max.timeout.ms)."""
 _CONNECT_MS, _REQUEST_MS, _OPERATION_MS = 3_000, 5_000, 8_000
-"""A look that waits for long shows nothing meanwhile."""
+"""Upper limits of timeouts: a round that waits for long shows nothing new."""
 _REFUSALS = (
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -69,22 +70,22 @@ _REFUSALS = (
 
 
 def now_ms() -> float:
-    """The clock of events: it never goes back."""
+    """Return the time of the monotonic clock that events use."""
     return time.monotonic() * 1_000
 
 
 @dataclass(slots=True)
 class _Slow:
-    """What is asked for now and then."""
+    """State of the requests that are made less often."""
 
     disks_due_ms: float = 0.0
     stable_due_ms: float = 0.0
     stable: Mapping[TopicPartition, int] | None = None
-    """Last stable offsets that were below the end when they were asked for last; None: never."""
+    """Last stable offsets that were below the end at the last request; None before the first."""
 
 
 class Reader:
-    """Rounds of questions, for one event loop."""
+    """Queries a cluster in rounds, on one event loop."""
 
     def __init__(
         self,
@@ -94,9 +95,10 @@ class Reader:
         now: bool = False,
         metrics: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """With `now` what is asked for now and then is believed at the first look.
+        """Create a reader; `metrics` are further addresses of brokers' `/metrics`.
 
-        `metrics` are further addresses of brokers' `/metrics`.
+        With `now`, a last stable offset below the end suffices to search for hanging transactions;
+        otherwise it must also be unchanged since the previous request.
         """
         settings = replace(
             settings,
@@ -113,17 +115,17 @@ class Reader:
         self._now = now
         self._slow = _Slow()
         self._open_since: dict[str, int] = {}
-        """Transactional ids to the round in which their transaction was seen first."""
+        """Transactional ids to the round since which they have had an open transaction."""
         self._rounds = itertools.count()
         self._next_group = ""
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self.core.close_for_good()
         await self._io.finish()
 
     async def look(self) -> None:
-        """One round. Each part that fails is told as such."""
+        """Run one round; report each part that fails."""
         partitions = await self._part(events.CLUSTER, self._cluster())
         if partitions is None:
             return
@@ -137,7 +139,7 @@ class Reader:
         )
 
     async def _read_groups(self, partitions: Mapping[TopicPartition, PartitionView]) -> None:
-        """Ends, then committed offsets: a lag is never told too small."""
+        """Request ends, then committed offsets, so that a lag is never overstated."""
         at_ms = now_ms()
         ends = await self._part(events.ENDS, self._ends(partitions))
         groups = await self._part(events.GROUPS, self._list_groups())
@@ -147,7 +149,7 @@ class Reader:
             await self._part(events.HANGING, self._hanging(partitions, ends))
 
     async def _part(self, part: str, asking: Awaitable[T]) -> T | None:
-        """What a part is answered; None if it failed, which is told."""
+        """Return the answer for a part; if it fails, report that and return None."""
         self._tell(PartAsked(part, now_ms()))
         try:
             return await asking
@@ -213,14 +215,14 @@ class Reader:
         self._tell(events.QuorumSeen(now_ms(), await self._admin.describe_quorum()))
 
     async def _min_isr(self, partitions: Mapping[TopicPartition, PartitionView]) -> None:
-        """Of topics of which a partition has a replica out of sync: others are not below it."""
+        """Request it for topics with a replica out of sync: only they can be below it."""
         topics = sorted(
             {key.topic for key, one in partitions.items() if len(one.isr) < len(one.replicas)}
         )
         self._tell(events.MinIsrSeen(await min_isr_of(self.core, topics)))
 
     async def _metrics(self) -> None:
-        """What brokers tell Prometheus, where they do."""
+        """Scrape the brokers that serve `/metrics`."""
         at_ms = now_ms()
         try:
             scraped = await self._scraper.scrape(self.core)
@@ -280,7 +282,7 @@ class Reader:
         partitions: Mapping[TopicPartition, PartitionView],
         ends: Mapping[TopicPartition, int],
     ) -> None:
-        """Look for them only where the last stable offset stands still below the end."""
+        """Search for them where the last stable offset stays below the end."""
         slow = self._slow
         if now_ms() < slow.stable_due_ms:
             return
@@ -297,7 +299,7 @@ class Reader:
     # -- disks ---------------------------------------------------------------------------------
 
     async def _disks(self) -> None:
-        """Without the partitions in them, which are many."""
+        """Request data directories without their partitions, which may be many."""
         if now_ms() < self._slow.disks_due_ms:
             return
         self._slow.disks_due_ms = now_ms() + SLOW_MS
@@ -306,12 +308,12 @@ class Reader:
             try:
                 found += await self._admin.describe_log_dirs([broker], partitions=())
             except (NotConnected, BrokerIdNotRegistered):
-                continue  # its partitions tell that it is away
+                continue  # `_ends` reports leaders that do not answer
         self._tell(events.DisksSeen(found))
 
 
 async def min_isr_of(core: Core, topics: Sequence[str]) -> dict[str, int]:
-    """`min.insync.replicas` of topics; without those of which it is not told."""
+    """Return `min.insync.replicas` of topics, without those whose value is not returned."""
     found: dict[str, int] = {}
     for first in range(0, len(topics), _TOPICS_AT_ONCE):
         some = topics[first : first + _TOPICS_AT_ONCE]
@@ -340,7 +342,7 @@ async def _min_isr_of(core: Core, topics: Sequence[str]) -> dict[str, int]:
 
 
 def next_of(names: Sequence[str], after: str, count: int) -> list[str]:
-    """The next few of sorted names, from the first again at the end; all if there are no more."""
+    """Return the next `count` of sorted names, wrapping around; all if there are fewer."""
     if len(names) <= count:
         return list(names)
     later = [name for name in names if name > after]
@@ -354,7 +356,7 @@ def _stuck(
     *,
     now: bool,
 ) -> list[TopicPartition]:
-    """Where the last stable offset is below the end, and was the same at the look before."""
+    """Return where the last stable offset is below the end and, unless `now`, unchanged."""
     return [
         key
         for key, one in stable.items()

@@ -1,4 +1,4 @@
-"""What brokers tell Prometheus, read for `raylog top`: their `/metrics`, where it can be found."""
+"""Reads the brokers' `/metrics` for `raylog top`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CPU = "raylog_process_cpu_seconds_total"
 _MEMORY = "raylog_process_resident_memory_bytes"
 _WANTED = (_BYTES, _REQUESTS, _LATENCY, _LOOP_LAG, _CPU, _MEMORY)
 _FAILURES_MAX = 3
-"""After which an address that has never answered is not asked any more."""
+"""Failures after which an address that has never answered is dropped."""
 
 
 @dataclass(slots=True)
 class Scraped:
-    """What the processes of one broker tell."""
+    """Metrics of the processes of one broker."""
 
     bytes_in: dict[Process, float] = field(default_factory=dict)
     bytes_out: dict[Process, float] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Scraped:
 
 
 def read(text: str) -> dict[int, Scraped]:
-    """What the brokers in an answer tell, by id; raises ValueError for what is no such text."""
+    """Parse the text of `/metrics`, by broker id. Raises ValueError if it is not in that format."""
     found: defaultdict[int, Scraped] = defaultdict(Scraped)
     for sample in samples_of(text, lambda line: line.startswith(_WANTED)):
         broker = sample.labels.get("broker", "")
@@ -83,21 +83,22 @@ def _ms(counts: Buckets) -> float | None:
 
 
 class Scraper:
-    """Scrapes brokers; percentiles are of what came since the scrape before."""
+    """Scrapes brokers; percentiles cover the time since the previous scrape."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._named = tuple(addresses)
         self._found: dict[Address, int] = {}
-        """Those that brokers told, and how often each has failed that has never answered."""
+        """Addresses that brokers reported, with the failures of those that never answered."""
         self._answered: set[Address] = set()
         self._of: tuple[int, ...] = ()
-        """Brokers that were asked where they tell."""
+        """Brokers that were asked for their addresses."""
         self._before: dict[int, Scraped] = {}
 
     async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
-        """What brokers tell now; raises OSError where a named address does not.
+        """Return the brokers' metrics. Raises OSError if a named address does not answer.
 
-        One that a broker told may be for others: if it never answers here, it is given up.
+        An address that a broker reported may be meant for other hosts: it is dropped if it never
+        answers.
         """
         brokers = tuple(sorted(core.cluster.nodes))
         if brokers != self._of:
@@ -128,7 +129,7 @@ class Scraper:
 async def _each(
     addresses: Iterable[Address],
 ) -> dict[Address, dict[int, Scraped] | OSError]:
-    """What each address tells, or why it does not."""
+    """Return the metrics at each address, or why it failed."""
 
     def one(address: Address) -> dict[int, Scraped] | OSError:
         host, port = address

@@ -1,4 +1,4 @@
-"""The terminal of `raylog top`: what is wrong, above one of the tables."""
+"""The terminal UI of `raylog top`: problems, above one of the tables."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from raylog.cli.top.events import Event
 
 ROWS_MAX = 200
-"""Of a table: a filter finds the others."""
+"""Rows shown of a table; a filter finds the others."""
 _PROBLEMS = "problems"
 _DRAW_S = 0.25
 _CLOCK_S = 1.0
 _ROWS_OF_PROBLEM = 10
-"""A screen tells one problem above the table for so many of its rows, two at least."""
+"""Screen rows per problem shown above a table; at least two problems are shown."""
 _VERDICT_SHARE = 0.4
-"""Of the height of the screen, for problems above a table."""
+"""Maximum share of the screen's height for problems above a table."""
 _OLD_AFTER = 2.5
-"""Intervals after which what is shown is said to be old."""
+"""Number of intervals after which the age of the metadata is shown."""
 _NAMES = [_PROBLEMS, *(table.name for table in TABLES)]
 _TABS_WIDTH = 77
-"""In which all names of tabs have room."""
+"""Width at which the names of all tabs fit."""
 _INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
 HELP = """\
 raylog top shows what a cluster does, with problems at the top.
@@ -78,7 +78,7 @@ quarter of a core.
 
 
 class Learned(Message):
-    """Something was learned of the cluster."""
+    """Something was learned about the cluster."""
 
     def __init__(self, event: Event) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Learned(Message):
 
 
 class Ended(Message):
-    """The questions have ended, because of a failure if there is one."""
+    """The queries have ended; `failure` is the cause if there is one."""
 
     def __init__(self, failure: BaseException | None) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Ended(Message):
 
 
 class Reading(ModalScreen[None]):
-    """A text over the tables."""
+    """A text shown over the tables."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter", "app.pop_screen", "back"),
@@ -107,14 +107,14 @@ class Reading(ModalScreen[None]):
         self.text = "\n".join(plain(line) for line in lines)
 
     def compose(self) -> ComposeResult:
-        """The text, in a box that scrolls."""
+        """Lay out the text, in a box that scrolls."""
         with VerticalScroll(id="reading"):
             yield Static(Text(self.text))
         yield Footer()
 
 
 class TopApp(App[BaseException | None]):
-    """Ends with the failure that ended the questions, if one did."""
+    """The application; returns the failure that ended the queries, or None."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -160,13 +160,13 @@ class TopApp(App[BaseException | None]):
         )
         self._shown = BROKERS.name
         self._found: list[Trouble] = []
-        """What was wrong when the screen was drawn."""
+        """The problems when the screen was last drawn."""
         self._is_old = True
-        """Whether something was learned since the screen was drawn."""
+        """Whether the screen must be drawn again."""
         self._is_over = False
 
     def compose(self) -> ComposeResult:
-        """All that is on the screen."""
+        """Lay out the screen."""
         yield Static(id="head")
         yield Static(id="summary")
         yield Static(id="verdict")
@@ -180,7 +180,7 @@ class TopApp(App[BaseException | None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to ask."""
+        """Start the queries and the timers."""
         self.query_one(Tabs).can_focus = False
         self.query_one(DataTable).focus()
         self._looking.start()
@@ -189,21 +189,21 @@ class TopApp(App[BaseException | None]):
         self._draw()
 
     def on_unmount(self) -> None:
-        """Ask no more."""
+        """Stop the queries."""
         self._is_over = True
         self._looking.stop()
 
     def on_learned(self, message: Learned) -> None:
-        """Keep it; the screen is drawn a moment later, with all that comes by then."""
+        """Handle the event; the screen is drawn a moment later, for all events until then."""
         self.watch_of.handle(message.event)
         self._is_old = True
 
     def on_ended(self, message: Ended) -> None:
-        """Nothing new will come."""
+        """Exit: no more events will come."""
         self.exit(message.failure)
 
     def on_resize(self, event: Resize) -> None:
-        """Texts are broken anew."""
+        """Draw again: texts wrap at a different width."""
         self._is_old = True
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
@@ -224,7 +224,7 @@ class TopApp(App[BaseException | None]):
         self.push_screen(Reading(lines))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while somebody types."""
+        """Filter while the user types."""
         self._choose(replace(self.choices[self._shown], text=event.value))
 
     def on_input_submitted(self) -> None:
@@ -234,13 +234,13 @@ class TopApp(App[BaseException | None]):
     # -- keys ----------------------------------------------------------------------------------
 
     def action_show(self, number: int) -> None:
-        """Show a table, in place of a text over the tables."""
+        """Show a table; close a text shown over the tables."""
         if isinstance(self.screen, Reading):
             self.pop_screen()
         self.query_one(Tabs).active = _NAMES[number]
 
     def action_next(self, step: int) -> None:
-        """Show the next table."""
+        """Show the next table, or the previous one for step -1."""
         if len(self.screen_stack) == 1:
             at = _NAMES.index(self._shown) + step
             self.action_show(at % len(_NAMES))
@@ -257,14 +257,14 @@ class TopApp(App[BaseException | None]):
             self._choose(replace(choice, order=order, is_reversed=False))
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         table = self._table()
         if table is not None:
             choice = self.choices[table.name]
             self._choose(replace(choice, is_reversed=not choice.is_reversed))
 
     def action_find(self) -> None:
-        """Ask for a text that names must have."""
+        """Ask for a text that names must contain."""
         table = self._table()
         if table is not None:
             field = self.query_one("#find", Input)
@@ -278,16 +278,16 @@ class TopApp(App[BaseException | None]):
         self._choose(replace(self.choices[self._shown], text=""))
 
     def action_pause(self) -> None:
-        """Pause, or go on."""
+        """Pause or resume."""
         self._looking.change(is_paused=not self._looking.is_paused)
         self._draw_head()
 
     def action_now(self) -> None:
-        """Ask now."""
+        """Query now, unless paused."""
         self._looking.change()
 
     def action_often(self, step: int) -> None:
-        """Ask more or less often."""
+        """Query more or less often."""
         now_s = self._looking.interval_ms / 1_000
         others = [one for one in _INTERVALS_S if (one - now_s) * step > 0]
         if others:
@@ -296,7 +296,7 @@ class TopApp(App[BaseException | None]):
             self._draw_head()
 
     def action_help(self) -> None:
-        """Explain, in place of another text; a second time go back."""
+        """Show the help in place of another text; close it if it is already shown."""
         help_text, before = Reading(HELP.splitlines()), self.screen
         if isinstance(before, Reading):
             self.pop_screen()
@@ -307,12 +307,12 @@ class TopApp(App[BaseException | None]):
     # -- drawing -------------------------------------------------------------------------------
 
     def _post(self, message: Message) -> None:
-        """Called in the other thread; at the end nobody takes it any more."""
+        """Post a message from the other thread; drop it if the application has ended."""
         if not self._is_over:
             self.post_message(message)
 
     def _table(self) -> Table | None:
-        """The table that is shown; None: the problems are."""
+        """Return the table that is shown; None for the problems."""
         return next((one for one in TABLES if one.name == self._shown), None)
 
     def _choose(self, choice: Choice) -> None:
@@ -324,8 +324,8 @@ class TopApp(App[BaseException | None]):
         self.query_one(DataTable).focus()
 
     def _tick(self) -> None:
-        """What is shown becomes older, and may be overdue."""
-        if not self.is_running:  # it ends: widgets go before timers
+        """Update the clock; check whether metadata is overdue."""
+        if not self.is_running:  # on exit, widgets are removed before timers
             return
         known = self.watch_of.known
         self.watch_of.tick(now_ms(), self._looking.patience_ms)
@@ -334,7 +334,7 @@ class TopApp(App[BaseException | None]):
         self._draw_head()
 
     def _name_tabs(self) -> None:
-        """Where not all names have room, only that of the table that is shown."""
+        """Label the tabs; on a narrow screen, name only the one that is shown."""
         is_narrow = self.size.width < _TABS_WIDTH
         for n, name in enumerate(_NAMES):
             has_name = not is_narrow or name == self._shown

@@ -1,6 +1,6 @@
 """The tables of `raylog top`: their columns, rows, order and filter. No I/O.
 
-Rows are values; texts are made only of those that are shown, for there may be thousands.
+Rows are values. Only those that are shown are formatted, because there may be thousands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = int | float | str | None
 Format = Callable[[Value], str]
 _MS_PER_S = 1_000
 _NOTABLE = 0.05
-"""A group that reads as much as is written, but for this part, keeps its lag."""
+"""A lag is steady if it grows or shrinks by at most this share of the write rate."""
 
 
 def _text(value: Value) -> str:
@@ -62,13 +62,13 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether it stands right, and the largest come first."""
+        """Whether it is aligned right, and sorted largest first."""
         return self.show is not _text
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: how its rows are made, and how they are ordered unless somebody chooses."""
+    """One table: its columns, rows and default order."""
 
     name: str
     columns: tuple[Column, ...]
@@ -77,22 +77,22 @@ class Table:
     """Key of a column."""
     is_descending: bool = True
     may_be_empty: tuple[str, ...] = ()
-    """Columns that are left out where no row has a value."""
+    """Columns that are left out if no row has a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of a table is shown."""
+    """The part of a table that is shown."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Value]]
     total: int
-    """Rows in all, before filter and cut."""
+    """Rows before the filter and the limit."""
     matching: int
-    """Rows after the filter, before the cut."""
+    """Rows after the filter, before the limit."""
 
     def cells(self) -> list[list[str]]:
-        """The rows as texts."""
+        """Return the rows, formatted."""
         return [
             [column.show(value) for column, value in zip(self.columns, row, strict=True)]
             for row in self.rows
@@ -101,18 +101,18 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What somebody wants to see of a table."""
+    """What the user wants to see of a table."""
 
     order: str | None = None
-    """Key of a column; None: as the table has it."""
+    """Key of a column; None for the table's default."""
     is_reversed: bool = False
     text: str = ""
-    """Rows whose name has this in it, in upper or lower case."""
+    """Only rows whose name contains this, ignoring case."""
     most: int | None = None
 
 
 def view(table: Table, known: Known, choice: Choice | None = None) -> View:
-    """The rows that are wanted, in the order that is wanted; what has no value comes last."""
+    """Return the chosen rows in the chosen order; rows without a value come last."""
     choice = choice or Choice()
     rows = list(table.rows(known))
     sought = choice.text.casefold()
@@ -138,7 +138,7 @@ def view(table: Table, known: Known, choice: Choice | None = None) -> View:
 
 
 def _natural(value: Value) -> tuple[bool, int | float | str]:
-    """Numbers before texts, each in their own order."""
+    """Return a sort key that puts numbers before texts."""
     return isinstance(value, str), value if value is not None else ""
 
 
@@ -184,7 +184,7 @@ def _brokers(known: Known) -> Iterable[tuple[Value, ...]]:
 
 
 def broker_state(known: Known, broker: int) -> str:
-    """One word for a broker: live, fenced, away, silent (it does not answer here), or unknown."""
+    """Return a broker's state: live, fenced, away, silent (to this machine), or unknown."""
     if known.is_stale:
         return "unknown"
     if broker in known.away_since_ms:
@@ -254,7 +254,7 @@ def _groups(known: Known) -> Iterable[tuple[Value, ...]]:
 
 
 def outlook(trend: LagTrend | None) -> str | None:
-    """What becomes of a lag, in few words; None: not known."""
+    """Describe the trend of a lag in a few words; None if it is not known."""
     if trend is None or trend.growth_per_s is None:
         return None
     if not trend.lag:
@@ -382,7 +382,7 @@ _PARTITIONS_MAX = 200
 
 
 def details(table: Table, known: Known, name: str) -> list[str]:
-    """Everything that is known of one row, line by line."""
+    """Return everything that is known about one row, line by line."""
     row = next((row for row in table.rows(known) if str(row[0]) == name), None)
     if row is None:
         return [f"{name} is gone"]

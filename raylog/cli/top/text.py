@@ -1,4 +1,4 @@
-"""One look at a cluster as text, and as a document for JSON. No I/O but printing."""
+"""Prints a snapshot of a cluster as text, or returns it as a document for JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from raylog.cli.top.troubles import Trouble
 
 PLAIN_ROWS = 20
-"""Of each table, in a text."""
+"""Rows printed of each table."""
 _SHOWN = (BROKERS, TOPICS, GROUPS, TRANSACTIONS)
 
 
 def summary(known: Known) -> str:
-    """The cluster in one line: how much there is of everything."""
+    """Summarize the cluster in one line of counts."""
     live = len(known.brokers.keys() - known.away_since_ms.keys())
     away = f" ({len(known.away_since_ms)} away)" if known.away_since_ms else ""
     topics = len({key.topic for key in known.partitions})
@@ -36,12 +36,12 @@ def summary(known: Known) -> str:
 
 
 def trouble_lines(one: Trouble) -> list[str]:
-    """What is wrong, and what to do."""
+    """Return what is wrong, and what to do, as two lines."""
     return [f"{one.severity.name:<8}  {one.what}", f"{'':<8}  -> {one.do}  ({one.see})"]
 
 
 def verdict(found: list[Trouble]) -> str:
-    """How many things are wrong, in one line."""
+    """Return the number of problems, by severity, in one line."""
     if not found:
         return "Nothing is wrong."
     counts = [
@@ -53,7 +53,7 @@ def verdict(found: list[Trouble]) -> str:
 
 
 def print_plain(known: Known, found: list[Trouble], took_s: float) -> None:
-    """Print one look: what is wrong first."""
+    """Print one snapshot, problems first."""
     import typer
 
     from raylog.actors.log_formatting import plain
@@ -81,7 +81,7 @@ def print_plain(known: Known, found: list[Trouble], took_s: float) -> None:
 
 
 def document(known: Known, found: list[Trouble]) -> dict[str, object]:
-    """Everything that is known, for JSON; partitions only where something is wrong with them."""
+    """Return everything that is known, for JSON; partitions only if they have problems."""
     tables = {
         table.name: [
             {column.key: value for column, value in zip(table.columns, row, strict=True)}

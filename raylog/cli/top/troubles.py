@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, in the order of severity, and what to do about it. No I/O."""
+"""Finds the problems of a cluster, in order of severity, and what to do about them. No I/O."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NO_LEADER = -1
 TRANSACTION_LONG_MS = 60_000
 REBALANCE_LONG_MS = 60_000
 _QUIET_MS = 10_000
-"""A voter that was level for the last time so long ago does not keep up."""
+"""A voter that was last caught up this long before the newest voter does not keep up."""
 _FULL, _NEARLY_FULL = 0.05, 0.15
-"""Free parts of a volume below which it is nearly full: soon, and in time to do something."""
+"""Free shares of a volume below which its problem is serious, and below which a warning."""
 _NAMES_MAX = 4
 OPERATIONS, RUNBOOK, TRANSACTIONS = (
     "docs/operations.md",
@@ -33,7 +33,7 @@ OPERATIONS, RUNBOOK, TRANSACTIONS = (
 
 
 class Severity(IntEnum):
-    """How bad it is."""
+    """How bad a problem is."""
 
     CRITICAL = 0
     """Records cannot be written or read, or nothing can be changed."""
@@ -47,21 +47,21 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong."""
+    """One problem."""
 
     severity: Severity
     kind: str
     what: str
     do: str
-    """A command, or what else to do."""
+    """A command, or another action."""
     see: str
     """A document and its heading: FILE#HEADING."""
     items: Sequence[str] = ()
-    """All partitions, brokers, groups or transactions that it is about."""
+    """All partitions, brokers, groups or transactions that it concerns."""
 
 
 def troubles(known: Known, now_ms: float) -> list[Trouble]:
-    """What is wrong now, the worst first; `now_ms` is on the clock of the events."""
+    """Return the current problems, worst first; `now_ms` is on the clock of the events."""
     if known.at_ms is None:
         failed = known.failing.get(events.CLUSTER)
         return [_unreachable(known, f"no broker answers: {failed.why}")] if failed else []
@@ -88,7 +88,7 @@ def _cluster(known: Known, now_ms: float) -> Iterator[Trouble]:
 
 
 def waiting(known: Known, now_ms: float) -> str:
-    """Which answers are waited for, and for how long."""
+    """Describe which answers are pending, and for how long."""
     if not known.asking:
         return "no answer yet"
     longest = duration((now_ms - min(known.asking.values())) / 1_000)
@@ -96,7 +96,7 @@ def waiting(known: Known, now_ms: float) -> str:
 
 
 def clock(unix_s: float) -> str:
-    """A time of day."""
+    """Format a time of day."""
     return f"{datetime.fromtimestamp(unix_s).astimezone():%H:%M:%S}"
 
 
@@ -210,7 +210,7 @@ def _disks(known: Known, now_ms: float) -> Iterator[Trouble]:
 
 
 def disk_severity(disk: LogDir) -> Severity | None:
-    """How bad it is that a volume fills; None: it is not, or the volume does not tell."""
+    """Return how bad a lack of free space is; None if there is none, or it is not known."""
     if disk.total_bytes <= 0 or disk.usable_bytes < 0:
         return None
     free = disk.usable_bytes / disk.total_bytes
@@ -237,7 +237,7 @@ def _hanging(known: Known, now_ms: float) -> Iterator[Trouble]:
 
 
 def transaction_age_ms(known: Known, one: TransactionDescription) -> float | None:
-    """How long a transaction was open when it was asked for; None: it is not open."""
+    """Return how long a transaction had been open when described; None if it is not open."""
     return max(0.0, known.transactions_unix_ms - one.start_ms) if one.start_ms >= 0 else None
 
 
@@ -366,7 +366,7 @@ _LOOKS: tuple[Callable[[Known, float], Iterator[Trouble]], ...] = (
     _rebalancing,
     _unknown,
 )
-"""In the order in which troubles of the same severity are told: causes before effects."""
+"""In the order in which problems of the same severity are listed: causes before effects."""
 
 
 def _items(keys: Iterable[TopicPartition]) -> list[str]:
@@ -378,7 +378,7 @@ def _brokers(ids: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, in one or two units: 42 s, 3 min 20 s, 5 h 1 min, 2 d 3 h."""
+    """Format a time in one or two units: 42 s, 3 min 20 s, 5 h 1 min, 2 d 3 h."""
     whole = round(seconds)
     for size, unit, small, rest in (
         (86_400, "d", 3_600, "h"),
@@ -392,7 +392,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """A rate for people: 0, 0.4, 12, 1,240."""
+    """Format a rate: 0, 0.4, 12, 1,240; "-" if it is None."""
     if per_s is None:
         return "-"
     small = 10
