@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.cli.failures import EXIT_USAGE, CommandFailed, text_of
 from raylog.cli.options import parse_pairs
 
 _SET_BY_OPTIONS = {
@@ -34,14 +34,7 @@ def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
 
 def _read_file(file: Path) -> dict[str, str]:
     """Read a TOML file (tables or quoted dotted keys), or else a properties file."""
-    try:
-        text = file.read_text()
-    except UnicodeDecodeError as error:
-        raise CommandFailed(
-            f"{file}: expected TOML or KEY=VALUE lines in UTF-8, found byte "
-            f"0x{error.object[error.start]:02x} at {error.start}",
-            exit_code=EXIT_USAGE,
-        ) from error
+    text = text_of(file, "TOML or KEY=VALUE lines")
     if file.suffix != ".toml":
         return _properties(file, text)
     try:

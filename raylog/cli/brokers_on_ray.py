@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.asking import RayAddress, ask_actors, ask_controller, client_of, wanted_of
+from raylog.cli.connecting import connect
 from raylog.cli.failures import CommandFailed
-from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Bootstrap, Data
 from raylog.cli.output import confirm, counted, print_done
 from raylog.cli.progress import Progress
 from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, until_ready
@@ -179,16 +180,7 @@ def _give_up_vote(client: BlockingClient, broker: int) -> None:
 
 def drain(
     broker: Broker,
-    bootstrap: Annotated[
-        str,
-        typer.Option(
-            "--bootstrap",
-            "-b",
-            envvar="RAYLOG_BOOTSTRAP",
-            metavar="HOST:PORT",
-            help="Bootstrap servers, separated by commas.",
-        ),
-    ] = "127.0.0.1:9092",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     throttle: Annotated[
         int | None,
         typer.Option(
@@ -206,9 +198,8 @@ def drain(
     moves that have begun continue: see `raylog rebalance --status` and --cancel.
     """
     from raylog.cli.rebalance import drain_broker
-    from raylog.client import BlockingClient
 
-    with BlockingClient(bootstrap) as client:
+    with connect(bootstrap) as client:
         drain_broker(client, broker, throttle)
 
 

@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import typer
 
-from raylog.cli.options import DEFAULT_BOOTSTRAP
+from raylog.cli.options import DEFAULT_BOOTSTRAP, parse_pairs
 
 if TYPE_CHECKING:
     from raylog.client import BlockingClient
 
 _TIMEOUT_MS = 2_000
+_TIMEOUTS = (
+    "socket.connection.setup.timeout.ms",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+)
 
 
 def complete_groups(context: typer.Context, incomplete: str) -> list[str]:
     """Return the group ids that start with `incomplete`."""
-    from raylog.client import ClientError
-    from raylog.wire.errors import KafkaError
-
-    try:
-        with _client(context) as client:
-            names = [group.group_id for group in client.list_groups()]
-    except (ClientError, KafkaError):
-        return []  # a message would appear in the middle of the command line
-    return [name for name in names if name.startswith(incomplete)]
+    return _asked(
+        context, incomplete, lambda client: [one.group_id for one in client.list_groups()]
+    )
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topic names that start with `incomplete`; no internal ones if it is empty."""
+
+    def topics(client: BlockingClient) -> list[str]:
+        known = client.metadata().topics
+        return [one for one in sorted(known) if incomplete or not known[one].is_internal]
+
+    return _asked(context, incomplete, topics)
+
+
+def _asked(
+    context: typer.Context, incomplete: str, ask: Callable[[BlockingClient], list[str]]
+) -> list[str]:
     from raylog.client import ClientError
     from raylog.wire.errors import KafkaError
 
     try:
         with _client(context) as client:
-            topics = client.metadata().topics
-    except (ClientError, KafkaError):
-        return []  # as above
-    return [
-        name
-        for name in sorted(topics)
-        if name.startswith(incomplete) and (incomplete or not topics[name].is_internal)
-    ]
+            return [name for name in ask(client) if name.startswith(incomplete)]
+    except (ClientError, KafkaError, OSError, ValueError, typer.BadParameter):
+        return []  # a message would appear in the middle of the command line
 
 
 def _client(context: typer.Context) -> BlockingClient:
-    """Return a client with short timeouts."""
-    from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
+    """Return a client with the settings of the command line and short timeouts."""
+    from raylog.cli.connecting import read_properties
+    from raylog.client import BlockingClient
 
-    bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
-    settings = ClientSettings(
-        parse_bootstrap(bootstrap),
-        connect_timeout_ms=_TIMEOUT_MS,
-        request_timeout_ms=_TIMEOUT_MS,
-        operation_timeout_ms=_TIMEOUT_MS,
+    file, bootstrap = context.params.get("client_config"), context.params.get("bootstrap")
+    return BlockingClient(
+        {
+            "bootstrap.servers": DEFAULT_BOOTSTRAP,
+            **(read_properties(file.read_text("utf-8")) if file else {}),
+            **parse_pairs(context.params.get("client_setting")),
+            **({} if bootstrap in (None, DEFAULT_BOOTSTRAP) else {"bootstrap.servers": bootstrap}),
+            **dict.fromkeys(_TIMEOUTS, _TIMEOUT_MS),
+        }
     )
-    return BlockingClient(bootstrap, settings)

@@ -140,13 +140,13 @@ def read_properties(text: str) -> dict[str, str]:
     are comments.
     """
     found: dict[str, str] = {}
-    lines = iter(text.removeprefix("\ufeff").splitlines())
-    for number, first in enumerate(lines, 1):
+    lines = enumerate(text.removeprefix("\ufeff").splitlines(), 1)
+    for number, first in lines:
         line = first.lstrip()
         if not line or line[0] in "#!":
             continue
         while _goes_on(line):
-            line = line[:-1] + next(lines, "").lstrip()
+            line = line[:-1] + next(lines, (0, ""))[1].lstrip()
         parts = re.fullmatch(r"((?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(.*)", line, re.DOTALL)
         if parts is None:
             raise ValueError(f"line {number}: expected NAME=VALUE, found {first!r}")

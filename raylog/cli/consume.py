@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -172,7 +171,7 @@ def begin(consumer: BlockingConsumer, keys: list[TopicPartition], start: str) ->
 
     if start in ("earliest", "latest"):
         consumer.assign(dict.fromkeys(keys, EARLIEST if start == "earliest" else LATEST))
-    elif start.isdigit():
+    elif start.isascii() and start.isdigit():
         consumer.assign(dict.fromkeys(keys, int(start)))
     else:
         timestamp_ms = parse_time(start)
@@ -185,15 +184,14 @@ def parse_time(text: str) -> int:
 
     Raises BadParameter if the text is neither.
     """
-    if text.startswith("@") and text[1:].isdigit():
-        return int(text[1:])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    from raylog.cli.offset_reset import parse_instant
+
+    timestamp_ms = parse_instant(text)
+    if timestamp_ms is None:
         raise typer.BadParameter(
             f"expected earliest, latest, an offset or a time, found {text!r}", param_hint="--from"
-        ) from None
-    return int(moment.astimezone(UTC).timestamp() * 1000)
+        )
+    return timestamp_ms
 
 
 def _ends(
@@ -240,14 +238,21 @@ def _run(
         found = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS_MAX))
         if not found and tell_end is not None and tell_end():
             tell_end = None
-        for group in found:
-            records = group.records[:left]
-            left -= len(records)
-            topic, partition = group.topic, group.partition
-            if len(records) < len(group.records):  # a group commits only printed records
-                consumer.seek(TopicPartition(topic, partition), group.records[len(records)].offset)
-            out.write(b"".join([formatted(topic, partition, record) for record in records]))
-        out.flush()
+        try:
+            for group in found:
+                records = group.records[:left]
+                left -= len(records)
+                topic, partition = group.topic, group.partition
+                if len(records) < len(group.records):
+                    following = group.records[len(records)]
+                    consumer.seek(TopicPartition(topic, partition), following.offset)
+                out.writelines(formatted(topic, partition, record) for record in records)
+            out.flush()
+        except BaseException:  # a group commits only printed records
+            for group in found:
+                key = TopicPartition(group.topic, group.partition)
+                consumer.seek(key, group.records[0].offset)
+            raise
 
 
 def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None) -> bool:
@@ -255,7 +260,7 @@ def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None)
     if ends is None:
         return False
     reading = consumer.assignment()
-    return bool(reading) and all(consumer.position(key) >= ends[key] for key in reading)
+    return bool(reading) and all(consumer.position(key) >= ends.get(key, 0) for key in reading)
 
 
 def _format(key_separator: str | None, reading: Readers, *, as_json: bool) -> Formatted:

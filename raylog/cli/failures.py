@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from raylog.extras import MissingExtra, extra_of
 
@@ -86,7 +87,19 @@ _HINTS_OF_THE_SYSTEM = {
 
 def last_line(failure: Exception) -> str:
     """Return the last line of an error's text, without another process's traceback."""
-    return str(failure).strip().splitlines()[-1]
+    return (str(failure).strip() or type(failure).__name__).splitlines()[-1]
+
+
+def text_of(path: Path, expected: str) -> str:
+    """Read a file of UTF-8 text; raise CommandFailed if it is something else."""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise CommandFailed(
+            f"{path}: expected {expected} in UTF-8, found byte "
+            f"0x{error.object[error.start]:02x} at {error.start}",
+            exit_code=EXIT_USAGE,
+        ) from error
 
 
 def explain(error: Exception) -> Failure | None:

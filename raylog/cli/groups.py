@@ -254,11 +254,13 @@ def _committed_in(
     committed: Iterable[TopicPartition], wanted: list[tuple[str, list[int] | None]]
 ) -> list[TopicPartition]:
     """Return the committed partitions that are among the wanted ones."""
-    topics = dict(wanted)
     return sorted(
         key
         for key in committed
-        if key.topic in topics and key.partition in (topics[key.topic] or (key.partition,))
+        if any(
+            key.topic == topic and (partitions is None or key.partition in partitions)
+            for topic, partitions in wanted
+        )
     )
 
 

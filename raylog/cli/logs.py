@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +36,7 @@ class Gathered:
     """The journals of a cluster."""
 
     journals: dict[str, JournalTold] = field(default_factory=dict)
-    """By owner, such as "broker 1"."""
+    """By owner, such as "broker 1" or "controller"."""
     failures: list[str] = field(default_factory=list)
     """Brokers and controllers that did not answer, and why."""
 
@@ -222,7 +223,7 @@ def asked_on_ray(
             runtime = RayRuntime.of_driver(desired.secret_source)
             if not brokers:
                 prefix = f"{desired.cluster_id}/{CONTROLLER}"
-                names.update(dict.fromkeys(await runtime.names(prefix), "the controller"))
+                names.update({one: one.partition("/")[2] for one in await runtime.names(prefix)})
             await asyncio.gather(*(ask(runtime, name, who) for name, who in names.items()))
 
         asyncio.run(ask_all())
@@ -248,7 +249,7 @@ def _show(noted: Iterable[Noted], *, as_json: bool, each: bool) -> None:
 
     for one in noted:
         if as_json:
-            print_json(one._asdict())
+            typer.echo(json.dumps(one._asdict()))
             continue
         process = one.process.partition("/")[2] or one.process
         typer.echo(plain(f"{moment(one.at_ms)} {process} {one.kind}: {one.text}"))

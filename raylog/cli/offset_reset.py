@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import assert_never
 
-from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.cli.failures import EXIT_USAGE, CommandFailed, text_of
 from raylog.client import FoundOffset, TopicPartition
 
 _DURATION = re.compile(
@@ -158,10 +158,9 @@ def parse_instant(text: str) -> int | None:
     if digits.isascii() and digits.isdigit():
         return int(digits)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):  # the latter for a time before year 1 or after 9999
         return None
-    return int(moment.astimezone(UTC).timestamp() * 1000)
 
 
 def parse_duration_ms(text: str) -> int | None:
@@ -190,7 +189,7 @@ def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
     JSON is a list of objects with these names, alone or under "offsets". Entries of other groups
     are skipped. Raises CommandFailed.
     """
-    text = path.read_text()
+    text = text_of(path, "offsets as CSV or JSON")
     rows = _json_rows(path, text) if path.suffix == ".json" else _csv_rows(path, text)
     found = {}
     for where, (group, topic, partition, offset) in rows:

@@ -45,7 +45,9 @@ _LINGER_S = 0.05
 """How long the input may be silent before pending records are sent."""
 _PROGRESS_S = 0.5
 _PROGRESS_RECORDS = 4_096
-_EXPECTED_JSON = "expected one JSON object per line"
+_EXPECTED_JSON = (
+    'expected one JSON object per line, with "value" (null: a tombstone) or "value_base64"'
+)
 _LINE_BYTES_MAX = 1024 * 1024 * 1024
 _SHOWN_MAX = 80
 _INT64 = range(-(2**63), 2**63)
@@ -149,8 +151,12 @@ def produce(
     """Write records, one per line, from standard input or a file."""
     from raylog.client import Codec, ProducerSettings
 
-    if as_json and (key_separator or key):
-        raise typer.BadParameter("with --json, give keys in the lines")
+    if as_json and (key_separator or key or header or null or partition is not None):
+        raise typer.BadParameter(
+            "with --json, give keys, headers, partitions and null values in the lines"
+        )
+    if key_separator and key is not None:
+        raise typer.BadParameter("give --key or --key-separator, not both")
     fixed = Line(
         None,
         key.encode() if key is not None else None,
@@ -206,7 +212,7 @@ def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool)
 
 
 def parse_json(line: bytes, writing: Writers = PLAIN) -> Line:
-    """Parse a record as `raylog consume --json` prints it. All fields are optional.
+    """Parse a record as `raylog consume --json` prints it. Only the value is required.
 
     Text is UTF-8. Other bytes are given as base64 in "key_base64" and "value_base64". A key or
     value with a format is given as that format's JSON. Raises LineRefused.
@@ -215,7 +221,7 @@ def parse_json(line: bytes, writing: Writers = PLAIN) -> Line:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise LineRefused(f"{error}; {_EXPECTED_JSON}, found {line[:80]!r}") from error
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or fields.keys().isdisjoint(("value", "value_base64")):
         raise LineRefused(f"{_EXPECTED_JSON}, found {line[:80]!r}")
     return Line(
         _bytes_of(fields, "value", as_json=writing.value_is_json),

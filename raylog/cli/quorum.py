@@ -154,7 +154,7 @@ def _addresses(listeners: list[str]) -> dict[str, tuple[str, int]]:
     for one in listeners:
         name, _, address = one.partition("=")
         host, _, port = address.rpartition(":")
-        if not (name and host and port.isdigit()):
+        if not (name and host and port.isdecimal()):
             raise typer.BadParameter(f"expected NAME=HOST:PORT, found {one!r}")
         found[name] = (host, int(port))
     return found

@@ -31,7 +31,7 @@ TopicsOrPartitions = Annotated[
 def parse_brokers(text: str, option: str) -> list[int]:
     """Parse broker ids such as 0,1,2; raises CommandFailed."""
     parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
+    if not all(part.strip().isdecimal() for part in parts):
         raise CommandFailed(
             f"{option}: expected broker ids 0,1,2, found {text!r}", None, EXIT_USAGE
         )

@@ -89,10 +89,12 @@ def restart(
                 except CommandFailed as failed:
                     if not every:
                         raise
-                    hint = f"raylog brokers restart --all --from {broker_id} {restarts.where}"
-                    raise CommandFailed(
-                        failed.failure.message, f"{failed.failure.hint}. Continue with: {hint}"
-                    ) from failed
+                    failure = failed.failure
+                    hint = (f"{failure.hint}. " if failure.hint else "") + (
+                        "Continue with: raylog brokers restart --all "
+                        f"--from {broker_id} {restarts.where}"
+                    )
+                    raise CommandFailed(failure.message, hint, failure.exit_code) from failed
         if every:
             with progress.waiting("restarting the controller"):
                 restarts.the_rest()

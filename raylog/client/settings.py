@@ -184,7 +184,7 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
     name = bare_host(host)
-    if not name or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    if not name or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
         raise InvalidSetting(f"bootstrap.servers: expected host:port, found {text!r}")
     return name, int(port)
 

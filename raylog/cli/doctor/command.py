@@ -151,7 +151,8 @@ def _on_ray(address: str, data: Path, progress: Progress) -> list[Section]:
     from raylog.cli.doctor import machine
     from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, troubles_of
 
-    here = machine.check_client(machine.gather())
+    facts = machine.gather()
+    here = [*machine.check_client(facts), machine.check_descriptors(facts)]
     progress.tell(f"asking Ray at {address}")
     with on_ray(address):
         desired = the_cluster(address, data)
@@ -179,7 +180,9 @@ def _running(
     progress.tell("asking Ray and the processes of the brokers")
     late = Failure(
         f"Ray did not answer within {_RAY_TIMEOUT_S} s",
-        f"Its logs are under {data / 'run' / 'ray'}",
+        f"Its logs are under {data / 'run' / 'ray'}"
+        if address is None
+        else "Check it with: ray status",
         EXIT_UNREACHABLE,
     )
     with within(_RAY_TIMEOUT_S, late):

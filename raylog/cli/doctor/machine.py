@@ -106,12 +106,18 @@ def ports(addresses: Iterable[tuple[str, int]]) -> list[PortFacts]:
 
 def check_client(facts: MachineFacts) -> list[Finding]:
     """Check what both clients and brokers need."""
-    return [_versions(facts), _packages(facts), _descriptors(facts), _clock(facts)]
+    return [_versions(facts), _packages(facts), _clock(facts)]
 
 
 def check_host(facts: MachineFacts, brokers: int) -> list[Finding]:
     """Check what a machine needs, besides `check_client`, to run this number of brokers."""
-    found = [_ray(facts), _memory_enough(facts, brokers), _cores(facts, brokers), _processes(facts)]
+    found = [
+        _ray(facts),
+        _memory_enough(facts, brokers),
+        _cores(facts, brokers),
+        check_descriptors(facts),
+        _processes(facts),
+    ]
     return found if facts.java is None else [*found, _java_found(facts.java)]
 
 
@@ -195,8 +201,8 @@ def _cores(facts: MachineFacts, brokers: int) -> Finding:
     return ok("cores", found)
 
 
-def _descriptors(facts: MachineFacts) -> Finding:
-    """Check the hard limit: brokers raise their soft limit to it, but clients do not."""
+def check_descriptors(facts: MachineFacts) -> Finding:
+    """Check the hard limit, to which brokers raise their soft limit. Clients open few files."""
     soft, hard = facts.descriptors
     most = hard if hard >= 0 else float("inf")
     found = f"{_limit(soft)}, at most {_limit(hard)}"
@@ -277,16 +283,22 @@ def _memory() -> tuple[int | None, int | None]:
         )
     except (OSError, KeyError, ValueError, IndexError):
         return None, None
-    limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
+    limit, used, page_cache = (
+        _number("/sys/fs/cgroup/memory.max"),
+        _number("/sys/fs/cgroup/memory.current"),
+        _number("/sys/fs/cgroup/memory.stat", "inactive_file"),
+    )
     if limit is None or used is None or limit >= total:
         return total, available
-    return limit, min(available, limit - used)
+    return limit, min(available, limit - used + (page_cache or 0))
 
 
-def _number(path: str) -> int | None:
+def _number(path: str, name: str = "") -> int | None:
+    """Return the number in a file, or the one after `name`."""
     try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):  # "max": no limit
+        words = ["", *Path(path).read_text().split()]
+        return int(words[words.index(name) + 1])
+    except (OSError, ValueError, IndexError):  # "max": no limit
         return None
 
 

@@ -42,10 +42,10 @@ def check(facts: RayFacts, where: str) -> list[Finding]:
     """Check a cluster; `where` is the option with which commands find it."""
     return [
         _nodes(facts.nodes),
-        *map(_broker, facts.brokers),
+        *(_broker(row, where) for row in facts.brokers),
         *(failure("process", text, f"raylog status{where}") for text in facts.silent),
         *(failure("disk", text, f"raylog status{where}") for text in facts.disks),
-        _builds(facts),
+        _builds(facts, where),
         _crashes(facts.crashes, where),
     ]
 
@@ -63,17 +63,17 @@ def _nodes(nodes: Mapping[str, bool]) -> Finding:
     return ok("ray nodes", f"{counted(len(nodes), 'node')}, all alive")
 
 
-def _broker(row: Mapping[str, Any]) -> Finding:
+def _broker(row: Mapping[str, Any], where: str) -> Finding:
     name = f"broker {row['broker']}"
     if is_well(dict(row)):
         return ok(name, f"serves, with {counted(row['partitions'], 'partition')}")
     reasons = "; ".join(map(str, row["reasons"])) or (
         f"{row['offline_partitions']} of its {row['partitions']} partitions are offline"
     )
-    return failure(name, f"{row['state']}: {reasons}", "raylog status; raylog logs")
+    return failure(name, f"{row['state']}: {reasons}", f"raylog status{where}; raylog logs{where}")
 
 
-def _builds(facts: RayFacts) -> Finding:
+def _builds(facts: RayFacts, where: str) -> Finding:
     name = "builds"
     if not facts.builds:
         return unknown(name, "no journal has it")
@@ -86,7 +86,7 @@ def _builds(facts: RayFacts) -> Finding:
     return warning(
         name,
         f"this command is of build {facts.build}, and {builds}",
-        "install the same build on all machines, then: raylog brokers restart --all",
+        f"install the same build on all machines, then: raylog brokers restart --all{where}",
     )
 
 

@@ -219,10 +219,10 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
 
 
 def _foreign(directory: Path) -> Iterator[str]:
-    """Yield brokers' directories of another user, up to the first one that cannot be accessed."""
+    """Yield brokers' directories of another user, except those that cannot be accessed."""
     user = os.geteuid()
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        for one in sorted(directory.glob("broker-*")):
+    for one in sorted(directory.glob("broker-*")):
+        with contextlib.suppress(OSError):
             if one.stat().st_uid != user:
                 yield str(one)
 

@@ -129,6 +129,8 @@ class MetricsSeen:
 
     at_ms: float
     metrics: Mapping[int, BrokerMetrics]
+    failures: Sequence[str] = ()
+    """Why addresses that the user named failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +168,12 @@ Event = (
     | PartAsked
     | PartFailed
 )
-CLUSTER, ENDS, QUORUM, GROUPS, TRANSACTIONS, HANGING, DISKS, MIN_ISR, METRICS = (
+CLUSTER, ENDS, QUORUM, GROUPS, COMMITS, TRANSACTIONS, HANGING, DISKS, MIN_ISR, METRICS = (
     "metadata",
     "offsets",
     "metadata quorum",
     "groups",
+    "committed offsets",
     "transactions",
     "hanging transactions",
     "disks",

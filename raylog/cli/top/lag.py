@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from raylog.client.cluster import TopicPartition
+
 WINDOW_MS = 60_000.0
 SURE_MS = 20_000.0
 """A lag counts as growing only if it was observed for this long and amounts to more than this:
@@ -54,16 +56,16 @@ class _Sample:
 class GroupLag:
     """Samples of one group over the last minute.
 
-    Sums over different partitions cannot be compared: if the number of partitions changes, or a sum
-    decreases, the earlier samples are dropped.
+    Sums over different partitions cannot be compared: if the partitions change, or a sum decreases,
+    the earlier samples are dropped.
     """
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
-        self._partitions = 0
+        self._partitions: set[TopicPartition] = set()
 
-    def add(self, at_ms: float, partitions: int, end: int, committed: int) -> None:
-        """Add the sums of high watermarks and committed offsets over the group's partitions."""
+    def add(self, at_ms: float, partitions: set[TopicPartition], end: int, committed: int) -> None:
+        """Add the sums of high watermarks and committed offsets over some partitions."""
         last = self._samples[-1] if self._samples else None
         if last is not None and (
             partitions != self._partitions or end < last.end or committed < last.committed

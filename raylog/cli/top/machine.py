@@ -171,6 +171,7 @@ class Watch:
     def _about_groups(self, event: GroupsSeen | CommitsSeen) -> None:
         known = self.known
         if isinstance(event, CommitsSeen):
+            self._answered(events.COMMITS)
             for group, committed in event.committed.items():
                 known.committed[group] = committed
                 self._note_lag(event.at_ms, group, committed)
@@ -212,7 +213,10 @@ class Watch:
                 self._answered(events.MIN_ISR)
                 known.min_isr = known.min_isr | dict(event.min_isr)
             case MetricsSeen():
-                self._answered(events.METRICS)
+                if event.failures:
+                    self.handle(PartFailed(event.at_ms, events.METRICS, "; ".join(event.failures)))
+                else:
+                    self._answered(events.METRICS)
                 self._take_metrics(event)
             case _:
                 assert_never(event)
@@ -246,13 +250,13 @@ class Watch:
     def _note_lag(self, at_ms: float, group: str, committed: Mapping[TopicPartition, int]) -> None:
         """Add a sample over the partitions whose end is known."""
         ends = self.known.ends
-        keys = [key for key in committed if key in ends]
+        keys = committed.keys() & ends.keys()
         if not keys:
             self.known.lags.pop(group, None)
             return
         lag = self._lags.setdefault(group, GroupLag())
         read = sum(min(committed[key], ends[key]) for key in keys)
-        lag.add(at_ms, len(keys), sum(ends[key] for key in keys), read)
+        lag.add(at_ms, keys, sum(ends[key] for key in keys), read)
         trend = lag.trend()
         assert trend is not None, "a sample was added"
         self.known.lags[group] = trend

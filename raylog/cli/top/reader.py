@@ -31,7 +31,13 @@ from raylog.client.admin.transactions import (
 from raylog.client.cluster import NO_LEADER, PartitionView, TopicPartition
 from raylog.client.coordinators import Coordinators
 from raylog.client.core import Core
-from raylog.client.errors import ClientError, NotConnected, NotSupported
+from raylog.client.errors import (
+    ClientError,
+    ConnectionLost,
+    NotConnected,
+    NotSupported,
+    RequestTimedOut,
+)
 from raylog.client.offsets import LATEST, FoundOffset, find_offsets
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import BrokerIdNotRegistered, ErrorCode, KafkaError
@@ -143,8 +149,8 @@ class Reader:
         at_ms = now_ms()
         ends = await self._part(events.ENDS, self._ends(partitions))
         groups = await self._part(events.GROUPS, self._list_groups())
-        if groups:
-            await self._part(events.GROUPS, self._commits(groups, at_ms))
+        if groups is not None and ends is not None:
+            await self._part(events.COMMITS, self._commits(groups, at_ms))
         if ends:
             await self._part(events.HANGING, self._hanging(partitions, ends))
 
@@ -224,12 +230,7 @@ class Reader:
     async def _metrics(self) -> None:
         """Scrape the brokers that serve `/metrics`."""
         at_ms = now_ms()
-        try:
-            scraped = await self._scraper.scrape(self.core)
-        except OSError as failure:
-            self._tell(PartFailed(now_ms(), events.METRICS, str(failure)))
-        else:
-            self._tell(events.MetricsSeen(at_ms, scraped))
+        self._tell(events.MetricsSeen(at_ms, *await self._scraper.scrape(self.core)))
 
     # -- groups --------------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class Reader:
         for broker in sorted(self.core.cluster.nodes):
             try:
                 found += await self._admin.describe_log_dirs([broker], partitions=())
-            except (NotConnected, BrokerIdNotRegistered):
+            except (NotConnected, ConnectionLost, RequestTimedOut, BrokerIdNotRegistered):
                 continue  # `_ends` reports leaders that do not answer
         self._tell(events.DisksSeen(found))
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from raylog.client.core import Core
 
 _MS = 1_000
-_BYTES = "raylog_network_bytes_total"
-_REQUESTS = "raylog_requests_total"
-_LATENCY = "raylog_request_seconds_bucket"
-_LOOP_LAG = "raylog_event_loop_lag_seconds_bucket"
-_CPU = "raylog_process_cpu_seconds_total"
-_MEMORY = "raylog_process_resident_memory_bytes"
-_WANTED = (_BYTES, _REQUESTS, _LATENCY, _LOOP_LAG, _CPU, _MEMORY)
+_WANTED = (
+    "raylog_network_bytes_total",
+    "raylog_requests_total",
+    "raylog_request_seconds_bucket",
+    "raylog_event_loop_lag_seconds_bucket",
+    "raylog_process_cpu_seconds_total",
+    "raylog_process_resident_memory_bytes",
+)
 _FAILURES_MAX = 3
 """Failures after which an address that has never answered is dropped."""
 
@@ -86,7 +87,7 @@ class Scraper:
     """Scrapes brokers; percentiles cover the time since the previous scrape."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
-        self._named = tuple(addresses)
+        self._named = tuple(dict.fromkeys(addresses))
         self._found: dict[Address, int] = {}
         """Addresses that brokers reported, with the failures of those that never answered."""
         self._answered: set[Address] = set()
@@ -94,8 +95,8 @@ class Scraper:
         """Brokers that were asked for their addresses."""
         self._before: dict[int, Scraped] = {}
 
-    async def scrape(self, core: Core) -> dict[int, BrokerMetrics]:
-        """Return the brokers' metrics. Raises OSError if a named address does not answer.
+    async def scrape(self, core: Core) -> tuple[dict[int, BrokerMetrics], list[str]]:
+        """Return the brokers' metrics, and why named addresses failed.
 
         An address that a broker reported may be meant for other hosts: it is dropped if it never
         answers.
@@ -106,19 +107,20 @@ class Scraper:
             self._found = dict.fromkeys(found, 0)
             self._of = brokers
         scraped: dict[int, Scraped] = {}
-        for address, answer in (await _each({*self._named, *self._found})).items():
+        failures: list[str] = []
+        for address, answer in (await _each((*self._named, *self._found))).items():
             if not isinstance(answer, BaseException):
                 scraped |= answer
                 self._answered.add(address)
             elif address not in self._found:
-                raise answer
+                failures.append(str(answer))
             elif address not in self._answered:
                 self._failed(address)
         metrics = {
             one: _metrics(self._before.get(one, Scraped()), now) for one, now in scraped.items()
         }
         self._before = scraped
-        return metrics
+        return metrics, failures
 
     def _failed(self, address: Address) -> None:
         self._found[address] += 1

@@ -157,7 +157,7 @@ def _brokers(known: Known) -> Iterable[tuple[Value, ...]]:
     )
     free: dict[int, float] = {}
     for disk in known.disks:
-        if disk.total_bytes > 0:
+        if disk.total_bytes > 0 and disk.usable_bytes >= 0:
             part = disk.usable_bytes / disk.total_bytes
             free[disk.broker_id] = min(part, free.get(disk.broker_id, 1.0))
     for broker in sorted({*known.brokers, *known.away_since_ms}):

@@ -150,7 +150,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, str) and value.strip().isdigit():
+    if isinstance(value, str) and value.strip().isdecimal():
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidSetting(f"expected {name} as a whole number, found {value!r}")

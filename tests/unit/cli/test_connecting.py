@@ -143,3 +143,8 @@ def test_all_commands_that_connect_take_them() -> None:
 )
 def test_properties_are_read_as_java_does(text: str, found: dict[str, str]) -> None:
     assert read_properties(text) == found
+
+
+def test_a_malformed_property_is_named_by_its_line() -> None:
+    with pytest.raises(ValueError, match="line 4: expected NAME=VALUE, found 'x'"):
+        read_properties("a=1\\\n2\\\n3\nx\n")

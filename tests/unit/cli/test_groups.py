@@ -130,6 +130,8 @@ def test_only_what_is_named_is_reset(shell: Shell, group: str) -> None:
     assert shell.offsets(f"{group} new") == {0: 5, 1: 5}
     shell.run("groups", "delete", group, "-t", "t:0,9")
     assert shell.offsets(group) == {1: 0}
+    shell.run("groups", "delete", group, "-t", "t:1", "-t", "t:9")
+    assert shell.offsets(group) == {}
 
 
 @pytest.mark.parametrize("name", ["offsets.csv", "offsets.json"])

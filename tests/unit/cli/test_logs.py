@@ -1,17 +1,22 @@
-"""`raylog logs` on directories, with or without a running cluster."""
+"""`raylog logs` on directories, with or without a running cluster, and on Ray."""
 
 from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from raylog.actors.decisions import ELECTION, ISR
-from raylog.actors.journal import Noted, line_of
+from raylog.actors.journal import JournalAsked, JournalTold, Noted, line_of
+from raylog.actors.runtime.ray import RayRuntime
+from raylog.actors.supervisor.rules.desired import DesiredCluster
+from raylog.cli import logs, ray_cluster
 from raylog.cli.app import app
+from tests.worlds.broker.supervised import labelled
 
 NOW_MS = int(time.time() * 1000)
 
@@ -60,6 +65,14 @@ def test_some_are_selected(data: Path, arguments: list[str], expected: list[int]
     assert (code, [one["at_ms"] for one in json.loads(output)]) == (0, expected)
 
 
+def test_with_follow_each_json_object_is_one_line(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_follow", lambda *_, **__: None)
+    _, output, _ = run("--data", str(data), "--json", "--follow")
+    assert [json.loads(line)["at_ms"] for line in output.splitlines()] == [500, 1_000, NOW_MS]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -91,3 +104,26 @@ def test_a_directory_of_no_cluster_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(CommandFailed, match="has no broker's data"):
         run("--data", str(tmp_path))
+
+
+def test_all_controllers_on_ray_are_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class FakeRuntime(RayRuntime):
+        def __init__(self) -> None:
+            """Needs no Ray."""
+
+        async def names(self, prefix: str) -> set[str]:
+            return {prefix, f"{prefix}/1.2"}
+
+        async def journal(self, name: str, request: JournalAsked, timeout_ms: int) -> JournalTold:
+            return JournalTold((Noted(1, "r", name, 7, ISR, "t-0", "text"),))
+
+    desired = DesiredCluster("c", (labelled(0),), ())
+    monkeypatch.setattr(ray_cluster, "on_ray", nullcontext)
+    monkeypatch.setattr(ray_cluster, "desired_clusters", lambda: [desired])
+    monkeypatch.setattr(RayRuntime, "of_driver", lambda _: FakeRuntime())
+    found = logs.asked_on_ray("auto", tmp_path, JournalAsked())
+    assert {who: one.noted[0].process for who, one in found.journals.items()} == {
+        "broker 0": "c/broker/0/0",
+        "controller": "c/controller",
+        "controller/1.2": "c/controller/1.2",
+    }

@@ -89,6 +89,9 @@ def test_durations(text: str, duration_ms: int | None) -> None:
         ("1970-01-01T01:00:00.250+01:00", 250),
         ("soon", None),
         ("@soon", None),
+        ("\u00b2", None),
+        ("0001-01-01T00:00+01:00", None),
+        ("9999-12-31T23:59-01:00", None),
     ],
 )
 def test_instants(text: str, timestamp_ms: int | None) -> None:
@@ -119,6 +122,13 @@ def test_offsets_come_from_a_file(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
     assert read_offsets(path, "g") == {T0: 5, T1: 6}
+
+
+def test_a_file_of_offsets_must_be_text(tmp_path: Path) -> None:
+    path = tmp_path / "o.csv"
+    path.write_bytes(b"t,0,5\n\xff")
+    with pytest.raises(CommandFailed, match="CSV or JSON in UTF-8, found byte 0xff at 6"):
+        read_offsets(path, "g")
 
 
 @pytest.mark.parametrize(

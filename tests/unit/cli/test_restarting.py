@@ -1,6 +1,7 @@
 """`raylog brokers restart`: what is refused, which brokers restart, what it waits for."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import typer
 
 from raylog.actors.cluster import BrokerPlan
 from raylog.actors.endpoints import Endpoint
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli import restarting
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
 from raylog.cli.local_cluster import _recorded
-from raylog.cli.restarting import _chosen, _is_live, _until_in_sync, restart
+from raylog.cli.restarting import Restarts, _chosen, _is_live, _until_in_sync, restart
 from raylog.client import (
     BlockingClient,
     ClusterDescription,
@@ -73,6 +75,25 @@ def test_no_cluster_is_no_cluster(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match="no cluster is running") as failed:
         restart([1], data=tmp_path)
     assert failed.value.failure.exit_code == EXIT_UNREACHABLE
+
+
+@pytest.mark.parametrize(("hint", "expected"), [(None, ""), ("Look there", "Look there. ")])
+def test_a_failure_tells_how_to_continue(
+    monkeypatch: pytest.MonkeyPatch, hint: str | None, expected: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise CommandFailed("no answer", hint, EXIT_UNREACHABLE)
+
+    restarts = Restarts([4, 5], ["h:1"], lambda *_: None, lambda: None, "--address auto")
+    monkeypatch.setattr(restarting, "_restarts", lambda *_: nullcontext(restarts))
+    monkeypatch.setattr(restarting, "_restart_one", fail)
+    with pytest.raises(CommandFailed) as failed:
+        restart(every=True)
+    assert failed.value.failure == Failure(
+        "no answer",
+        f"{expected}Continue with: raylog brokers restart --all --from 4 --address auto",
+        EXIT_UNREACHABLE,
+    )
 
 
 def test_brokers_are_taken_in_the_order_given() -> None:

@@ -3,19 +3,23 @@
 import json
 import socket
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from raylog.cli import progress
 from raylog.cli.app import app
-from raylog.cli.doctor import clocks, cluster, on_ray
+from raylog.cli.doctor import clocks, cluster, command, on_ray
 from raylog.cli.doctor.clocks import ClockFacts
 from raylog.cli.doctor.findings import Finding, Status
 from raylog.cli.doctor.on_ray import RayFacts
+from raylog.cli.failures import Failure
 from raylog.cli.top import events
 from raylog.cli.top.events import PartFailed
 from raylog.client import Admin, NewTopic, TopicPartition
+from raylog.cluster_record import ClusterRecord
 from raylog.testing import EmbeddedBroker
 from tests.support.top_clusters import cluster as seen
 from tests.support.top_clusters import partition, watching
@@ -118,10 +122,32 @@ def test_a_cluster_on_ray_that_is_ill() -> None:
         "crashes": Status.WARNING,
     }
     assert found[1].found == "fenced: no heartbeat"
+    assert found[1].do == "raylog status --data d; raylog logs --data d"
+    assert found[-2].do.endswith("then: raylog brokers restart --all --data d")
     assert found[-1].do == "raylog logs --crashes --data d"
     offline = on_ray.check(RayFacts({}, [broker_row(offline_partitions=2)]), "")
     assert offline[0].status is Status.UNKNOWN
     assert offline[1].found == "running: 2 of its 4 partitions are offline"
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [(None, "Its logs are under d/run/ray"), ("auto", "Check it with: ray status")],
+)
+def test_ray_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, hint: str
+) -> None:
+    late: list[Failure] = []
+
+    def within(_: float, failure: Failure) -> nullcontext[None]:
+        late.append(failure)
+        return nullcontext()
+
+    monkeypatch.setattr(progress, "within", within)
+    monkeypatch.setattr(on_ray, "gather", lambda *_: RayFacts({}))
+    record = ClusterRecord("c", [], [], "h:1", None, "secret")
+    command._running(record, Path("d"), address, progress.Progress())
+    assert [one.hint for one in late] == [hint]
 
 
 def test_the_latest_start_of_a_process_tells_its_build() -> None:

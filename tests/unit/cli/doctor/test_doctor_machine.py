@@ -160,6 +160,26 @@ def test_this_machine_is_looked_at() -> None:
     assert machine.check_client(facts)[0].status is Status.OK
 
 
+def test_memory_of_a_container_without_its_page_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(machine, "Path", lambda path: tmp_path / Path(path).name)
+    (tmp_path / "meminfo").write_text("MemTotal: 800 kB\nMemAvailable: 400 kB\n")
+    assert machine._memory() == (800 * 1024, 400 * 1024)
+    (tmp_path / "memory.max").write_text("300000\n")
+    (tmp_path / "memory.current").write_text("250000\n")
+    assert machine._memory() == (300_000, 50_000)
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 100000\nactive_file 2\n")
+    assert machine._memory() == (300_000, 150_000)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine._memory() == (800 * 1024, 400 * 1024)
+
+
+def test_limits_of_open_files_are_for_brokers() -> None:
+    found = machine.check_client(replace(GOOD, descriptors=(1_024, 4_000)))
+    assert {one.status for one in found} == {Status.OK}
+
+
 def test_a_directory_that_does_not_exist_yet_is_not_made(tmp_path: Path) -> None:
     facts = volume.gather(tmp_path / "a" / "b")
     assert (facts.place, facts.exists, facts.is_writable) == (str(tmp_path), False, True)
@@ -188,6 +208,8 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
 def test_a_broker_directory_of_another_user(tmp_path: Path) -> None:
     (tmp_path / "broker-0").mkdir()
     (tmp_path / "broker-1").mkdir()
+    (tmp_path / "broker-0").rename(tmp_path / "moved")
+    (tmp_path / "broker-0").symlink_to("gone")
     os.chown(tmp_path / "broker-1", 12_345, -1)
     assert volume.gather(tmp_path).foreign == (str(tmp_path / "broker-1"),)
 

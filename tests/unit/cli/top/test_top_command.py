@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from textual.widgets import DataTable
@@ -13,11 +14,21 @@ from typer.testing import CliRunner
 from raylog.cli.app import app
 from raylog.cli.top import command, events, reader
 from raylog.cli.top.command import Of
-from raylog.cli.top.events import CommitsSeen, Event, HangingSeen, TransactionsSeen
+from raylog.cli.top.events import CommitsSeen, DisksSeen, Event, HangingSeen, TransactionsSeen
 from raylog.cli.top.looking import period_ms
 from raylog.cli.top.reader import Reader, next_of
 from raylog.cli.top.screen import TopApp
-from raylog.client import Admin, ClientSettings, NewTopic, Producer, TopicPartition, parse_bootstrap
+from raylog.client import (
+    Admin,
+    ClientSettings,
+    LogDir,
+    NewTopic,
+    Producer,
+    TopicPartition,
+    parse_bootstrap,
+)
+from raylog.client.admin.operations import AllOperations
+from raylog.client.errors import RequestTimedOut
 from raylog.extras import MissingExtra
 from raylog.testing import EmbeddedBroker
 from tests.worlds.decorators import in_loop
@@ -45,6 +56,12 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def look(bootstrap: str, rounds: int = 1, *, now: bool = True) -> list[Event]:
+    noted = events_of(bootstrap, rounds, now=now)
+    assert [one for one in noted if isinstance(one, events.PartFailed)] == []
+    return noted
+
+
+def events_of(bootstrap: str, rounds: int = 1, *, now: bool = True) -> list[Event]:
     noted: list[Event] = []
 
     async def ask() -> None:
@@ -54,7 +71,6 @@ def look(bootstrap: str, rounds: int = 1, *, now: bool = True) -> list[Event]:
         await asking.close()
 
     asyncio.run(ask())
-    assert [one for one in noted if isinstance(one, events.PartFailed)] == []
     return noted
 
 
@@ -151,6 +167,38 @@ def test_disks_and_last_stable_offsets_are_asked_for_now_and_then(bootstrap: str
         1,
         3,
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"), [("find_offsets", events.ENDS), ("offsets_of_groups", events.COMMITS)]
+)
+def test_commits_are_not_compared_with_ends_of_an_earlier_round(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, asked: str, part: str
+) -> None:
+    async def fail(*_: object, **__: object) -> NoReturn:
+        raise RequestTimedOut("late")
+
+    monkeypatch.setattr(reader, asked, fail)
+    noted = events_of(bootstrap)
+    assert [one.part for one in noted if isinstance(one, events.PartFailed)] == [part]
+    assert [one for one in noted if isinstance(one, CommitsSeen)] == []
+
+
+def test_a_broker_that_hangs_does_not_hide_the_disks_of_the_others(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = AllOperations.describe_log_dirs
+
+    async def describe(
+        admin: AllOperations, brokers: list[int], *, partitions: tuple[()]
+    ) -> list[LogDir]:
+        if brokers == [1]:
+            raise RequestTimedOut("late")
+        return await real(admin, brokers, partitions=partitions)
+
+    monkeypatch.setattr(AllOperations, "describe_log_dirs", describe)
+    (seen,) = [one for one in look(bootstrap) if isinstance(one, DisksSeen)]
+    assert {one.broker_id for one in seen.directories} == {0, 2}
 
 
 @in_loop

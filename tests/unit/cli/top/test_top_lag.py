@@ -4,13 +4,16 @@ import pytest
 
 from raylog.cli.top.lag import SURE_MS, WINDOW_MS, GroupLag, LagTrend
 from raylog.cli.top.tables import outlook
+from raylog.client import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def trend(*samples: tuple[float, int, int], partitions: int = 1) -> LagTrend:
+def trend(*samples: tuple[float, int, int]) -> LagTrend:
     """Of (seconds, end, committed)."""
     lag = GroupLag()
     for at_s, end, committed in samples:
-        lag.add(at_s * 1_000, partitions, end, committed)
+        lag.add(at_s * 1_000, {T0}, end, committed)
     found = lag.trend()
     assert found is not None
     return found
@@ -65,11 +68,14 @@ def test_nothing_is_written_and_nobody_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "end", "committed"), [(2, 5_000, 100), (1, 900, 100), (1, 5_000, 0)]
+    ("partitions", "end", "committed"),
+    [({T0, T1}, 5_000, 100), ({T1}, 5_000, 100), ({T0}, 900, 100), ({T0}, 5_000, 0)],
 )
-def test_sums_that_cannot_be_compared_begin_anew(partitions: int, end: int, committed: int) -> None:
+def test_sums_that_cannot_be_compared_begin_anew(
+    partitions: set[TopicPartition], end: int, committed: int
+) -> None:
     lag = GroupLag()
-    lag.add(0, 1, 1_000, 50)
+    lag.add(0, {T0}, 1_000, 50)
     lag.add(10_000, partitions, end, committed)
     assert lag.trend() == LagTrend(end - committed)
 
@@ -77,7 +83,7 @@ def test_sums_that_cannot_be_compared_begin_anew(partitions: int, end: int, comm
 def test_only_the_last_minute_counts() -> None:
     lag = GroupLag()
     for at_s in range(0, 300, 5):
-        lag.add(at_s * 1_000, 1, 100 * min(at_s, 100), 0)
+        lag.add(at_s * 1_000, {T0}, 100 * min(at_s, 100), 0)
     found = lag.trend()
     assert found is not None
     assert WINDOW_MS < 200_000

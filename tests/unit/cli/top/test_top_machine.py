@@ -13,6 +13,7 @@ from raylog.cli.top.events import (
     MetricsSeen,
     PartFailed,
 )
+from raylog.cli.top.lag import LagTrend
 from raylog.cli.top.machine import BrokerRates, names, totals
 from raylog.client import TopicPartition
 from raylog.client.admin.groups import GroupListing
@@ -84,6 +85,37 @@ def test_lag_of_a_group_whose_partitions_are_known() -> None:
     assert "other" not in watch.known.lags
     watch.handle(GroupsSeen(1, [listing("other")]))
     assert (watch.known.lags, list(watch.known.committed)) == ({}, ["other"])
+
+
+def test_a_group_that_swaps_a_partition_for_another_has_no_rates_at_first() -> None:
+    watch = watching(
+        cluster(("t", partition(0)), ("t", partition(1))),
+        ends(0, t=[100, 500]),
+        CommitsSeen(0, {"g": {T0: 90}}),
+        ends(1_000, t=[100, 500]),
+        CommitsSeen(1_000, {"g": {T1: 490}}),
+    )
+    assert watch.known.lags["g"] == LagTrend(10)
+
+
+def test_committed_offsets_fail_until_they_are_known_though_groups_are_listed() -> None:
+    watch = watching(PartFailed(10, events.COMMITS, "lost"), GroupsSeen(20, [listing("g")]))
+    watch.handle(PartFailed(30, events.COMMITS, "late"))
+    assert watch.known.failing == {events.COMMITS: PartFailed(10, events.COMMITS, "late")}
+    watch.handle(CommitsSeen(40, {}))
+    assert watch.known.failing == {}
+
+
+def test_addresses_of_metrics_fail_until_all_answer() -> None:
+    watch = watching(
+        MetricsSeen(10, {0: BrokerMetrics(p99_ms=3)}, ["a:1/metrics: lost"]),
+        MetricsSeen(20, {0: BrokerMetrics(p99_ms=4)}, ["a:1/metrics: late", "b:1/metrics: lost"]),
+    )
+    why = "a:1/metrics: late; b:1/metrics: lost"
+    assert watch.known.failing == {events.METRICS: PartFailed(10, events.METRICS, why)}
+    assert watch.known.metrics == {0: BrokerRates(p99_ms=4)}
+    watch.handle(MetricsSeen(30, {}))
+    assert watch.known.failing == {}
 
 
 def test_rebalance_start_of_a_group_is_tracked() -> None:

@@ -73,7 +73,8 @@ def scrape(port: int, times: int = 1) -> dict[int, BrokerMetrics]:
     async def run() -> dict[int, BrokerMetrics]:
         scraper, core = Scraper([("127.0.0.1", port)]), core_of(FakeCluster())
         for _ in range(times):
-            found = await scraper.scrape(core)
+            found, failures = await scraper.scrape(core)
+            assert failures == []
         return found
 
     return asyncio.run(run())
@@ -112,9 +113,15 @@ def test_percentiles_are_of_what_came_since_the_scrape_before() -> None:
 
 
 @pytest.mark.parametrize("answer", [(404, b""), (200, b'raylog_requests_total{broker="0" 7')])
-def test_a_named_address_that_tells_nothing_is_reported(answer: tuple[int, bytes]) -> None:
-    with serving(answer) as port, pytest.raises((OSError, ValueError)):
-        scrape(port)
+def test_a_named_address_that_fails_is_reported_and_the_others_are_read(
+    answer: tuple[int, bytes],
+) -> None:
+    with serving(answer) as failing, serving((200, (TEXT % (1, 1, 1)).encode())) as port:
+        scraper = Scraper([("127.0.0.1", failing), ("127.0.0.1", port)])
+        found, failures = asyncio.run(scraper.scrape(core_of(FakeCluster())))
+    assert list(found) == [0]
+    (why,) = failures
+    assert why.startswith(f"127.0.0.1:{failing}/metrics: ")
 
 
 def test_metrics_beside_a_cluster() -> None:
@@ -131,6 +138,10 @@ def test_metrics_beside_a_cluster() -> None:
         assert row["bytes_in_per_s"] > 0
         assert row["memory_bytes"] == 3e6
         assert "CPU" in run("--once", *metrics)[1]
+        with serving((404, b"")) as other:
+            output = run("--once", *metrics, "--metrics", f"127.0.0.1:{other}")[1]
+        assert f"metrics not known: 127.0.0.1:{other}/metrics: expected status 200" in output
+        assert "CPU" in output
     code, output = run("--once", "--metrics", "nowhere")
     assert code == 2
     assert "expected HOST:PORT, found 'nowhere'" in output
@@ -159,7 +170,7 @@ def test_an_address_that_a_broker_tells_is_given_up_if_it_never_answers_here(
     async def run() -> list[dict[int, BrokerMetrics]]:
         scraper, core = Scraper([]), core_of(fake)
         await core.refresh([])
-        return [await scraper.scrape(core) for _ in expected]
+        return [(await scraper.scrape(core))[0] for _ in expected]
 
     each = {"y": (200, (TEXT % (1, 1, 1)).encode()), "n": (404, b"")}
     with serving(*(each[one] for one in answers)) as port:

@@ -80,6 +80,9 @@ def test_columns_of_metrics_are_there_if_a_broker_tells_them(watch: Watch) -> No
 def test_the_fullest_disk_of_a_broker_counts(watch: Watch) -> None:
     watch.handle(DisksSeen([LogDir(0, "/a", 100, 50, []), LogDir(0, "/b", 100, 20, [])]))
     assert column(BROKERS, watch, "disk free") == ["20%", "-", "-"]
+    watch.handle(DisksSeen([LogDir(0, "/a", 100, 50, []), LogDir(2, "/b", 100, -1, [])]))
+    assert column(BROKERS, watch, "disk free") == ["50%", "-", "-"], "-1 is unknown"
+    watch.handle(DisksSeen([LogDir(0, "/a", 100, 50, []), LogDir(0, "/b", 100, 20, [])]))
     assert details(BROKERS, watch.known, "0")[-2:] == [
         "/a: 50 B of 100 B free",
         "/b: 20 B of 100 B free",
