@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from raylog.cli.local_cluster import Wanted
     from raylog.cluster_record import ClusterRecord
 
-_LOOPBACK = "127.0.0.1"
 _LOOK_S = 2.0
 """Time between two checks of the cluster in the foreground."""
 
@@ -205,7 +204,7 @@ def up(
     wanted = Wanted(
         data=data,
         brokers=count_brokers(data, brokers),
-        host=host or _LOOPBACK,
+        host=host or "127.0.0.1",
         port=port,
         first_broker_id=first_broker_id,
         settings=settings,

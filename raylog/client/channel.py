@@ -29,7 +29,6 @@ R = TypeVar("R")
 _API_VERSIONS_VERSION = 3
 _HANDSHAKE_VERSION = 1
 """SaslAuthenticate follows it; after version 0 the tokens would be sent without a header."""
-_SOFTWARE_NAME = "raylog"
 _SESSION_PART = 0.85
 """Part of a session's lifetime after which the client logs in again, as in Kafka (KIP-368)."""
 _SESSION_MS_MIN = 1_000.0
@@ -40,9 +39,7 @@ _STEPS_MAX = 10
 
 def api_versions_request() -> ApiVersionsRequest:
     """Return the request for versions and features, which names the client (KIP-511)."""
-    return ApiVersionsRequest(
-        client_software_name=_SOFTWARE_NAME, client_software_version=__version__
-    )
+    return ApiVersionsRequest(client_software_name="raylog", client_software_version=__version__)
 
 
 class Channel:

@@ -37,20 +37,8 @@ __all__ = ["OpenTelemetryInterceptor", "extract"]
 
 LINKS_MAX = 128
 """OpenTelemetry's SDK keeps this many links per span by default."""
-_NAME = "raylog"
-_SYSTEM = "messaging.system"
-_OPERATION_NAME = "messaging.operation.name"
-_OPERATION_TYPE = "messaging.operation.type"
-_DESTINATION = "messaging.destination.name"
 _PARTITION = "messaging.destination.partition.id"
-_OFFSET = "messaging.kafka.offset"
 _KEY = "messaging.kafka.message.key"
-_TOMBSTONE = "messaging.kafka.message.tombstone"
-_COUNT = "messaging.batch.message_count"
-_BODY_SIZE = "messaging.message.body.size"
-_CLIENT = "messaging.client.id"
-_GROUP = "messaging.consumer.group.name"
-_ERROR = "error.type"
 
 Headers = Sequence[tuple[str, bytes | None]]
 _Attributes = dict[str, str | int]
@@ -103,13 +91,16 @@ class OpenTelemetryInterceptor(ClientInterceptor):
     """Creates spans with the tracer of `provider`, or of the global provider."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        self._tracer = trace.get_tracer(_NAME, tracer_provider=provider)
+        self._tracer = trace.get_tracer("raylog", tracer_provider=provider)
         self._client: _Attributes = {}
         self._sending: dict[str, _Attributes] = {}
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Keep the ids of the client and its group."""
-        for attribute, name in ((_CLIENT, "client.id"), (_GROUP, "group.id")):
+        for attribute, name in (
+            ("messaging.client.id", "client.id"),
+            ("messaging.consumer.group.name", "group.id"),
+        ):
             value = settings.get(name, settings.get(name.replace(".", "_")))
             if value is not None:
                 self._client[attribute] = str(value)
@@ -136,7 +127,7 @@ class OpenTelemetryInterceptor(ClientInterceptor):
         if failure is None:
             return
         attributes = self._common("send", "send", metadata.topic)
-        attributes[_ERROR] = f"{type(failure).__module__}.{type(failure).__qualname__}"
+        attributes["error.type"] = f"{type(failure).__module__}.{type(failure).__qualname__}"
         if metadata.partition >= 0:
             attributes[_PARTITION] = str(metadata.partition)
         span = self._tracer.start_span(
@@ -172,10 +163,10 @@ class OpenTelemetryInterceptor(ClientInterceptor):
 
     def _common(self, name: str, kind: str, topic: str) -> _Attributes:
         return {
-            _SYSTEM: "kafka",
-            _OPERATION_NAME: name,
-            _OPERATION_TYPE: kind,
-            _DESTINATION: topic,
+            "messaging.system": "kafka",
+            "messaging.operation.name": name,
+            "messaging.operation.type": kind,
+            "messaging.destination.name": topic,
             **self._client,
         }
 
@@ -190,19 +181,21 @@ def _of_sent(record: ProducerRecord) -> _Attributes:
     elif isinstance(record.key, bytes) and record.key.isascii():
         attributes[_KEY] = record.key.decode()
     if record.value is None:
-        attributes[_TOMBSTONE] = True
+        attributes["messaging.kafka.message.tombstone"] = True
     elif isinstance(record.value, bytes):
-        attributes[_BODY_SIZE] = len(record.value)
+        attributes["messaging.message.body.size"] = len(record.value)
     return attributes
 
 
 def _describe(span: Span, batch: Sequence[ConsumerRecord]) -> None:
     """Set the number of records and the links to their senders."""
-    span.set_attribute(_COUNT, len(batch))
+    span.set_attribute("messaging.batch.message_count", len(batch))
     partitions = {record.partition for record in batch}
     if len(partitions) == 1:
         span.set_attribute(_PARTITION, str(partitions.pop()))
     for record in batch:
         sent = trace.get_current_span(extract(record)).get_span_context()
         if sent.is_valid:
-            span.add_link(sent, {_PARTITION: str(record.partition), _OFFSET: record.offset})
+            span.add_link(
+                sent, {_PARTITION: str(record.partition), "messaging.kafka.offset": record.offset}
+            )

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 200
 """Rows shown of a table; a filter finds the others."""
-_PROBLEMS = "problems"
 _DRAW_S = 0.25
 _CLOCK_S = 1.0
 _ROWS_OF_PROBLEM = 10
@@ -45,7 +44,7 @@ _VERDICT_SHARE = 0.4
 """Maximum share of the screen's height for problems above a table."""
 _OLD_AFTER = 2.5
 """Number of intervals after which the age of the metadata is shown."""
-_NAMES = [_PROBLEMS, *(table.name for table in TABLES)]
+_NAMES = ["problems", *(table.name for table in TABLES)]
 _TABS_WIDTH = 77
 """Width at which the names of all tabs fit."""
 _INTERVALS_S = (1, 2, 3, 5, 10, 30, 60)
