@@ -17,17 +17,18 @@ def first_round(
     The owner sees that a partition is missing, revokes it and rejoins, and the next round assigns
     it. The leader of a classic group with a `cooperative` assignor sends this. A KIP-848
     coordinator does not: it moves each partition as soon as it is revoked.
+
+    If several members claim a partition, those with the latest generation may be consuming it
+    (KIP-792). So may members whose generation is unknown, since it is in the user data or nowhere.
     """
-    owner = {
-        (topic, number): member.member_id
-        for member in members
-        for topic, numbers in member.owned.items()
-        for number in numbers
-    }
+    by_age = sorted(members, key=lambda member: member.generation)
+    latest = {key: member.generation for member in by_age for key in _partitions(member.owned)}
     given_up = {
         partition
-        for partition, member_id in owner.items()
-        if partition not in _partitions(target.get(member_id))
+        for member in members
+        for partition in _partitions(member.owned)
+        - _partitions(target.get(member.member_id, MemberAssignment()).partitions)
+        if member.generation in (latest[partition], -1)
     }
     return {
         member_id: MemberAssignment(_without(assignment, given_up), assignment.user_data)
@@ -35,10 +36,8 @@ def first_round(
     }
 
 
-def _partitions(assignment: MemberAssignment | None) -> set[Partition]:
-    if assignment is None:
-        return set()
-    return {(topic, number) for topic, some in assignment.partitions.items() for number in some}
+def _partitions(by_topic: Mapping[str, Sequence[int]]) -> set[Partition]:
+    return {(topic, number) for topic, numbers in by_topic.items() for number in numbers}
 
 
 def _without(assignment: MemberAssignment, given_up: set[Partition]) -> dict[str, list[int]]:

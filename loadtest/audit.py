@@ -15,7 +15,7 @@ import numpy as np
 from raylog.client import EARLIEST, LATEST, Admin, ConsumedRecords, Consumer, TopicPartition
 from raylog.loadtest.findings import Findings, seen_by_both
 from raylog.loadtest.ledger import read
-from raylog.loadtest.missing_records import Written
+from raylog.loadtest.missing_records import RecordRuns
 from raylog.loadtest.reading import examine
 from raylog.loadtest.reconcile import PartitionAudit
 from raylog.loadtest.records import run_number
@@ -40,14 +40,13 @@ class _Partition:
 
     def __init__(self, key: TopicPartition, findings: Findings) -> None:
         self.key = key
-        self.where = f"{key.topic}-{key.partition}"
-        self.book = PartitionAudit(self.where, findings)
+        self.book = PartitionAudit(key, findings)
         self.next_offset = 0
         self.end = 0
         """The highest end that the broker has reported."""
         self.held = 0
         """Runs left by the last settling."""
-        self.written = Written()
+        self.written = RecordRuns()
 
 
 class RunAudit:
@@ -74,6 +73,8 @@ class RunAudit:
         }
         self._consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
         self._admin = Admin(settings)
+        self._polled: list[ConsumedRecords] = []
+        """What was read and is not checked yet."""
 
     def add(self, taken: bytes) -> None:
         """Add the result of a process's `Ledger.take`."""
@@ -87,17 +88,21 @@ class RunAudit:
                 of.book.sent(runs[runs[:, 0] == partition])
 
     def step(self, timeout_ms: float = _POLL_MS) -> int:
-        """Read once, waiting at most `timeout_ms`. Returns the number of records."""
+        """Read once, waiting at most `timeout_ms`. Returns the number of records.
+
+        If this fails, the next call continues with the same records.
+        """
+        self._polled = self._polled or self._consumer.poll(timeout_ms, _POLL_RECORDS)
         count = 0
-        for group in self._consumer.poll(timeout_ms, _POLL_RECORDS):
-            count += len(group.records)
-            self._take(group)
+        while self._polled:
+            self._take(self._polled[0])
+            count += len(self._polled.pop(0).records)
         return count
 
     def settle(self) -> None:
         """Compare what can be compared by now, and forget it."""
-        for key, of in self._partitions.items():
-            of.book.settle(self._consumer.position(key))
+        for of in self._partitions.values():
+            of.book.settle(of.next_offset)
             of.held = of.book.held_runs
 
     def finish(self, incomplete: Collection[int] = (), stalled_s: float = STALLED_S) -> Audit:
@@ -113,7 +118,7 @@ class RunAudit:
                 progressed_s = monotonic()
             elif monotonic() - progressed_s > stalled_s:
                 text = ", ".join(
-                    f"{of.where} at {self._consumer.position(of.key)} of {of.end}" for of in behind
+                    f"{of.key} at {self._consumer.position(of.key)} of {of.end}" for of in behind
                 )
                 raise AuditFailed(f"reading made no progress for {stalled_s:g} s: {text}")
         self.look_at_ends()
@@ -132,7 +137,7 @@ class RunAudit:
             findings=seen_by_both(self.findings.result(), seen_by_users),
         )
 
-    def written(self) -> dict[TopicPartition, Written]:
+    def written(self) -> dict[TopicPartition, RecordRuns]:
         """By partition, the seconds for which the records read were meant."""
         return {key: of.written for key, of in self._partitions.items()}
 
@@ -151,15 +156,17 @@ class RunAudit:
         for key, found in ends.items():
             of, end = self._partitions[key], found.offset
             if end < of.end:
-                self.findings.add(
-                    "wrong-offset", f"{of.where}: the end went back from {of.end} to {end}"
-                )
+                self.findings.add("wrong-offset", key, f"the end went back from {of.end} to {end}")
             of.end = max(of.end, end)
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _behind(self) -> list[_Partition]:
-        return [of for key, of in self._partitions.items() if self._consumer.position(key) < of.end]
+        return [
+            of
+            for key, of in self._partitions.items()
+            if self._polled or self._consumer.position(key) < of.end
+        ]
 
     def _take(self, group: ConsumedRecords) -> None:
         of = self._partitions[TopicPartition(group.topic, group.partition)]
@@ -170,10 +177,8 @@ class RunAudit:
         seen = examine(group, self._run_number, self.findings)
         offsets = seen.offsets
         if first < of.next_offset or (np.diff(offsets) <= 0).any():
-            self.findings.add(
-                "wrong-offset",
-                f"{of.where}: expected offsets from {of.next_offset} up, found {first}",
-            )
+            text = f"expected offsets from {of.next_offset} up, found {first}"
+            self.findings.add("wrong-offset", of.key, text)
         of.next_offset = max(of.next_offset, group.records[-1].offset + 1)
         of.book.found(offsets, seen.senders, seen.sequences)
         of.written.add(offsets, (seen.intended_us - self.started_us) // _US_PER_S)

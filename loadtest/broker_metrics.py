@@ -7,6 +7,7 @@ line has a gap.
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -84,10 +85,15 @@ class BrokerMetrics:
     _points: dict[Key, list[tuple[float, float]]] = field(default_factory=dict)
 
     def look(self, at_s: float) -> None:
-        """Scrape every broker. Blocks for a few seconds at most if one does not answer."""
+        """Scrape every broker from `at_s` on. Blocks for a few seconds for each without an answer.
+
+        A value has the time of its broker's answer, because others may have delayed it.
+        """
+        began_s = time.monotonic()
         for broker, address in self.listeners.items():
             try:
-                self.take(broker, read_scrape(metrics_at(address), at_s))
+                text = metrics_at(address)
+                self.take(broker, read_scrape(text, at_s + time.monotonic() - began_s))
             except (OSError, ValueError) as failure:
                 log.info("no metrics of broker %d: %s", broker, failure)
 

@@ -26,7 +26,8 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
     job, merged_reports = leader.job, leader.merged_reports
     reports = [merged_reports.generators[worker] for worker in sorted(merged_reports.generators)]
     generators = within(reports, leader.ended_s)
-    wrong, notes = divided(audit.findings, without_idempotence(job.scenario, job.security))
+    wrong, notes = divided(audit.findings, without_idempotence(leader.names))
+    excused = sum(one.count for one in audit.findings) - sum(one.count for one in wrong)
     failure = leader.stopped
     if leader.failure is not None:
         failure = str(leader.failure) or type(leader.failure).__name__
@@ -44,7 +45,7 @@ def result_of(leader: Leader, target: Target, audit: Audit, gauges: Iterable[Gau
         generators=generators,
         gauges=list(gauges),
         marks=sorted(leader.marks, key=lambda mark: mark.at_s),
-        audit=audit.model_copy(update={"findings": wrong}),
+        audit=audit.model_copy(update={"findings": wrong, "excused": excused}),
         verdicts=_verdicts(leader),
         limited_by_generator=limited(generators, leader.ended_s),
         capacity=leader.course.capacity,

@@ -73,7 +73,7 @@ def run(arguments: Arguments, results: list[Result], show: Show) -> None:
     if not arguments.on_ray:  # processes on nodes have their own limits
         check_open_files(arguments.scenario, arguments.processes or 1)
     if arguments.out is not None:
-        _make(arguments.out)
+        make_folder(arguments.out, "--out")
     if arguments.web_port is not None:
         arguments = replace(arguments, web_port=free_port(arguments.web_port))
     with _cluster(arguments, show) as cluster, ExitStack() as stack:
@@ -102,16 +102,18 @@ def _take_turns(
     for number, one in enumerate(turns):
         if len(turns) > 1:
             show(Said(text=f"run {number + 1} of {len(turns)}: {one.kind} at {one.bootstrap}"))
-        results.append(_run(arguments, one, number if len(turns) > 1 else None, show))
+        suffix = f"-{number + 1}" if len(turns) > 1 else ""
+        results.append(_run(arguments, one, suffix, show))
+        if arguments.out is not None:
+            write_json(results[-1], arguments.out / f"result{suffix}.json")
         if results[-1].failure is not None:
             break
 
 
-def _run(arguments: Arguments, cluster: _Cluster, number: int | None, show: Show) -> Result:
-    """Make one run. `number` names its folder of reports if there are several."""
+def _run(arguments: Arguments, cluster: _Cluster, suffix: str, show: Show) -> Result:
+    """Make one run. `suffix` ends the names of its reports."""
     workers = _workers(arguments)
     name = secrets.token_hex(_RUN_BYTES)
-    suffix = "" if number is None else f"-{number + 1}"
     page = None
     if arguments.out is not None:
         page = str(arguments.out / f"locust{suffix}.html")
@@ -139,10 +141,7 @@ def _run(arguments: Arguments, cluster: _Cluster, number: int | None, show: Show
             _names(job),
             dict(arguments.security),
         )
-    result = conduct(job, workers, striker, show)
-    if arguments.out is not None:
-        write_json(result, arguments.out / f"result{suffix}.json")
-    return result
+    return conduct(job, workers, striker, show)
 
 
 def _workers(arguments: Arguments) -> Workers | None:
@@ -168,15 +167,15 @@ def _names(job: Job) -> Names:
 # ---- before the first run -------------------------------------------------------------------
 
 
-def _make(out: Path) -> None:
-    """Create the folder of reports, and check that it is writable."""
+def make_folder(out: Path, option: str) -> None:
+    """Create the folder of reports that an option names, and check that it is writable."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as failure:
         problem = of_the_system(failure, out)
-        raise CommandFailed(f"--out: {problem.message}", problem.hint, EXIT_USAGE) from failure
+        raise CommandFailed(f"{option}: {problem.message}", problem.hint, EXIT_USAGE) from failure
 
 
 def free_port(wanted: int) -> int:

@@ -1,10 +1,11 @@
-"""Wrong answers, counted by kind, with the first examples of each."""
+"""Wrong answers, counted by kind and topic, with the first examples of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
+from raylog.client import TopicPartition
 from raylog.loadtest.results import Finding
 
 Kind: TypeAlias = Literal[
@@ -18,27 +19,22 @@ class Findings:
     """Adds up wrong answers."""
 
     def __init__(self, found: Iterable[Finding] = ()) -> None:
-        self._counts: dict[Kind, int] = {}
-        self._examples: dict[Kind, list[str]] = {}
+        self._counts: dict[tuple[Kind, str], int] = {}
+        self._examples: dict[tuple[Kind, str], list[str]] = {}
         self.merge(found)
 
-    def add(self, kind: Kind, example: str, count: int = 1) -> None:
-        """Add `count` wrong answers of a kind. The example says where the first one was."""
-        self._counts[kind] = self._counts.get(kind, 0) + count
-        examples = self._examples.setdefault(kind, [])
-        if len(examples) < EXAMPLES_MAX:
-            examples.append(example)
+    def add(self, kind: Kind, key: TopicPartition, text: str, count: int = 1) -> None:
+        """Add `count` wrong answers of a kind in a partition. The text describes the first one."""
+        example = f"{key}: {text}"
+        self.merge([Finding(kind=kind, topic=key.topic, count=count, examples=[example])])
 
     def merge(self, others: Iterable[Finding]) -> None:
         """Add the findings of another process or time."""
         for other in others:
-            self._counts[other.kind] = self._counts.get(other.kind, 0) + other.count
-            examples = self._examples.setdefault(other.kind, [])
+            key = (other.kind, other.topic)
+            self._counts[key] = self._counts.get(key, 0) + other.count
+            examples = self._examples.setdefault(key, [])
             examples += other.examples[: EXAMPLES_MAX - len(examples)]
-
-    def count(self, kind: Kind) -> int:
-        """The number of findings of a kind."""
-        return self._counts.get(kind, 0)
 
     def take(self) -> list[Finding]:
         """The findings since the last call."""
@@ -48,24 +44,26 @@ class Findings:
 
     def result(self) -> list[Finding]:
         """All findings, in the order of `KINDS`."""
-        return [
-            Finding(kind=kind, count=self._counts[kind], examples=self._examples[kind])
-            for kind in KINDS
-            if kind in self._counts
-        ]
+        return _in_order(
+            Finding(kind=kind, topic=topic, count=count, examples=self._examples[kind, topic])
+            for (kind, topic), count in self._counts.items()
+        )
 
 
 def seen_by_both(audit: Iterable[Finding], users: Iterable[Finding]) -> list[Finding]:
-    """For each kind the larger count, since the audit and users usually see the same."""
-    both: dict[Kind, Finding] = {}
+    """By kind and topic, the larger count, since the audit and users usually see the same."""
+    both: dict[tuple[Kind, str], Finding] = {}
     for one in (*audit, *users):
-        other = both.get(one.kind)
-        if other is None:
-            both[one.kind] = one
-            continue
-        both[one.kind] = Finding(
+        other = both.get((one.kind, one.topic), one)
+        examples = other.examples if other is one else [*other.examples, *one.examples]
+        both[one.kind, one.topic] = Finding(
             kind=one.kind,
+            topic=one.topic,
             count=max(one.count, other.count),
-            examples=[*other.examples, *one.examples][:EXAMPLES_MAX],
+            examples=examples[:EXAMPLES_MAX],
         )
-    return [both[kind] for kind in KINDS if kind in both]
+    return _in_order(both.values())
+
+
+def _in_order(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda one: (KINDS.index(one.kind), one.topic))

@@ -153,7 +153,9 @@ class Follower:
             "operations": operations_json.dump_json(local.recorder.take()),
             "ledger": local.ledger.take(),
             "findings": findings_json.dump_json(local.findings.take()),
-            "reached": [[*key, end] for key, end in local.reached.items()] if is_last else [],
+            "received": [
+                [*key, of.rows.tobytes()] for key, of in local.received.items() if is_last
+            ],
             "generator": generator,
             "is_last": is_last,
         }

@@ -333,13 +333,21 @@ class Leader:
         return []
 
     def collect(self, timeout_s: float) -> None:
-        """Let workers stop their users, and wait for their last reports."""
+        """Let workers stop their users, and wait for their last reports. Without one, fail."""
         if not self.is_distributed or not self._is_prepared:
             return
         self._send(messages.STOP, {})
         with gevent.Timeout(timeout_s, False):
             while set(self._workers) & set(self._connected()) - self._done:
                 gevent.sleep(0.05)
+        silent = [self._workers[number] for number in self.incomplete]
+        if silent and self.stopped is None:
+            self.fail(
+                Broken(
+                    f"{len(silent)} of {len(self._workers)} processes of the load did not send "
+                    f"their last report: {', '.join(silent)}"
+                )
+            )
 
     def struck(self, text: str) -> None:
         """End the oldest current fault. Its mark is at the time when it began."""
@@ -379,7 +387,7 @@ class Leader:
             findings_json.validate_json(report["findings"]),
             None if generator is None else Generator.model_validate_json(generator),
         )
-        self.merged_reports.reach(report["reached"])
+        self.merged_reports.receive(report["received"])
         if report["is_last"]:
             self._done.add(msg.node_id)
 

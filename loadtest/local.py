@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from raylog.loadtest.clock import Clock
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.generator import GeneratorWatch
 from raylog.loadtest.ledger import Ledger
-from raylog.loadtest.missing_records import Position
+from raylog.loadtest.missing_records import Position, RecordRuns
 from raylog.loadtest.pacing import Load
 from raylog.loadtest.recorder import Recorder
 from raylog.loadtest.records import run_number
@@ -57,8 +57,8 @@ class Local:
         """Wrong answers that users of this process saw."""
         self.warnings: Counter[str] = Counter()
         """By text, errors that users of this process met. Each is logged now and then."""
-        self.reached: dict[Position, int] = {}
-        """By reader and partition, the end of what was read."""
+        self.received: defaultdict[Position, RecordRuns] = defaultdict(RecordRuns)
+        """By reader and partition, what was read."""
         self.longest_us: dict[str, int] = {}
         """By lasting operation, the longest completed one."""
         self.generator = GeneratorWatch(worker)

@@ -25,9 +25,10 @@ from locust import events
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from raylog.cli.failures import EXIT_INTERRUPTED, EXIT_USAGE
+from raylog.cli.failures import EXIT_INTERRUPTED, EXIT_USAGE, CommandFailed
 from raylog.client import ClientError, InvalidSetting, parse_bootstrap
 from raylog.loadtest import topics
+from raylog.loadtest.command import make_folder
 from raylog.loadtest.jobs import INTERRUPTED, Job, Progress, Report, Said
 from raylog.loadtest.leader import Broken
 from raylog.loadtest.report import print_result, write_html, write_json
@@ -69,13 +70,14 @@ def _begin(environment: Environment, **_: object) -> None:
         target="",
         workers=0,
     )
+    out = _out()
     run = Run(environment, job, _Words(), ends_locust=True)
     run.attach()
     for number in (signal.SIGINT, signal.SIGTERM):
         gevent.signal_handler(number, _interrupt, run)  # Locust has no handler while a shape runs
 
     def finish(**_: object) -> None:
-        environment.process_exit_code = _finish(run)
+        environment.process_exit_code = _finish(run, out)
 
     environment.events.test_stop.add_listener(finish)  # type: ignore[no-untyped-call]  # Locust
 
@@ -88,18 +90,18 @@ def _interrupt(run: Run) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
-def _finish(run: Run) -> int:
+def _finish(run: Run, out: Path) -> int:
     """Write and print the result. Returns the exit code."""
-    out = Path(os.environ.get("RAYLOG_OUT", "."))
     try:
         result = run.finish()
+        try:
+            write_json(result, out / "result.json")
+            write_html([result], out / "report.html")
+        finally:
+            print_result(result)
     except (ClientError, KafkaError, Broken, OSError) as failure:
-        log.error("no result: %s", failure)
+        log.error("no report: %s", failure)
         return 1 if run.leader.stopped is None else EXIT_INTERRUPTED
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(result, out / "result.json")
-    write_html([result], out / "report.html")
-    print_result(result)
     if result.failure == INTERRUPTED:
         return EXIT_INTERRUPTED
     return 0 if result.passed else 1
@@ -130,6 +132,16 @@ def _settings() -> dict[str, Any]:
     except (BadScenario, InvalidSetting) as failure:
         _refuse(f"RAYLOG_CLIENT: {failure}")
     return settings
+
+
+def _out() -> Path:
+    """Check and return the folder of reports."""
+    out = Path(os.environ.get("RAYLOG_OUT", "."))
+    try:
+        make_folder(out, "RAYLOG_OUT")
+    except CommandFailed as failure:
+        _refuse(str(failure))
+    return out
 
 
 def _refuse(why: str) -> NoReturn:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raylog.loadtest.error_texts import count_error
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.histograms import added_up
-from raylog.loadtest.missing_records import Position
+from raylog.loadtest.missing_records import Position, RecordRuns
 from raylog.loadtest.results import Finding, Generator, Interval, Operation
 
 _PARTS_MAX = 8
@@ -60,8 +60,10 @@ class MergedReports:
     findings: Findings = field(default_factory=Findings)
     generators: dict[int, Generator] = field(default_factory=dict)
     """By worker, its newest report."""
-    reached: dict[Position, int] = field(default_factory=dict)
-    """By reader and partition, the end of what was read."""
+    received: defaultdict[Position, RecordRuns] = field(
+        default_factory=lambda: defaultdict(RecordRuns)
+    )
+    """By reader and partition, what was read."""
     _operations: dict[str, _Operation] = field(default_factory=dict)
 
     def add(
@@ -80,11 +82,10 @@ class MergedReports:
         if generator is not None:
             self.generators[generator.worker] = generator
 
-    def reach(self, rows: Iterable[tuple[str, str, int, int]]) -> None:
-        """Add the positions of one process's readers: reader, topic, partition and end."""
-        for reader, topic, partition, end in rows:
-            key = (reader, topic, partition)
-            self.reached[key] = max(self.reached.get(key, 0), end)
+    def receive(self, rows: Iterable[tuple[str, str, int, bytes]]) -> None:
+        """Add what one process's readers have read: reader, topic, partition and runs."""
+        for reader, topic, partition, runs in rows:
+            self.received[reader, topic, partition].rows.frombytes(runs)
 
     def operations(self, first: int = 0, end: int | None = None) -> dict[str, Operation]:
         """Operations by name, with the seconds in [first, end)."""

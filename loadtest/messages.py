@@ -10,7 +10,7 @@
 | FACTOR | all workers | `factor`, the share of the rates from `at_us` (leader's clock) |
 | HURRY | all workers | `stop_s`, the time that users get to end |
 | STOP | all workers | nothing: stop users and send the last report |
-| REPORT | the leader | what happened since the last report; the last has `reached`, by reader |
+| REPORT | the leader | what happened since the last report; the last has `received`, by reader |
 | TROUBLE | the leader | why a worker cannot do its part |
 """
 

@@ -1,8 +1,8 @@
 """Finds records that readers should have received by the end of a run, and did not.
 
-Readers know how far they have read, and the audit knows which records the log has. A record that a
-reader has not reached is a failure of "end-to-end" in the second of its intended time. Otherwise a
-stopped reader would look like one that was always quick.
+Readers know which offsets they have read, and the audit knows which records the log has. A record
+that a reader has not received is a failure of "end-to-end" in the second of its intended time.
+Otherwise a reader that stops or skips records would look like one that was always quick.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def readers(scenario: Scenario) -> set[tuple[str, str]]:
     }
 
 
-class Written:
-    """The intended seconds of a partition's records, by offset."""
+class RecordRuns:
+    """Offsets of a partition's records, and the seconds for which they were meant."""
 
     def __init__(self) -> None:
-        self._rows = array("q")
+        self.rows = array("q")
         """First offset, second and count of contiguous records."""
 
     def add(self, offsets: Numbers, seconds: Numbers) -> None:
@@ -55,36 +55,51 @@ class Written:
         starts = np.concatenate(([0], np.flatnonzero(is_new) + 1))
         counts = np.diff(np.concatenate((starts, [len(offsets)])))
         found = np.stack((offsets[starts], seconds[starts], counts), axis=1).astype(np.int64)
-        rows = self._rows
+        rows = self.rows
         if rows and (rows[-3] + rows[-1], rows[-2]) == (found[0, 0], found[0, 1]):
             rows[-1] += int(found[0, 2])
             found = found[1:]
         rows.frombytes(found.tobytes())
 
-    def from_offset(self, offset: int) -> Counter[int]:
-        """The number of records from an offset on, by second."""
-        rows = np.array(self._rows, np.int64).reshape(-1, _COLUMNS)
-        left = np.clip(rows[:, 0] + rows[:, 2] - offset, 0, rows[:, 2])
-        counts: Counter[int] = Counter()
-        for second, count in zip(rows[left > 0, 1].tolist(), left[left > 0].tolist(), strict=True):
-            counts[second] += count
-        return counts
+    def missing_in(self, received: RecordRuns) -> Counter[int]:
+        """The number of records that others lack, by second. Seconds of `received` do not count."""
+        firsts, seconds, counts = self._columns()
+        left = counts - received._below(firsts + counts) + received._below(firsts)
+        found: Counter[int] = Counter()
+        for second, count in zip(seconds.tolist(), left.tolist(), strict=True):
+            found[second] += count
+        return +found
+
+    def _below(self, offsets: Numbers) -> Numbers:
+        """The number of records before each of some offsets. Runs may overlap, in any order."""
+        firsts, _, counts = self._columns()
+        order = np.argsort(firsts)
+        ends = np.concatenate(([0], np.maximum.accumulate((firsts + counts)[order])))
+        starts = np.maximum(firsts[order], ends[:-1])
+        totals = np.concatenate(([0], np.cumsum(ends[1:] - starts)))
+        at = np.searchsorted(starts, offsets)
+        found: Numbers = totals[at] - np.maximum(ends[at] - offsets, 0)
+        return found
+
+    def _columns(self) -> Numbers:
+        """First offsets, seconds and counts."""
+        return np.array(self.rows, np.int64).reshape(-1, _COLUMNS).T
 
 
 def unreceived(
     of_readers: Iterable[tuple[str, str]],
-    reached: Mapping[Position, int],
-    written: Mapping[TopicPartition, Written],
+    received: Mapping[Position, RecordRuns],
+    written: Mapping[TopicPartition, RecordRuns],
     name_of: Callable[[str], str],
     ended_s: float,
 ) -> Counter[int]:
-    """The records that readers have not reached, by second. `name_of` maps to names in the run."""
+    """The records that readers have not received, by second. `name_of` gives names in the run."""
     found: Counter[int] = Counter()
     for reader, topic in of_readers:
         name = name_of(topic)
         for key, of in written.items():
             if key.topic == name:
-                found += of.from_offset(reached.get((reader, name, key.partition), 0))
+                found += of.missing_in(received.get((reader, *key), RecordRuns()))
     return Counter(
         {second: count for second, count in found.items() if 0 <= second < int(ended_s - LAST_S)}
     )

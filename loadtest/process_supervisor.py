@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
+from raylog.client import ClientError
+from raylog.client.producer.reports import describe
 from raylog.loadtest import topics
 from raylog.loadtest.faults import FaultFailed, Striker
 from raylog.loadtest.jobs import (
@@ -38,6 +40,7 @@ from raylog.loadtest.jobs import (
 from raylog.loadtest.results import Result
 from raylog.loadtest.scenario import Fault
 from raylog.loadtest.workers import Workers, end, ended_by, forget, launched
+from raylog.wire.errors import KafkaError
 
 LOOK_S = 0.2
 INTERRUPTED_S = 15.0
@@ -76,6 +79,8 @@ class _Faults:
             text, failed = self.striker.strike(fault), False
         except FaultFailed as failure:
             text, failed = f"{fault.kind} failed: {failure}", True
+        except (KafkaError, ClientError, OSError, subprocess.SubprocessError) as failure:
+            text, failed = f"{fault.kind} failed: {describe(failure)}", True
         return Struck(text=text, failed=failed)
 
     def done(self) -> Iterator[Struck]:

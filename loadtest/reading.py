@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raylog.client import ConsumedRecords
+from raylog.client import ConsumedRecords, TopicPartition
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.histograms import Numbers
 from raylog.loadtest.records import heads, torn
@@ -26,14 +26,15 @@ class Seen(NamedTuple):
 def examine(records: ConsumedRecords, run_number: int, findings: Findings) -> Seen:
     """Parse values. Torn ones and those of another run are findings and left out."""
     kept = records.records
-    where = f"{records.topic}-{records.partition}"
+    key = TopicPartition(records.topic, records.partition)
     broken = torn([record.value for record in kept])
     if broken:
         first = kept[broken[0]]
         size = len(first.value or b"")
         findings.add(
             "torn",
-            f"{where}: the checksum of the record at offset {first.offset} ({size} bytes) is wrong",
+            key,
+            f"the checksum of the record at offset {first.offset} ({size} bytes) is wrong",
             len(broken),
         )
         left_out = set(broken)
@@ -44,11 +45,8 @@ def examine(records: ConsumedRecords, run_number: int, findings: Findings) -> Se
     is_foreign = columns["run"] != run_number
     if is_foreign.any():
         at = int(offsets[is_foreign][0])
-        findings.add(
-            "unknown",
-            f"{where}: the record at offset {at} is of another run",
-            int(is_foreign.sum()),
-        )
+        text = f"the record at offset {at} is of another run"
+        findings.add("unknown", key, text, int(is_foreign.sum()))
         offsets, columns = offsets[~is_foreign], columns[~is_foreign]
     return Seen(
         offsets,
@@ -62,8 +60,8 @@ def examine(records: ConsumedRecords, run_number: int, findings: Findings) -> Se
 class Order:
     """One reader's view of one partition: offsets and each sender's sequences must increase."""
 
-    def __init__(self, where: str, findings: Findings) -> None:
-        self._where = where
+    def __init__(self, key: TopicPartition, findings: Findings) -> None:
+        self._key = key
         self._findings = findings
         self._next_offset = 0
         self._next: dict[int, int] = {}
@@ -77,8 +75,8 @@ class Order:
         if first < self._next_offset or (np.diff(seen.offsets) <= 0).any():
             self._findings.add(
                 "wrong-offset",
-                f"{self._where}: expected offsets from {self._next_offset} up, found {first} to "
-                f"{last}",
+                self._key,
+                f"expected offsets from {self._next_offset} up, found {first} to {last}",
             )
         self._next_offset = last + 1
         senders, sequences = seen.senders, seen.sequences
@@ -93,7 +91,7 @@ class Order:
         if first < expected:
             self._findings.add(
                 "doubled" if first == expected - 1 else "reordered",
-                f"{self._where}: record {first} of sender {sender} came after record "
-                f"{expected - 1}",
+                self._key,
+                f"record {first} of sender {sender} came after record {expected - 1}",
             )
         self._next[sender] = max(expected, last + 1)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from raylog.client import TopicPartition
 from raylog.loadtest.findings import Findings, Kind
 from raylog.loadtest.histograms import Numbers
 from raylog.loadtest.ledger import Fate, Runs
@@ -53,9 +54,8 @@ def runs_of(offsets: Numbers, senders: Numbers, sequences: Numbers) -> Numbers:
 class PartitionAudit:
     """The audit of one partition, from its first record."""
 
-    def __init__(self, name: str, findings: Findings) -> None:
-        """`name` is the name of topic and partition for examples."""
-        self._name = name
+    def __init__(self, key: TopicPartition, findings: Findings) -> None:
+        self._key = key
         self._findings = findings
         self._sent: list[Numbers] = []
         self._found: list[Numbers] = []
@@ -247,7 +247,7 @@ class PartitionAudit:
         self._backward = left
 
     def _add(self, kind: Kind, count: int, text: str) -> None:
-        self._findings.add(kind, f"{self._name}: {text}", count)
+        self._findings.add(kind, self._key, text, count)
 
 
 class _Axis:

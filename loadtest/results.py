@@ -77,9 +77,11 @@ class Gauge(_Model):
 
 
 class Finding(_Model):
-    """One kind of wrong answer, with the first places where it was seen."""
+    """One kind of wrong answer in a topic, with the first places where it was seen."""
 
     kind: Literal["lost", "doubled", "reordered", "torn", "unknown", "wrong-offset", "aborted-seen"]
+    topic: str = ""
+    """Its name in the run; empty in files of older versions."""
     count: int
     examples: list[str]
     """At most 10."""
@@ -93,6 +95,8 @@ class Audit(_Model):
     """Records without an answer. They may be in the log or not."""
     found: int
     findings: list[Finding]
+    excused: int = 0
+    """Doubled and reordered records that are no findings, because retries explain them."""
 
 
 class Verdict(_Model):

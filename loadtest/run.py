@@ -49,6 +49,8 @@ SETTLE_EVERY_S = 5.0
 """How often an audit that follows the log settles."""
 _STOP_S = STOP_TIMEOUT_S + 5.0
 """How long Locust waits for users before it ends them."""
+_REPORT_S = 2 * _STOP_S
+"""How long workers may take for their last reports. Users that Locust ends close their clients."""
 HURRY_S = 2.0
 """How long users may take to end after an interruption."""
 _BROKEN_STOP_S = 5.0
@@ -183,8 +185,9 @@ class Run:
         """Compare, judge and clean up after the load. Raises the reason if the run never began."""
         leader = self.leader
         try:
-            leader.collect(_STOP_S if leader.failure is None else _BROKEN_STOP_S)
+            leader.collect(_REPORT_S if leader.failure is None else _BROKEN_STOP_S)
             gevent.joinall(self._beside, timeout=_STOP_S)
+            gevent.killall(self._beside, timeout=_BROKEN_STOP_S)  # only one may read the log
             if leader.started_us is None or self._target is None:
                 raise leader.failure or Broken(f"{leader.stopped} before the run began")
             leader.mark_unfinished()
@@ -274,8 +277,8 @@ class Run:
         if leader.incomplete:
             return
         of_readers, name_of = readers(self._job.scenario), leader.names.topic
-        reached, written = leader.merged_reports.reached, audit.written()
-        seconds = unreceived(of_readers, reached, written, name_of, leader.ended_s)
+        received, written = leader.merged_reports.received, audit.written()
+        seconds = unreceived(of_readers, received, written, name_of, leader.ended_s)
         if seconds:
             leader.merged_reports.add([as_failures(END_TO_END, seconds)], b"", [], None)
 

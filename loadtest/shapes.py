@@ -96,7 +96,8 @@ class Course:
 
     Call `tick` about once a second with a time that never goes back. After `End` it returns
     nothing. With stairs each step is judged once, in order, and the first that does not hold ends
-    the run. `held` is the last step that held.
+    the run. A step that ends with the run is judged after it, without load. `held` is the last step
+    that held.
     """
 
     scenario: Scenario
@@ -119,14 +120,15 @@ class Course:
         """The effects that are due at a time."""
         if self.is_over:
             return []
-        ends_s = self.scenario.duration_s
-        effects: list[Effect] = []
-        if at_s < ends_s:
-            effects += self._load(at_s)
-            effects += self._strikes(at_s)
-        effects += self._judgements(at_s, SETTLE_S if at_s < ends_s else 0.0)
-        if at_s >= ends_s and not any(isinstance(one, Judge) for one in effects):
-            effects += self._ended()
+        step = self._unjudged()
+        if at_s < self.scenario.duration_s:
+            effects = [*self._load(at_s), *self._strikes(at_s)]
+        elif step is None:
+            return self._ended()
+        else:
+            effects = self._change(at_s, 0.0)
+        if step is not None and at_s >= step.ends_s + SETTLE_S:  # one, because it may be the last
+            effects.append(Judge(step))
         return effects
 
     def judged(self, step: Step, *, held: bool, records_per_s: float) -> list[Effect]:
@@ -154,22 +156,24 @@ class Course:
     # ---- inside --------------------------------------------------------------------------
 
     def _load(self, at_s: float) -> list[Effect]:
-        """The load, if it changes."""
-        effects: list[Effect] = []
+        """The load of the shape, if it changes."""
         shape = self.scenario.shape
         factor = factor_at(self.scenario, at_s)
-        before = self._loads[-1][1] if self._loads else None
-        if factor != before:
-            self._loads.append((at_s, factor))
-            effects.append(SetLoad(factor))
+        effects = self._change(at_s, factor)
         if isinstance(shape, Stairs):
             number = max(0, math.floor((at_s - self.scenario.warmup_s) / shape.hold_s))
             if number > self._step:
                 self._step = number
                 effects.append(Tell(f"step {number + 1}: {factor:g} of the rates"))
-        elif isinstance(shape, Spike) and factor != before and before is not None:
+        elif isinstance(shape, Spike) and effects and len(self._loads) > 1:
             effects.append(Tell(f"{factor:g} of the rates"))
         return effects
+
+    def _change(self, at_s: float, factor: float) -> list[Effect]:
+        if self._loads and self._loads[-1][1] == factor:
+            return []
+        self._loads.append((at_s, factor))
+        return [SetLoad(factor)]
 
     def _strikes(self, at_s: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -177,15 +181,14 @@ class Course:
             effects.append(Strike(self._due.pop(0)))
         return effects
 
-    def _judgements(self, at_s: float, settle_s: float) -> list[Effect]:
-        """The next step, if it ended long enough ago. It may be the last, so only one is judged."""
+    def _unjudged(self) -> Step | None:
+        """The next step to judge, if it ends within the run."""
         shape = self.scenario.shape
         if not isinstance(shape, Stairs):
-            return []
-        step = self._nth(shape, self._next)
-        if step.ends_s > self.scenario.duration_s or at_s < step.ends_s + settle_s:
-            return []
-        return [Judge(step)]
+            return None
+        starts_s = self.scenario.warmup_s + self._next * shape.hold_s
+        step = Step(self._next, _stair(shape, self._next), starts_s, starts_s + shape.hold_s)
+        return step if step.ends_s <= self.scenario.duration_s else None
 
     def _ended(self) -> list[Effect]:
         self.is_over = True
@@ -199,11 +202,6 @@ class Course:
                 "and every step held: more may be possible"
             )
         ]
-
-    def _nth(self, shape: Stairs, number: int) -> Step:
-        starts_s = self.scenario.warmup_s + number * shape.hold_s
-        factor = _stair(shape, number)
-        return Step(number, factor, starts_s, starts_s + shape.hold_s)
 
 
 def factor_at(scenario: Scenario, at_s: float) -> float:

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,10 +86,15 @@ def run_directory(data: Path) -> Path:
 
 
 def secret_path(run: Path) -> Path:
-    """Return the path of the secret of the links between actors; create the secret on first use."""
+    """Return the path of the secret of the links between actors.
+
+    If there is no readable secret, make one: only a cluster that is starting asks for it.
+    """
+    from raylog.actors.runtime.link_secret import LinkSecrets, read_secrets, write_secrets
+
     path = run / "cluster.secret"
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
+    try:
+        read_secrets(str(path))
+    except (FileNotFoundError, ValueError):
+        write_secrets(str(path), LinkSecrets(secrets.token_bytes(_SECRET_BYTES)))
     return path

@@ -165,10 +165,15 @@ class Compaction:
         return _Kept(b"".join(parts), count, tombstones > 0)
 
     def _with_horizon(self, header: BatchHeader, body: bytes, count: int) -> bytes:
-        """The batch with these records, marked with the time when its tombstones may be removed."""
+        """The batch with these records, marked with the time when its tombstones may be removed.
+
+        That is earlier if a record's difference to this time would take more than 64 bits.
+        """
         records = _records(header, body, count)
+        latest_ms = min([record.timestamp for record in records]) + 2**63
         marked = header._replace(
-            attributes=header.attributes | _HORIZON_BIT, base_timestamp=self._horizon_ms
+            attributes=header.attributes | _HORIZON_BIT,
+            base_timestamp=min(self._horizon_ms, latest_ms),
         )
         return encode_like(marked, records)
 

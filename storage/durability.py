@@ -15,6 +15,7 @@ from raylog.storage.checkpoint import (
     WrittenPoint,
     write_file,
 )
+from raylog.storage.config import NEVER
 from raylog.storage.disk import is_passing, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
@@ -96,9 +97,11 @@ class Flushes:
         shared = self._shared
         if self.job is not None or shared.offline is not None:
             return False
-        unflushed = shared.recovery_point < shared.end_offset
+        flush_ms = shared.config.flush_ms
         return bool(shared.retired) or (
-            unflushed and now_ms - self._flushed_ms >= shared.config.flush_ms
+            flush_ms < NEVER
+            and shared.recovery_point < shared.end_offset
+            and not 0 <= now_ms - self._flushed_ms < flush_ms  # negative: the clock was set back
         )
 
     def begin(self) -> FlushJob:
@@ -222,9 +225,14 @@ class Checkpoints:
         The caller runs the job in an executor and gives it to `end`.
         """
         self._shared.require_online()
+        self._shared.producers.forget_below(high_watermark)  # leaders nobody reads, and followers
         index = self._index_of_last()
         if index is not None:
             self._shared.schedule_snapshot_deletion(now_ms)
+        latest_ms = now_ms + self._shared.config.file_delete_delay_ms
+        self._shared.to_delete = [  # due soon even if the clock was set back
+            (min(due_ms, latest_ms), name) for due_ms, name in self._shared.to_delete
+        ]
         due = [name for due_ms, name in self._shared.to_delete if due_ms <= now_ms]
         if self._shared.is_whole:
             due += self._shared.set_aside

@@ -5,10 +5,12 @@ uses the log: opening, closing, truncation. Work that must sync or read files wh
 use is returned as a job for an executor.
 
 If the disk is full, a batch is refused (KAFKA_STORAGE_ERROR) and the log continues once there is
-space. Any other failed write or sync takes the log offline until it is opened again.
+space. Any other failed write or sync takes the log offline until it is opened again, and so does a
+truncation that fails midway.
 """
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,10 +31,10 @@ from raylog.storage.rewriting import note_if_possible
 from raylog.storage.segment import Segment, segment_index
 from raylog.storage.segment import Slice as Slice
 from raylog.storage.shared_state import SharedLogState
-from raylog.storage.truncation import shortened
+from raylog.storage.truncation import put_in_place, shortened
 from raylog.storage.writer import AppendInfo as AppendInfo
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import OffsetOutOfRange
+from raylog.wire.errors import KafkaError, OffsetOutOfRange
 
 
 class Log:
@@ -233,6 +235,9 @@ class Log:
         If `offset` is at or below the log start, nothing remains and the log continues at `offset`.
         Truncated segments get new names. Epochs without records that begin at or after `offset` are
         dropped in any case, because the leader may have others. Not allowed while `busy`.
+
+        Raises KAFKA_STORAGE_ERROR. If the disk was full before anything was cut, nothing changes.
+        Otherwise the log is offline, and the next opening determines its end.
         """
         if offset >= self.state.end_offset:
             self.epochs.truncate_from_end(offset)
@@ -241,51 +246,61 @@ class Log:
             self.truncate_fully(offset)
             return
         self.state.require_online()
-        try:
-            self._truncate(offset, now_ms)
-        except OSError as failure:
-            self._refuse_truncation(failure)
+        self._truncate(offset, now_ms)
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        self._begin_truncation(offset)
         state = self.state
         index = segment_index(state.segments, offset)
-        last = state.segments[index]
-        keep = state.files.position_of(last, offset)
-        new = None
-        if 0 < keep < last.size:
-            name = segment_name(last.base_offset, state.generation)
-            new = shortened(state.files, last, keep, name)
-        self._remove_segments(state.segments[index + 1 :])
-        if new is not None:
-            new.put_in_place()
-            self.reader.unchecked.copied(last.name, keep, name)
-            self._remove_segments([last])
-            state.segments.append(new.segment(state.config.index_interval_bytes))
-        elif keep == 0:
-            self._remove_segments([last])
-        end = state.segments[-1].next_offset if state.segments else state.start_offset
-        self._end_at(max(state.start_offset, min(offset, end)), now_ms)
+        last, new = state.segments[index], None
+        with self._truncating(offset, state.refuse):
+            self._begin_truncation(offset)
+            keep = state.files.position_of(last, offset)
+            if 0 < keep < last.size:
+                name = segment_name(last.base_offset, state.generation)
+                interval = state.config.index_interval_bytes
+                new = shortened(state.files, last, keep, name, interval)
+        with self._truncating(offset, state.go_offline):
+            self._remove_segments(state.segments[index + 1 :])
+            if new is not None:
+                put_in_place(state.files, new)
+                self.reader.unchecked.copied(last.name, keep, new.name)
+                state.segments.append(new)
+            if keep < last.size:
+                self._remove_segments([last])
+            end = state.segments[-1].next_offset if state.segments else state.start_offset
+            self._end_at(max(state.start_offset, min(offset, end)), now_ms)
 
     def truncate_fully(self, offset: int) -> None:
         """Drop everything; the log continues at `offset`, empty. Blocking; not while `busy`."""
-        self.state.require_online()
-        try:
+        state = self.state
+        state.require_online()
+        with self._truncating(offset, state.refuse):
             self._begin_truncation(0)
-            self._remove_segments(list(self.state.segments))
+        with self._truncating(offset, state.go_offline):
+            self._remove_segments(list(state.segments))
             self.checkpoints.drop_snapshots_above(-1)
-            self.state.start_offset = self.state.recovery_point = offset
+            state.start_offset = state.recovery_point = offset
             self.epochs.truncate_from_end(0)
             self._end_at(offset, 0)
-        except OSError as failure:
-            self._refuse_truncation(failure)
 
-    def _refuse_truncation(self, failure: OSError) -> NoReturn:
-        """Go offline: it is unknown what is durable, so the next opening rewrites the log."""
-        if not is_passing(failure):
-            self.state.flush_failed = True
-            note_if_possible(self.state.disk, self.state.directory)
-        self.state.refuse("truncation", failure)
+    @contextmanager
+    def _truncating(self, offset: int, fail: Callable[[str, OSError], NoReturn]) -> Iterator[None]:
+        """End a failed step of a truncation with `fail`, or find the damage at the next opening.
+
+        A lasting failure leaves it unknown what is durable, so the next opening rewrites the log.
+        """
+        state = self.state
+        try:
+            yield
+        except OSError as failure:
+            if not is_passing(failure):
+                state.flush_failed = True
+                note_if_possible(state.disk, state.directory)
+            fail("truncation", failure)
+        except KafkaError as damage:
+            state.end_offset = min(state.end_offset, offset)  # the leader has others from there on
+            known = max([each for each in state.snapshots if each <= offset], default=0)
+            state.mark_damaged(state.segments[segment_index(state.segments, known)], str(damage))
 
     def _begin_truncation(self, offset: int) -> None:
         """Reserve the names used so far, even across a crash, and remove expired files.

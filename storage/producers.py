@@ -367,9 +367,9 @@ class ProducerStates:
             stable = min([stable, *(first for first, _ in self._ended)])
         return stable
 
-    def forget_below(self, log_start_offset: int) -> None:
-        """Forget ended transactions whose marker is below the new log start."""
-        self._ended = [each for each in self._ended if each[1] >= log_start_offset]
+    def forget_below(self, offset: int) -> None:
+        """Forget ended transactions whose marker is below the log start or the high watermark."""
+        self._ended = [each for each in self._ended if each[1] >= offset]
 
     # -- expiry and queries ----------------------------------------------------------------------
 

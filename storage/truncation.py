@@ -1,58 +1,52 @@
 """Cuts a segment short without touching its file, which readers may have mapped."""
 
-from dataclasses import dataclass
-
 from raylog.storage.disk import Disk, opened, remove, write_fully
 from raylog.storage.files import SegmentFiles
 from raylog.storage.layout import TEMPORARY_SUFFIX
 from raylog.storage.scan import scan
 from raylog.storage.segment import Segment
+from raylog.wire.errors import CorruptMessage
 
 _CHUNK = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Shortened:
-    """The first `size` bytes of `old`, durable under the temporary name of segment `name`."""
+def shortened(
+    files: SegmentFiles, old: Segment, size: int, name: str, interval_bytes: int
+) -> Segment:
+    """Copy the first `size` bytes of `old`; the copy gets its `name` from `put_in_place`.
 
-    files: SegmentFiles
-    old: Segment
-    size: int
-    name: str
-
-    def put_in_place(self) -> None:
-        """Give the copy its name. Blocking; may raise OSError."""
-        path = self.files.path(self.name)
-        self.files.disk.rename(path + TEMPORARY_SUFFIX, path)
-        self.files.disk.fsync_dir(path.rpartition("/")[0])
-
-    def segment(self, interval_bytes: int) -> Segment:
-        """The new segment, in its place, with its index in memory."""
-        segment = Segment(self.name, self.old.created_ms)
-        segment.file_size = self.size
-        with self.files.reading(segment) as fd:
-            for _, header, _ in scan(self.files.disk, fd, 0, self.size, check=False):
-                segment.note(header, header.base_offset, interval_bytes)
-        assert segment.size == self.size, f"{self.old.name} was cut within a batch: {self.size}"
-        segment.aborted = [
-            each for each in self.old.aborted or () if each.last_offset < segment.next_offset
-        ] or None
-        return segment
-
-
-def shortened(files: SegmentFiles, old: Segment, size: int, name: str) -> Shortened:
-    """Copy the first `size` bytes of `old`. Blocking; an OSError leaves nothing behind."""
+    Its data is durable and its index is in memory. Blocking. An OSError leaves nothing behind.
+    Raises CORRUPT_MESSAGE if these bytes are not whole batches.
+    """
     disk, temporary = files.disk, files.path(name) + TEMPORARY_SUFFIX
-    with opened(disk, temporary, create=True) as target:
-        try:
-            disk.ftruncate(target, 0)
-            with files.reading(old) as source:
+    segment = Segment(name, old.created_ms)
+    segment.file_size = size
+    with files.reading(old) as source:
+        for _, header, _ in scan(disk, source, 0, size, check=False):
+            segment.note(header, header.base_offset, interval_bytes)
+        if segment.size != size:
+            raise CorruptMessage(
+                f"{old.name} has no whole batch at byte {segment.size}, expected some up to {size}"
+            )
+        with opened(disk, temporary, create=True) as target:
+            try:
+                disk.ftruncate(target, 0)
                 _copy(disk, source, target, size)
-            disk.fdatasync(target)
-        except OSError:
-            remove(disk, temporary)
-            raise
-    return Shortened(files, old, size, name)
+                disk.fdatasync(target)
+            except OSError:
+                remove(disk, temporary)
+                raise
+    segment.aborted = [
+        each for each in old.aborted or () if each.last_offset < segment.next_offset
+    ] or None
+    return segment
+
+
+def put_in_place(files: SegmentFiles, segment: Segment) -> None:
+    """Give a shortened segment its name. Blocking; may raise OSError."""
+    path = files.path(segment.name)
+    files.disk.rename(path + TEMPORARY_SUFFIX, path)
+    files.disk.fsync_dir(files.directory)
 
 
 def _copy(disk: Disk, source: int, target: int, size: int) -> None:

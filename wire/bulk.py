@@ -31,18 +31,17 @@ BulkRecord = tuple[int, bytes | None, bytes | None, int]
 """Offset, key, value, and the record's end in the decompressed body, where the next one begins."""
 
 
-def batches(
-    buf: Buffer, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
-) -> Iterator[tuple[BatchHeader, Iterator[BulkRecord]]]:
+def batches(buf: Buffer) -> Iterator[tuple[BatchHeader, Iterator[BulkRecord]]]:
     """Header and records of each whole batch in a slice of the log. Checks CRCs.
 
-    Raises CORRUPT_MESSAGE or INVALID_RECORD if a batch is malformed, MESSAGE_TOO_LARGE beyond
-    `max_bytes` decompressed. A batch may have no records, since the cleaner leaves empty ones.
+    Raises CORRUPT_MESSAGE or INVALID_RECORD if a batch is malformed, MESSAGE_TOO_LARGE if it is
+    compressed and holds more than DECOMPRESSED_BYTES_MAX. A batch may have no records, since the
+    cleaner leaves empty ones.
     """
     for header, batch in iter_batches(buf):
         check_crc(batch, header)
         if header.record_count:
-            body = body_of(batch, header, max_bytes)
+            body = body_of(batch, header, max(DECOMPRESSED_BYTES_MAX, len(batch)))
             yield header, bulk_records(body, header.record_count, header.base_offset)
         else:
             yield header, iter(())

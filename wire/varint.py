@@ -7,7 +7,7 @@ field would cost more than the decoding.
 from functools import cache
 
 from raylog.wire.buffers import Buffer
-from raylog.wire.errors import DecodeError
+from raylog.wire.errors import DecodeError, EncodeError
 
 VARINT_BYTES_MAX = 10
 """The most bytes of a varint, for 64 bits."""
@@ -19,8 +19,10 @@ TABLE_SIZE = 8192
 
 
 def encode_varint(number: int) -> bytes:
-    """Encode a signed 64-bit number as a zigzag varint."""
+    """Encode a signed 64-bit number as a zigzag varint. Raises EncodeError for any other."""
     rest = (number << 1) ^ (number >> 63)
+    if rest > UINT64_MAX:
+        raise EncodeError(f"expected a number of 64 bits, found {number}")
     out = bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

@@ -260,9 +260,13 @@ class DataDirectory:
     def history(self) -> DirectoryHistory:
         """Return what this directory knows of its cluster. Blocking: it counts the partitions.
 
-        Other entries of `topics/`, such as `lost+found` of a mounted volume, are ignored.
+        Other entries of `topics/`, such as `lost+found` of a mounted volume, are ignored. Raises
+        KafkaStorageError if it cannot be listed.
         """
-        names = self._disk.listdir(str(self.topics))
+        try:
+            names = self._disk.listdir(str(self.topics))
+        except OSError as failure:
+            raise KafkaStorageError(f"{self.topics} cannot be listed: {failure}") from failure
         return DirectoryHistory(
             self.identity.broker_id,
             self.last.broker_epoch,

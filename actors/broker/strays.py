@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from raylog.actors.broker.messages import StrayStatus
 from raylog.actors.broker.rules.directories import is_stray, stray_name
 from raylog.storage.disk import Volume
+
+log = logging.getLogger(__name__)
 
 
 def keep_stray(disk: Volume, directory: str, now_ms: int) -> str | None:
@@ -25,6 +29,13 @@ def keep_stray(disk: Volume, directory: str, now_ms: int) -> str | None:
 
 
 def strays_in(disk: Volume, topics: str) -> list[StrayStatus]:
-    """List the strays of a broker by name, with the space they take. Blocking."""
-    names = sorted(filter(is_stray, disk.listdir(topics)))
-    return [StrayStatus(f"{topics}/{name}", disk.used(f"{topics}/{name}")) for name in names]
+    """List the strays of a broker by name, with the space they take. Blocking.
+
+    Returns none of them if the disk fails.
+    """
+    try:
+        names = sorted(filter(is_stray, disk.listdir(topics)))
+        return [StrayStatus(f"{topics}/{name}", disk.used(f"{topics}/{name}")) for name in names]
+    except OSError as failure:
+        log.error("the strays in %s cannot be listed: %s", topics, failure)
+        return []

@@ -24,6 +24,7 @@ from raylog.actors.metadata.voting import (
     VoterLog,
     VoterState,
 )
+from raylog.storage.disk import is_passing
 from raylog.wire.errors import KafkaStorageError
 
 T = TypeVar("T")
@@ -31,7 +32,10 @@ RunBlocking = Callable[..., Awaitable[Any]]
 
 
 class Voter:
-    """Holds one copy of the log. After a disk error it takes part in nothing more."""
+    """Holds one copy of the log. After a disk error it takes part in nothing more.
+
+    A full disk only refuses what is written, unless that is being synced.
+    """
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class Voter:
                 await self._carry_out(self.rules.install(epoch, controller, directory_id, now_ms))
             if snapshot.offset <= self._log.copy.snapshot.offset:
                 return
-            await self._durably(self._log.write_snapshot, snapshot)
+            await self._durably(self._log.write_snapshot, snapshot, may_fail=True)
             async with self._writing:
                 self._require_sound()
                 self.rules.require_current(epoch)
@@ -158,11 +162,16 @@ class Voter:
         if self._fsync:
             await self._durably(self._log.sync)
 
-    async def _durably(self, write: Callable[..., T], *args: object) -> T:
-        """Run a blocking write and return its result; a disk error stops this copy."""
+    async def _durably(self, write: Callable[..., T], *args: object, may_fail: bool = False) -> T:
+        """Run a blocking write and return its result; a disk error stops this copy.
+
+        If it `may_fail`, because the log does not depend on it yet, a full disk does not.
+        """
         try:
             written: T = await self._run_blocking(write, *args)
         except OSError as broken:
-            self._failure = f"the metadata log cannot be written: {broken}"
-            raise KafkaStorageError(self._failure) from broken
+            failure = f"the metadata log cannot be written: {broken}"
+            if not (may_fail and is_passing(broken)):
+                self._failure = failure
+            raise KafkaStorageError(failure) from broken
         return written

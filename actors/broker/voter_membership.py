@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the broker's shell: a copy is opened once
+import logging
 from collections.abc import Callable
 
 from raylog.actors.broker.identity import DataDirectory
@@ -25,6 +26,10 @@ from raylog.actors.metadata.voting import JoinVoters, VoterState
 from raylog.actors.runtime.base import Runtime
 from raylog.wire.errors import InvalidRequest, InvalidVoterKey, KafkaStorageError
 from raylog.wire.uuids import random_uuid, to_base64
+
+log = logging.getLogger(__name__)
+RETRY_MS = 1_000
+"""Delay before voters that could not be recorded are written again."""
 
 
 class VoterMembership:
@@ -128,8 +133,14 @@ class VoterMembership:
             self._runtime.start(self._remember(), "remember the voters")
 
     async def _remember(self) -> None:
-        async with self._changing:
-            await self._runtime.run_blocking(self._data.remember_voters, self._committed)
+        """Write the committed voters to `meta.json`; if the disk refuses, try again later."""
+        while self._data.identity.voters != self._committed:
+            try:
+                async with self._changing:
+                    await self._runtime.run_blocking(self._data.remember_voters, self._committed)
+            except OSError as failure:
+                log.error("the voters cannot be recorded: %s", failure)
+                await self._runtime.sleep(RETRY_MS / 1000)
 
     def close(self) -> None:
         """Close the copy."""

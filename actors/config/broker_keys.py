@@ -315,7 +315,8 @@ _CLUSTER = (
         "log.cleaner.io.max.bytes.per.second",
         _T.DOUBLE,
         "1.7976931348623157E308",
-        "Upper bound, in bytes per second, on the cleaner's reads and writes together.",
+        "Upper bound, in bytes per second, on the cleaner's reads and writes together. 0 counts as "
+        "1; a negative value means no limit, as in Kafka.",
         reader="replica.rules.config",
     ),
     _broker(

@@ -31,6 +31,7 @@ from raylog.actors.coordination.rules.step import Answer, Change, LogRecord, Ste
 from raylog.actors.replica.messages import PRODUCE, UNTIL_COMMITTED, ProducePart, produced
 from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.wire.errors import (
+    EncodeError,
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
@@ -46,12 +47,19 @@ from raylog.wire.errors import (
     TransactionCoordinatorFenced,
     UnknownServerError,
 )
+from raylog.wire.internal.offsets import OffsetCommitKey
+from raylog.wire.internal.transactions import TransactionLogKey
 
 log = logging.getLogger(__name__)
 APPEND_RECORDS_MAX = 1_000
 """An append with this many records takes no more, so that encoding does not block the loop."""
 APPEND_BYTES_MAX = 1 << 20
 """The same limit in bytes: one record may have tens of thousands."""
+TOGETHER_BYTES_MAX = 8 << 20
+"""Limit for records that must be in one batch; Kafka's is the topic's max.message.bytes. The log
+itself would accept a batch that is too large for its cleaner, or for a link."""
+STAND_ALONE = (OffsetCommitKey, TransactionLogKey)
+"""Keys of records that do not depend on the records before them in their step."""
 QUEUED_BYTES_MAX = 32 << 20
 """While this much is queued, new requests are refused with a retriable error."""
 Outcome = Callable[[KafkaError | None], None]
@@ -171,14 +179,16 @@ class Appender:
         """Whether too much is queued for new writes: even a small request may write a MiB."""
         return self._queued_bytes >= QUEUED_BYTES_MAX
 
-    def add(self, step: Step, stands_alone: Callable[[LogRecord], bool] | None = None) -> None:
+    def add(self, step: Step) -> None:
         """Append a step's records together.
 
         If the batch becomes full, they may be split before a record that stands alone. Raises
-        EncodeError, without having added anything, if a record cannot be encoded.
+        EncodeError, without having added anything, if a record cannot be encoded, or if records
+        that must stay together are too large.
         """
         found, changes = step.records, step.changes
         blobs = [records.encode(record) for record in found]
+        _check_sizes(found, blobs)
         queue = self._queue
         start = 0
         while start < len(found):
@@ -187,7 +197,7 @@ class Appender:
             last = queue[-1]
             end, before = start, last.size
             while end < len(found):
-                if last.is_full and stands_alone and stands_alone(found[end]):
+                if last.is_full and isinstance(found[end].key, STAND_ALONE):
                     break
                 last.take(found[end], blobs[end])
                 end += 1
@@ -386,6 +396,17 @@ class Appender:
 
     def _overdue(self) -> KafkaError:
         return RequestTimedOut(f"not below the high watermark after {self._timeout_ms} ms")
+
+
+def _check_sizes(found: Sequence[LogRecord], blobs: Sequence[Blobs]) -> None:
+    size = 0
+    for record, (key, value) in zip(found, blobs, strict=True):
+        size = len(key) + len(value or b"") + (0 if isinstance(record.key, STAND_ALONE) else size)
+        if size > TOGETHER_BYTES_MAX:
+            raise EncodeError(
+                f"records up to {type(record.key).__name__} that must be in one batch have {size} "
+                f"bytes, at most {TOGETHER_BYTES_MAX} are allowed"
+            )
 
 
 def _settle_deadline(append: _Append) -> None:

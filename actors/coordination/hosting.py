@@ -1,7 +1,7 @@
 """Shell of one shard: loads it from its partition's log, appends its records, answers.
 
 An answer that depends on records is sent once the newest of them is committed. If the log refuses
-that append, or a record cannot be encoded, the requests of that append fail, the shard reverts to
+that append, or records cannot be written, the requests of that append fail, the shard reverts to
 the state before it, and everything else continues (`appending.py`). A request that exceeds the time
 limit times out and the state stays: the append may still be committed. Only if the outcome of an
 append cannot be known do all waiting requests fail, and the shard is loaded again.
@@ -102,7 +102,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._few = Few()
         """Limits the logged decisions that clients cause."""
         self._is_undoing = False
-        """Whether a step that cannot be encoded is being reverted."""
+        """Whether a step that cannot be written is being reverted."""
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[ClientCall[Any], Reply]] = {}
         self._appends = self._appender()
@@ -240,7 +240,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         return True
 
     def _carry_out(self, step: StepT) -> bool:
-        """Append a step's records and answer; return False if the records cannot be encoded."""
+        """Append a step's records and answer; return False if the records cannot be written."""
         if step.records and not self._appended(step):
             return False
         self.counts.stepped(step)
@@ -261,19 +261,19 @@ class Host(ABC, Generic[ShardT, StepT]):
         return True
 
     def _appended(self, step: StepT) -> bool:
-        """Queue a step's records; if one cannot be encoded, revert the step and return False.
+        """Queue a step's records; if they cannot be written, revert the step and return False.
 
         Nothing has been decided on the step yet, so it is reverted as if the log had refused it.
         """
         try:
             self._append(step)
         except EncodeError as failure:
-            log.exception("%s: a step cannot be written", self)
+            log.warning("%s: a step cannot be written: %s", self, failure)
             refusal = UnknownServerError(str(failure))
         else:
             return True
         if self._is_undoing:
-            self._fail(refusal)  # the repair cannot be encoded either
+            self._fail(refusal)  # the repair cannot be written either
             return False
         for change in reversed(step.changes):
             change.revert()

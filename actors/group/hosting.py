@@ -42,7 +42,6 @@ from raylog.wire.errors import (
     NotCoordinator,
     UnknownServerError,
 )
-from raylog.wire.internal.offsets import OffsetCommitKey
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -121,9 +120,6 @@ class ShardHost(Host[Shard, Step]):
         if call.token in self._in_groups:
             failure = NotCoordinator("the group is loaded again")
         return failed(call.request, call.version, failure)
-
-    def _append(self, step: Step) -> None:
-        self._appends.add(step, _is_commit)
 
     def _needs_log(self, call: ClientCall[Any]) -> bool:
         request = call.request
@@ -392,8 +388,3 @@ class ShardHost(Host[Shard, Step]):
 def _weighs_little(unread: Mapping[str, Sequence[bytes]]) -> bool:
     """Whether subscriptions are small enough to be read on the event loop."""
     return sum(map(len, chain.from_iterable(unread.values()))) <= LIGHT_BYTES_MAX
-
-
-def _is_commit(record: LogRecord) -> bool:
-    """Whether a record is independent of the others of its step, as committed offsets are."""
-    return isinstance(record.key, OffsetCommitKey)

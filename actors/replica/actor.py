@@ -140,6 +140,7 @@ class ReplicaActor:
                 key = (one.topic_id, one.partition)
                 self._flush_failed.discard(key)
                 self._partitions[key] = self._partition(key, one, outcome[0])
+                self._log_manager.watch(self._partitions[key])
                 self._cleaner.note(self._partitions[key])
                 self._files.opened(one, outcome[1], self._partitions[key].work)
         if fresh:
@@ -224,6 +225,7 @@ class ReplicaActor:
             topic = changed.get(partition.key[0])
             if topic is not None:
                 partition.configure(partition_config(topic.config))
+                self._log_manager.watch(partition)
                 self._cleaner.note(partition)
                 self._files.configured(partition.key, topic.settings, topic.noted)
         if configs:

@@ -95,6 +95,11 @@ class LogManager:
         self._grown[partition] = self._grown.get(partition, 0)
         self.unsettled(partition)
 
+    def watch(self, partition: Partition) -> None:
+        """Check a log just opened or configured, if flush.ms still has to flush it."""
+        if partition.waits_for_flush:
+            self.appended(partition, self._runtime.now_ms())
+
     def unsettled(self, partition: Partition) -> None:
         """Check a partition's followers until all are in sync and caught up."""
         if not partition.machine.is_settled:

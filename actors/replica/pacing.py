@@ -14,14 +14,15 @@ class Pacing:
     """
 
     bytes_per_second: float
+    """0 counts as 1; a negative rate is no limit."""
     rest_s: float
     _free_at: float = 0.0
     """Time until which the bytes so far use up the rate."""
 
     def __call__(self, spent_bytes: int) -> None:
         """Account for `spent_bytes` and sleep."""
-        now = time.monotonic()
-        self._free_at = max(self._free_at, now) + spent_bytes / self.bytes_per_second
+        now, rate = time.monotonic(), self.bytes_per_second
+        self._free_at = max(self._free_at, now) + spent_bytes / (1.0 if 0 <= rate < 1 else rate)
         rest_s = max(self.rest_s, self._free_at - now)
         if rest_s > 0:
             time.sleep(rest_s)

@@ -208,7 +208,9 @@ class ReplicaFetcherManager:
             resume = partial(fetcher.resume_later, partition)
         finally:
             partition.work.release()
-        partition.handle(Truncated(partition.log.log_end_offset))
+        end = partition.log.log_end_offset
+        partition.flush_target = min(partition.flush_target, end)
+        partition.handle(Truncated(end))
         resume()
 
     def starts_later(self, partition: Partition, fetcher: ReplicaFetcher) -> None:

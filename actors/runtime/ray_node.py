@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.places import NodeEntry
+from raylog.actors.runtime.link_secret import LinkSecrets, write_secrets
 from raylog.actors.runtime.processes import (
     CHILD,
     ProcessRecord,
@@ -480,12 +481,10 @@ def _processes(node: Node) -> list[ProcessRecord]:
 
 
 def _token(run: Path) -> Path:
-    """Return the token file, created on first use."""
+    """Return the token file, created on first use or if it is empty."""
     path = run / "ray.token"
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
+    if not (path.exists() and path.stat().st_size):
+        write_secrets(str(path), LinkSecrets(secrets.token_hex(32).encode()))
     return path
 
 

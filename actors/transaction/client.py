@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from raylog.actors.coordination.requests import coordinator_error
+from raylog.actors.coordination.rules.placement import KEPT_CHARACTERS_MAX
 from raylog.actors.remote import Broker, call
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime, Timer
 from raylog.actors.runtime.link_table import Links
@@ -19,7 +20,8 @@ log = logging.getLogger(__name__)
 DEADLINE_MS = 10_000
 LOCATE_TIMEOUT_MS = 5_000
 KNOWN_MAX = 10_000
-"""Maximum number of remembered addresses; when it is reached, all are looked up again."""
+"""Maximum number of remembered addresses; when it is reached, all are looked up again. Those of
+long ids, which may take 32 KiB, are not remembered."""
 _MOVED = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -109,7 +111,8 @@ class TransactionCoordinators:
             return
         if len(self._addresses) >= KNOWN_MAX:
             self._addresses.clear()
-        self._addresses[transactional_id] = address
+        if len(transactional_id) <= KEPT_CHARACTERS_MAX:
+            self._addresses[transactional_id] = address
         self._send(address, found)
 
     def _send(self, address: str, found: list[_Asking]) -> None:

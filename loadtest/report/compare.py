@@ -1,13 +1,13 @@
 """Compares two runs of one scenario: which differences exceed the spread within the runs.
 
 Both runs are cut at the same times into 5 to 10 blocks of at least 5 s, without the warm-up and the
-seconds in which a generator was the limit. The ratio of a figure is that of the whole runs. Its
-spread is a paired bootstrap of blocks: as many blocks as there are get drawn 1,000 times with
-replacement, the same ones for both runs. The middle 99 % of these ratios are widened by the ratio
-of Student's t to the normal distribution, because there are few blocks. Whole blocks are drawn
-because neighbouring seconds are alike, and the same ones because load and faults are the same at
-the same time. A figure that a single stall decides, such as p99.9, has a wide spread, because one
-run does not show whether the stall comes again.
+seconds in which a generator was the limit. The figures and their ratio are those of all these
+blocks. The spread of the ratio is a paired bootstrap: as many blocks as there are get drawn 1,000
+times with replacement, the same ones for both runs. The middle 99 % of the ratios of the draws are
+widened by the ratio of Student's t to the normal distribution, because there are few blocks. Whole
+blocks are drawn because neighbouring seconds are alike, and the same ones because load and faults
+are the same at the same time. A figure that a single stall decides, such as p99.9, has a wide
+spread, because one run does not show whether the stall comes again.
 
 None of this covers differences from run to run (another leader, a cold cache). Repeat runs in turn
 to see those.
@@ -19,13 +19,13 @@ import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import mul
 from typing import Literal
 
 from raylog.loadtest.report import words
 from raylog.loadtest.report.latencies import edge_ms, merged, on_grid
-from raylog.loadtest.report.series import by_frequency, judged_intervals, totals
+from raylog.loadtest.report.series import Totals, by_frequency, judged_span, totals
 from raylog.loadtest.results import Interval, Operation, Result
 from raylog.loadtest.scenario import Scenario
 
@@ -96,7 +96,7 @@ class _Blocks:
 
 def too_short(scenario: Scenario) -> str | None:
     """A note if runs of a scenario are too short to be compared."""
-    judged_s = int(scenario.duration_s) - int(scenario.warmup_s)
+    judged_s = math.floor(scenario.duration_s) - math.ceil(scenario.warmup_s)
     needed_s = BLOCKS_MIN * BLOCK_S_MIN
     if judged_s >= needed_s:
         return None
@@ -117,11 +117,11 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
             f"expected two runs of one scenario, found {a.scenario.name} and {b.scenario.name}: "
             f"{_several(differing)}"
         )
-    spans = _spans(a, b)
+    judged = _judged(a, b)
     notes = _notes(a, b)
     if differing:
         notes.insert(0, f"the scenarios differ: {_several(differing)}")
-    if not spans:
+    if len(judged) < BLOCKS_MIN * BLOCK_S_MIN:
         notes.append(
             f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found "
             "fewer: the spread is not known"
@@ -131,7 +131,7 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
         change
         for operation in by_frequency(a)
         if (other := in_b.get(operation.name)) is not None
-        for change in _changes(a, operation, b, other, spans)
+        for change in _changes(a, operation, b, other, judged)
     ]
     return Difference(changes, notes)
 
@@ -167,30 +167,35 @@ def _several(differences: Sequence[str]) -> str:
     return "; ".join([*differences[:_SHOWN_MAX], *more])
 
 
-def _spans(a: Result, b: Result) -> list[set[int]]:
-    """The seconds of each block; empty if there are too few."""
+def _judged(a: Result, b: Result) -> list[int]:
+    """The seconds that can be judged in both runs."""
     limited = [*a.limited_by_generator, *b.limited_by_generator]
-    first = int(max(a.scenario.warmup_s, b.scenario.warmup_s))
-    judged = [
+    firsts, ends = zip(judged_span(a), judged_span(b), strict=True)
+    return [
         second
-        for second in range(first, int(min(a.duration_s, b.duration_s)))
+        for second in range(max(firsts), min(ends))
         if not any(start < second + 1 and second < end for start, end in limited)
     ]
+
+
+def _spans(judged: Sequence[int]) -> list[Sequence[int]]:
+    """The seconds of each block; empty if there are too few."""
     blocks = min(BLOCKS_MAX, len(judged) // BLOCK_S_MIN)
     if blocks < BLOCKS_MIN:
         return []
     return [
-        set(judged[len(judged) * place // blocks : len(judged) * (place + 1) // blocks])
+        judged[len(judged) * place // blocks : len(judged) * (place + 1) // blocks]
         for place in range(blocks)
     ]
 
 
 def _changes(
-    a: Result, in_a: Operation, b: Result, in_b: Operation, spans: Sequence[set[int]]
+    a: Result, in_a: Operation, b: Result, in_b: Operation, judged: Sequence[int]
 ) -> list[Change]:
-    blocks_a, blocks_b = _blocks(a, in_a, spans), _blocks(b, in_b, spans)
+    spans = _spans(judged)
+    blocks_a, blocks_b = _blocks(in_a, spans), _blocks(in_b, spans)
     draws = _draws(len(spans))
-    total_a, total_b = totals(in_a, a), totals(in_b, b)
+    total_a, total_b = _totals(in_a, a, judged), _totals(in_b, b, judged)
     rates = [
         (_drawn(blocks_a.requests, often), _drawn(blocks_b.requests, often)) for often in draws
     ]
@@ -204,13 +209,21 @@ def _changes(
     return changes
 
 
-def _blocks(result: Result, operation: Operation, spans: Sequence[set[int]]) -> _Blocks:
-    by_second: dict[int, Interval] = {
-        one.second: one for one in judged_intervals(operation, result)
-    }
+def _totals(operation: Operation, result: Result, judged: Sequence[int]) -> Totals:
+    """The totals over the seconds that are compared."""
+    kept = operation.model_copy(update={"intervals": _intervals(operation, judged)})
+    return replace(totals(kept, result), seconds=max(len(judged), 1))
+
+
+def _intervals(operation: Operation, seconds: Sequence[int]) -> list[Interval]:
+    by_second = {one.second: one for one in operation.intervals}
+    return [by_second[second] for second in seconds if second in by_second]
+
+
+def _blocks(operation: Operation, spans: Sequence[Sequence[int]]) -> _Blocks:
     requests, counts = [], []
     for seconds in spans:
-        found = [by_second[second] for second in sorted(seconds) if second in by_second]
+        found = _intervals(operation, seconds)
         requests.append(sum(one.requests for one in found))
         counts.append(on_grid(merged(one.latencies for one in found), _GRID))
     cells = sorted({cell for each in counts for cell in each})

@@ -53,16 +53,17 @@ def _why_passed(result: Result) -> str:
     audit = result.audit
     if not audit.acknowledged:
         return f"{held}. No record was audited."
-    return (
-        f"{held}, and each of the {audit.acknowledged:,} acknowledged records was found in the log "
-        "once, whole and in order."
-    )
+    records = f"of the {audit.acknowledged:,} acknowledged records"
+    if audit.excused or audit.found < audit.acknowledged:  # retention may have deleted some
+        return f"{held}, and none {records} is lost or torn."
+    return f"{held}, and each {records} was found in the log once, whole and in order."
 
 
 def finding_text(finding: Finding) -> str:
     """The meaning of a finding of the audit."""
     noun = "record" if finding.count == 1 else "records"
-    return f"{finding.count:,} {noun} {finding.kind}: {FINDINGS[finding.kind]}"
+    where = f" in {finding.topic}" if finding.topic else ""
+    return f"{finding.count:,} {noun} {finding.kind}{where}: {FINDINGS[finding.kind]}"
 
 
 def limit_text(threshold: Threshold) -> str:

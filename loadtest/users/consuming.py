@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raylog.client import EARLIEST, ConsumedRecords, TopicPartition
-from raylog.loadtest.histograms import Numbers
 from raylog.loadtest.long_operations import LongOperation
 from raylog.loadtest.operations import CATCH_UP, CATCH_UP_POLL
+from raylog.loadtest.reading import Seen
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers
 from raylog.loadtest.users.base import LOOK_S
 from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser, share
@@ -104,6 +104,6 @@ class CatchUpUser(ReadingUser[CatchUpUsers]):
         self._bytes = 0
         return super().take(groups)
 
-    def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
-        """Do nothing: old records have no end-to-end latency."""
-        self._bytes += size
+    def count(self, key: TopicPartition, seen: Seen, now_us: int) -> None:
+        """Count only bytes: old records have no end-to-end latency, and are read repeatedly."""
+        self._bytes += seen.bytes

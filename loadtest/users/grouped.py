@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from raylog.client import CommitFailed, RebalanceListener, TopicPartition
+from raylog.client import RebalanceListener, TopicPartition
 from raylog.client.producer.reports import describe
 from raylog.loadtest.long_operations import LongOperation
 from raylog.loadtest.operations import COMMIT, JOIN, REBALANCE
 from raylog.loadtest.scenario import GroupUsers
-from raylog.loadtest.users.base import LOOK_S
+from raylog.loadtest.users.base import ERRORS, LOOK_S
 from raylog.loadtest.users.reading import POLL_MS, POLL_RECORDS, ReadingUser
-from raylog.wire.errors import KafkaError, RebalanceInProgress
+from raylog.wire.errors import RebalanceInProgress
 
 COMMIT_US = 1_000_000
 """How often a member commits."""
@@ -114,7 +114,7 @@ class GroupUser(ReadingUser[GroupUsers]):
             self.consumer.commit()
         except RebalanceInProgress:
             return  # nothing is committed, and the member rejoins
-        except (KafkaError, CommitFailed) as error:
+        except ERRORS as error:
             recorder.failed_many(COMMIT, describe(error), due_us)
         else:
             self._has_read = False

@@ -107,11 +107,8 @@ class AdminUser(PacedUser[AdminUsers]):
         for key, found in admin.list_offsets(dict.fromkeys(keys, LATEST)).items():
             before = self._ends.get(key, 0)
             if found.offset < before:
-                self.local.findings.add(
-                    "wrong-offset",
-                    f"{key.topic}-{key.partition}: the end went back from {before} to "
-                    f"{found.offset}",
-                )
+                text = f"the end went back from {before} to {found.offset}"
+                self.local.findings.add("wrong-offset", key, text)
             self._ends[key] = max(before, found.offset)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import numpy as np
+
 from raylog.client import ConsumedRecords, Consumer, TopicPartition
-from raylog.loadtest.histograms import Numbers
 from raylog.loadtest.missing_records import reader_of
 from raylog.loadtest.operations import END_TO_END
-from raylog.loadtest.reading import Order, examine
+from raylog.loadtest.reading import Order, Seen, examine
 from raylog.loadtest.scenario import CatchUpUsers, ConsumerUsers, GroupUsers
 from raylog.loadtest.users.base import LoadUser
 
@@ -32,7 +33,7 @@ class ReadingUser(LoadUser[Entry]):
         """Note the start: older records have no end-to-end latency."""
         super().on_start()
         self._known_from_us = self.local.clock.now_us()
-        self._orders: dict[tuple[str, int], Order] = {}
+        self._orders: dict[TopicPartition, Order] = {}
         self._reader = reader_of(self.number, self.entry)
         self._taken = 0
         """The number of records in the last poll."""
@@ -85,21 +86,20 @@ class ReadingUser(LoadUser[Entry]):
     def _take(self, group: ConsumedRecords, now_us: int) -> int:
         local = self.local
         seen = examine(group, local.run_number, local.findings)
-        key = (group.topic, group.partition)
+        key = TopicPartition(group.topic, group.partition)
         order = self._orders.get(key)
         if order is None:
-            order = self._orders[key] = Order(f"{group.topic}-{group.partition}", local.findings)
+            order = self._orders[key] = Order(key, local.findings)
         order.follow(seen)
-        position = (self._reader, group.topic, group.partition)
-        end = group.records[-1].offset + 1
-        local.reached[position] = max(local.reached.get(position, 0), end)
-        self.count(seen.intended_us[seen.intended_us >= self._known_from_us], now_us, seen.bytes)
+        self.count(key, seen, now_us)
         return len(group.records)
 
-    def count(self, intended_us: Numbers, now_us: int, size: int) -> None:
-        """Count records that are newer than this user."""
+    def count(self, key: TopicPartition, seen: Seen, now_us: int) -> None:
+        """Note records as received, and count those that are newer than this user."""
+        self.local.received[self._reader, *key].add(seen.offsets, np.zeros_like(seen.offsets))
+        intended_us = seen.intended_us[seen.intended_us >= self._known_from_us]
         if len(intended_us):
-            self.local.recorder.done_columns(END_TO_END, intended_us, now_us, size)
+            self.local.recorder.done_columns(END_TO_END, intended_us, now_us, seen.bytes)
 
 
 def share(partitions: list[TopicPartition], count: int, seat: int) -> list[TopicPartition]:

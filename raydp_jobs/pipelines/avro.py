@@ -16,8 +16,11 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types
 
 from raylog.extras import MissingExtra, needs
 from raylog.raydp_jobs.pipelines.spec import BadSpec
@@ -25,7 +28,6 @@ from raylog.sink.rows import BadRow
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
-    from pyspark.sql.types import DataType, StructType
 
 _REASON_CHARS_MAX = 200
 _KEY_SHOWN = 40
@@ -37,6 +39,7 @@ class AvroSchema:
 
     text: str
     _parsed: Any = field(default=None, repr=False)
+    _columns: types.StructType | None = field(default=None, repr=False)
 
     @property
     def parsed(self) -> Any:
@@ -46,6 +49,20 @@ class AvroSchema:
 
             self._parsed = fastavro.parse_schema(json.loads(self.text))
         return self._parsed
+
+    def read(self, record: Any) -> Any:
+        """Return a record that was read; raise ValueError for a decimal with too many digits."""
+        return self.checked(record) if "decimal" in self.text else record
+
+    def checked(self, record: Any) -> Any:
+        """Return a record as fastavro should write it; raise ValueError if it does not fit.
+
+        fastavro would write null as false and ignore `fold` in times. It also rounds decimals that
+        it reads.
+        """
+        if self._columns is None:
+            self._columns = spark_schema(self, "schema")
+        return _checked(record, self._columns, "", is_nullable=False)
 
     def __reduce__(self) -> tuple[type[AvroSchema], tuple[str]]:
         return AvroSchema, (self.text,)
@@ -58,7 +75,7 @@ class AvroSchema:
             return None, "there is no value"
         stream = io.BytesIO(value)
         try:
-            record = fastavro.schemaless_reader(stream, self.parsed, None)
+            record = self.read(fastavro.schemaless_reader(stream, self.parsed, None))
         except Exception as failure:  # noqa: BLE001  # invalid data may raise anything
             said = f"{type(failure).__name__} {failure}".strip()[:_REASON_CHARS_MAX]
             return None, f"not Avro of the schema: {said}"
@@ -73,12 +90,11 @@ class AvroSchema:
 
         if row is None:
             return None
-        record = row.asDict(recursive=True)
         stream = io.BytesIO()
         try:
-            fastavro.schemaless_writer(stream, self.parsed, record, strict=True)
+            fastavro.schemaless_writer(stream, self.parsed, self.checked(row), strict=True)
         except (TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError) as said:
-            shown = json.dumps(record, default=str)[:_REASON_CHARS_MAX]
+            shown = json.dumps(row.asDict(recursive=True), default=str)[:_REASON_CHARS_MAX]
             raise BadRow(f"row {shown} does not fit the Avro schema: {said}") from said
         return stream.getvalue()
 
@@ -101,7 +117,37 @@ def read_schema(path: Path, field_name: str) -> AvroSchema:
     return AvroSchema(text)
 
 
-def spark_schema(schema: AvroSchema, field_name: str) -> StructType:
+def _checked(value: Any, kind: types.DataType, name: str, *, is_nullable: bool) -> Any:
+    """Check a value of a type; return it with dicts as records and times in UTC."""
+    if value is None and is_nullable:
+        return None
+    match kind:
+        case _ if value is None:
+            raise ValueError(f"{name}: expected {kind.simpleString()}, found null")
+        case types.StructType():
+            return {
+                one.name: _checked(
+                    value[one.name], one.dataType, one.name, is_nullable=one.nullable
+                )
+                for one in kind.fields
+            }
+        case types.ArrayType(elementType=inner, containsNull=is_nullable):
+            return [_checked(one, inner, name, is_nullable=is_nullable) for one in value]
+        case types.MapType(valueType=inner, valueContainsNull=is_nullable):
+            return {
+                key: _checked(one, inner, name, is_nullable=is_nullable)
+                for key, one in value.items()
+            }
+        case types.TimestampType():
+            return value.astimezone(UTC)
+        case types.DecimalType(precision=digits, scale=scale) if (
+            value.copy_abs() >= 10 ** (digits - scale) or -value.as_tuple().exponent > scale
+        ):
+            raise ValueError(f"{name}: expected {kind.simpleString()}, found {value}")
+    return value
+
+
+def spark_schema(schema: AvroSchema, field_name: str) -> types.StructType:
     """Return the columns of a schema's records; raise BadSpec for types that Spark lacks."""
     return _Translation(field_name).record(schema.parsed)
 
@@ -115,22 +161,20 @@ class _Translation:
     """Records that are being translated."""
     _named: dict[str, Any] = field(default_factory=dict)
 
-    def record(self, found: Mapping[str, Any]) -> StructType:
-        from pyspark.sql.types import StructField, StructType
-
+    def record(self, found: Mapping[str, Any]) -> types.StructType:
         name = found["name"]
         if name in self._open:
             raise BadSpec(f"{self.where}: record {name} contains itself, which Spark has not")
         self._named[name] = found
         self._open.append(name)
         fields = [
-            StructField(one["name"], *self._nullable(one["type"], one["name"]))
+            types.StructField(one["name"], *self._nullable(one["type"], one["name"]))
             for one in found["fields"]
         ]
         self._open.pop()
-        return StructType(fields)
+        return types.StructType(fields)
 
-    def _nullable(self, found: Any, name: str) -> tuple[DataType, bool]:
+    def _nullable(self, found: Any, name: str) -> tuple[types.DataType, bool]:
         """Return a type, and whether it may be null."""
         if not isinstance(found, list):
             return self._type(found, name), False
@@ -139,9 +183,7 @@ class _Translation:
             raise BadSpec(f"{self.where}: field {name}: a union of several types")
         return self._type(others[0], name), len(others) < len(found)
 
-    def _type(self, found: Any, name: str) -> DataType:
-        from pyspark.sql import types
-
+    def _type(self, found: Any, name: str) -> types.DataType:
         if isinstance(found, str):
             found = self._named.get(found, {"type": found})
         kind, logical = found["type"], found.get("logicalType")
@@ -164,9 +206,7 @@ class _Translation:
         return made()
 
 
-def _simple_types() -> dict[str, Callable[[], DataType]]:
-    from pyspark.sql import types
-
+def _simple_types() -> dict[str, Callable[[], types.DataType]]:
     return {
         "boolean": types.BooleanType,
         "int": types.IntegerType,

@@ -8,6 +8,7 @@ Additional headers say what is wrong, as UTF-8 text:
 | `__raylog.errors.topic`, `.partition`, `.offset` | where the record is |
 | `__raylog.errors.timestamp` | its timestamp, in ms since 1970 |
 | `__raylog.errors.pipeline` | the pipeline that found it |
+| `raylog-value-left-out` | bytes of a value that was too large to write with these headers |
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
+from raylog.client.parallel.letters import VALUE_LEFT_OUT
 from raylog.raydp_jobs.pipelines.failures import BadInput
 from raylog.raydp_jobs.pipelines.formats import REASON
 from raylog.raydp_jobs.pipelines.reading import origin
@@ -26,10 +28,19 @@ if TYPE_CHECKING:
 PREFIX = "__raylog.errors."
 _KEY_SHOWN = 40
 _HEADERS = "array<struct<key:string,value:binary>>"
+_BYTES = (
+    "coalesce(octet_length(key), 0) + octet_length(value) + aggregate(headers, 40, (sum, it) -> "
+    "sum + octet_length(it.key) + coalesce(octet_length(it.value), 0) + 10)"
+)
+"""Upper bound of a record's size as the sink counts it; null if there is no value."""
 
 
-def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
-    """Convert records that do not parse to the sink's columns."""
+def dead_letters(bad: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
+    """Convert records that do not parse to the sink's columns.
+
+    A record of more than `bytes_max` loses its value, as in dead letters of
+    `raylog.client.parallel`.
+    """
     headers = {
         "reason": functions.col(REASON),
         "topic": functions.col("_topic"),
@@ -38,13 +49,22 @@ def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
         "timestamp": functions.unix_millis("_timestamp"),
         "pipeline": functions.lit(pipeline),
     }
-    own = functions.array(*(_header(name, value) for name, value in headers.items()))
+    own = functions.array(*(_header(f"{PREFIX}{name}", value) for name, value in headers.items()))
     theirs = functions.coalesce("_headers", functions.array().cast(_HEADERS))
-    return bad.select(
+    whole = bad.select(
         functions.col("_key").alias("key"),
         functions.col("_value").alias("value"),
         functions.concat(theirs, own.cast(_HEADERS)).alias("headers"),
         functions.col("_timestamp").alias("timestamp"),
+    )
+    is_too_large = functions.expr(f"{_BYTES} > {bytes_max}")
+    note = functions.array(_header(VALUE_LEFT_OUT, functions.octet_length("value")))
+    noted = functions.concat("headers", note.cast(_HEADERS))
+    return whole.withColumns(
+        {
+            "value": functions.when(is_too_large, None).otherwise(functions.col("value")),
+            "headers": functions.when(is_too_large, noted).otherwise(functions.col("headers")),
+        }
     )
 
 
@@ -59,6 +79,6 @@ def refuse(bad: DataFrame) -> None:
 
 def _header(name: str, value: Column) -> Column:
     return functions.struct(
-        functions.lit(f"{PREFIX}{name}").alias("key"),
+        functions.lit(name).alias("key"),
         value.cast("string").cast("binary").alias("value"),
     )

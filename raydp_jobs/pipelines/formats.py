@@ -6,6 +6,7 @@ value does not fit the schema.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    BooleanType,
     DataType,
     MapType,
     StringType,
@@ -33,6 +36,12 @@ if TYPE_CHECKING:
 RECORD, REASON = "_record", "_reason"
 _CORRUPT = "_corrupt"
 _FOUND_CHARS_MAX = 60
+_STRICT = (
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.parquet.datetimeRebaseModeInWrite",
+    "spark.sql.parquet.int96RebaseModeInWrite",
+)
+"""Settings that by default fail a whole batch for one date that does not exist or is very old."""
 _NO_VALUE = "there is no value"
 
 
@@ -41,6 +50,10 @@ def decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Dat
 
     A tombstone has no `_record`; whether it gets a reason depends on the source.
     """
+    settings = raw.sparkSession.conf
+    for name in _STRICT:
+        if settings.get(name) == "EXCEPTION":
+            settings.set(name, "CORRECTED")
     found = _decoded(raw, source, field)
     is_refused = isinstance(source, TopicSource) and source.tombstones == "refuse"
     no_value = functions.lit(_NO_VALUE if is_refused else None).cast("string")
@@ -100,20 +113,27 @@ def _refuse_not_null_inside(schema: StructType, field: str) -> None:
 
 
 def _from_json(raw: DataFrame, schema: StructType, value: Column) -> DataFrame:
-    """Parse JSON objects, wrapped in another object so that any trailing text is malformed."""
-    text = value.cast("string")
-    wrapped = functions.concat(functions.lit('{"v":'), text, functions.lit("}"))
-    outer = StructType([StructField("v", schema), StructField(_CORRUPT, StringType())])
+    """Parse JSON objects. Each is in an array, before a mark that no value knows.
+
+    If the mark is not second, there is text after the object, which Spark would ignore.
+    """
+    text, mark = value.cast("string"), f"_{secrets.token_hex(8)}"
+    before, after = functions.lit(f'{{"{mark}":['), functions.lit(f',{{"{mark}":true}}]}}')
+    marked = StructType([*schema.fields, StructField(mark, BooleanType())])
+    outer = StructType([StructField(mark, ArrayType(marked)), StructField(_CORRUPT, StringType())])
     options = {"columnNameOfCorruptRecord": _CORRUPT}
+    wrapped = functions.concat(before, text, after)
     parsed = raw.withColumn("_parsed", functions.from_json(wrapped, outer, options))
-    record = functions.col("_parsed.v")
+    array, corrupt = (functions.col(f"_parsed.{name}") for name in (mark, _CORRUPT))
+    record = functions.get(array, 0).dropFields(mark)
+    is_whole = corrupt.isNull() & functions.get(array, 1)[mark].isNotNull()
     missing = [
         functions.when(is_missing, f"{path} is missing, expected {kind}")
         for path, kind, is_missing in _required(schema, record, "")
     ]
     reason = (
         functions.when(~_is_text(value), "not UTF-8")
-        .when(functions.col(f"_parsed.{_CORRUPT}").isNotNull(), _why_not(schema, record, text))
+        .when(~is_whole, _why_not(schema, record, text))
         .when(record.isNull(), "expected a JSON object, found null")
         .otherwise(functions.coalesce(*missing, functions.lit(None).cast("string")))
     )
@@ -172,7 +192,8 @@ def _registered(
         )
         message = registered.message_of(found.registry, found.schema, source.message)
         columns = spark_columns(message, f"{field}.registry")
-        return registered.ValuesOf("protobuf", source.registry), columns
+        name = message.full_name
+        return registered.ValuesOf("protobuf", source.registry, name, found.id), columns
     if source.schema_file is not None:
         schema = read_schema(source.schema_file, f"{field}.schema_file")
     else:
@@ -197,9 +218,9 @@ def _from_registered_json(
     assert source.registry is not None, "the model asks for it"
     schema = json_schema(source.ddl or "", f"{field}.schema")
     values = registered.ValuesOf("json-schema", source.registry)
-    text = _decoding(raw, values.decode, StringType(), "_value", "_topic")
+    text = _decoding(raw, values.decode, BinaryType(), "_value", "_topic")
     named = text.withColumnsRenamed({RECORD: "_text", REASON: "_unread"})
-    found = _from_json(named, schema, functions.col("_text").cast("binary"))
+    found = _from_json(named, schema, functions.col("_text"))
     reason = functions.coalesce("_unread", REASON)
     return found.withColumn(REASON, reason).drop("_text", "_unread")
 

@@ -5,6 +5,11 @@ read again if there are none, and little otherwise. Spark merges the counts of f
 task that runs twice may count twice, but none that the batch needed is missing.
 
 Plans that may leave records unread, which are those with a limit, report nothing.
+
+A record that does not parse may do so when it is read again, because its schema was registered in
+between. A second observation shows that, with high probability: each record has one of 10,000
+marks, and those of the first reading must be there again. Unlike counts, sets of marks stay as they
+are if a task runs twice.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions
 
 from raylog.client.cluster import TopicPartition
+from raylog.raydp_jobs.pipelines.failures import BatchNotWritten
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,6 +32,8 @@ _NAME = "raylog."
 _MADE = f"{_NAME}made"
 _BLOCK = 1_000
 """Offsets that are reported as one block, to limit the size of reports to the driver."""
+_MARKS = 10_000
+"""The number of different marks, for the same reason. Two records can have the same mark."""
 _STOPS_EARLY = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Tail"})
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
@@ -39,10 +47,12 @@ def observed(rows: DataFrame, field: str, is_bad: Column) -> DataFrame:
     """
     block = functions.expr(f"_offset div {_BLOCK}").alias("block")
     place = functions.struct("_topic", "_partition", block)
+    mark = functions.expr(f"pmod(xxhash64(_topic, _partition, _offset), {_MARKS})")
     return rows.observe(
         f"{_NAME}{field}",
         functions.count(functions.lit(1)).alias("rows"),
         functions.collect_set(functions.when(is_bad, place)).alias("bad"),
+        functions.collect_set(functions.when(is_bad, mark)).alias("marks"),
     )
 
 
@@ -80,6 +90,19 @@ class Observer:
         metrics = self._metrics_of(f"{_NAME}{field}")
         return None if metrics is None else bad_ranges(metrics)
 
+    def check_again(self, field: str, again: DataFrame) -> None:
+        """Raise BatchNotWritten if a record that did not parse is not so when it is read `again`.
+
+        It would be neither in the batch nor among its dead letters. Call it after all rows of
+        `again` were consumed.
+        """
+        name = f"{_NAME}{field}"
+        if marks(self._metrics_of(name)) - marks(_metrics(again._jdf.queryExecution(), name)):
+            raise BatchNotWritten(
+                f"{field}: records that did not parse were read again, and now parse or are gone "
+                "(was their schema registered meanwhile?)"
+            )
+
     def made(self) -> int | None:
         """Return the row count of a `counted` batch; call it after all rows were consumed."""
         metrics = self._metrics_of(_MADE)
@@ -87,9 +110,18 @@ class Observer:
 
     def _metrics_of(self, name: str) -> str | None:
         """Return an observation of the batch, as JSON."""
-        execution: Any = self.query._jsq.streamingQuery().lastExecution()
-        metrics = execution.observedMetrics().get(name)
-        return str(metrics.get().json()) if metrics.isDefined() else None
+        return _metrics(self.query._jsq.streamingQuery().lastExecution(), name)
+
+
+def _metrics(execution: Any, name: str) -> str | None:
+    """Return an observation of a plan's execution, as JSON."""
+    metrics = execution.observedMetrics().get(name)
+    return str(metrics.get().json()) if metrics.isDefined() else None
+
+
+def marks(metrics: str | None) -> set[int]:
+    """Return the marks of the records that do not parse, as an observation has them."""
+    return set() if metrics is None else set(json.loads(metrics)["marks"])
 
 
 def bad_ranges(metrics: str) -> Ranges | None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -148,29 +148,26 @@ class Pipeline(Closing):
             ]
             self._sink.write_parts(parts, source)
             return
-        is_new = self._land(rows, source, letters)
+        checked = cache(letters)  # once the rows have landed, reading again could miss some
+        self._land(rows, source, checked)
         if self._sink is not None:
-            parts = [
-                BatchPart([], self._confirm),
-                BatchPart(of_letters, partial(letters, is_observed=is_new)),
-            ]
+            parts = [BatchPart([], self._confirm), BatchPart(of_letters, checked)]
             self._sink.write_parts(parts, source)
 
     def _land(
         self, rows: DataFrame, source: BatchSource, letters: Callable[[], DataFrame | None]
-    ) -> bool:
-        """Land a batch; return whether it was new."""
+    ) -> None:
+        """Land a batch unless it has landed."""
         assert isinstance(self.spec.sink, ParquetSink), "the rows go to a folder"
         assert self._observer is not None, "the query runs"
         self._confirm()
 
         def check() -> None:
             self._confirm()
-            if self._sink is None:
-                letters()  # raises if there are any
+            letters()  # raises if there are any without a topic for them
 
         landing = Landing(self.spec.sink.path.absolute())
-        return landing.write(rows, source, self._observer.made, check)
+        landing.write(rows, source, self._observer.made, check)
 
     def _source(self, spark: SparkSession, batch_id: int) -> BatchSource:
         """Return what the batch has read."""
@@ -180,23 +177,18 @@ class Pipeline(Closing):
         found = identified(spark, source.sources, self._clusters)
         return replace(source, sources=tuple(found))
 
-    def _letters(
-        self, spark: SparkSession, source: BatchSource, *, is_observed: bool = True
-    ) -> DataFrame | None:
-        """Return records for the dead-letter topic; without that topic, raise if there are any.
-
-        `is_observed`: whether the batch's rows were computed in this run.
-        """
+    def _letters(self, spark: SparkSession, source: BatchSource) -> DataFrame | None:
+        """Return records for the dead-letter topic; without that topic, raise if there are any."""
         assert self._observer is not None, "the query runs"
-        observed_bad = self._observer.bad if is_observed else lambda _: None
         ranges = ranges_of(source_options(spark, SOURCE) or [], source.sources, self.spec)
-        bad = bad_rows(spark, self._bootstrap, self.spec, ranges, observed_bad)
+        bad = bad_rows(spark, self._bootstrap, self.spec, ranges, self._observer)
         if bad is None:
             return None
         if self.spec.dead_letters is None:
             refuse(bad)
             return None
-        return record_columns(dead_letters(bad, self.spec.name))
+        bytes_max = sink_settings(self.spec).row_bytes_max
+        return record_columns(dead_letters(bad, self.spec.name, bytes_max))
 
     def _read_checkpoint(self, name: str) -> str | None:
         path = self._checkpoint / name

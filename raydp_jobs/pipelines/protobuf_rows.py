@@ -16,8 +16,9 @@ Fields with presence (a message, an optional field, a member of a oneof) are nul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from raylog.raydp_jobs.pipelines.spec import BadSpec
@@ -75,33 +76,67 @@ def _single(field: FieldDescriptor, where: str, path: tuple[str, ...]) -> DataTy
     return kinds[field.cpp_type]()
 
 
-def row_of(message: Any) -> dict[str, Any]:
-    """Return the columns of a message."""
-    return {field.name: _cell(message, field) for field in message.DESCRIPTOR.fields}
+def row_of(message: Any, columns: Descriptor) -> dict[str, Any]:
+    """Return the columns of a message, which was written with the same or another schema.
+
+    Fields are found by their numbers; a column without a field is left out. Raises ValueError for a
+    field of another type, and for a value that Spark cannot hold.
+    """
+    return {
+        column.name: _cell(message, field, column)
+        for field, column in _pairs(message.DESCRIPTOR, columns)
+    }
 
 
-def _cell(message: Any, field: FieldDescriptor) -> Any:
+@lru_cache(1_000)
+def _pairs(
+    message: Descriptor, columns: Descriptor
+) -> list[tuple[FieldDescriptor, FieldDescriptor]]:
+    """Return the fields of a message with their columns; raise ValueError for another type."""
+    fields = message.fields_by_number
+    pairs = [(fields[one.number], one) for one in columns.fields if one.number in fields]
+    for field, column in pairs:
+        found, expected = _kind(field), _kind(column)
+        wider = found.replace("int", "bigint"), found.replace("string", "binary")
+        if expected not in (found, *wider):
+            raise ValueError(f"{field.full_name}: expected {expected}, found {found}")
+    return pairs
+
+
+def _kind(field: FieldDescriptor) -> str:
+    """Return the type of a field's column, without what is inside messages and maps."""
+    if _is_map(field):
+        return "map"
+    message = field.message_type
+    is_single = message is None or message.full_name == _TIMESTAMP
+    kind = _single(field, "", ()).simpleString() if is_single else "struct"
+    return f"array<{kind}>" if field.is_repeated else kind
+
+
+def _cell(message: Any, field: FieldDescriptor, column: FieldDescriptor) -> Any:
     value = getattr(message, field.name)
     if _is_map(field):
-        _, of = _map_fields(field)
-        return {key: _plain(value[key], of) for key in value}
+        key, of = _pairs(field.message_type, column.message_type)
+        return {_plain(one, *key): _plain(value[one], *of) for one in value}
     if field.is_repeated:
-        return [_plain(one, field) for one in value]
+        return [_plain(one, field, column) for one in value]
     if field.has_presence and not message.HasField(field.name):
         return None
-    return _plain(value, field)
+    return _plain(value, field, column)
 
 
-def _plain(value: Any, field: FieldDescriptor) -> Any:
-    if field.message_type is not None:
-        if field.message_type.full_name == _TIMESTAMP:
+def _plain(value: Any, field: FieldDescriptor, column: FieldDescriptor) -> Any:
+    if column.message_type is not None:
+        if column.message_type.full_name == _TIMESTAMP:
             return value.ToDatetime(tzinfo=UTC)
-        return row_of(value)
+        return row_of(value, column.message_type)
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
         return str(value) if named is None else named.name
     if field.type in (field.TYPE_UINT64, field.TYPE_FIXED64):
         return Decimal(value)
+    if field.type == field.TYPE_STRING and isinstance(value, bytes):
+        return value.decode()  # raises: of proto2, a string that is not UTF-8
     return value
 
 
@@ -123,8 +158,9 @@ def fill(message: Any, row: Mapping[str, Any]) -> Any:
 
 
 def _fill_map(target: Any, value: Mapping[Any, Any], field: FieldDescriptor) -> None:
-    _, of = _map_fields(field)
-    for key, one in value.items():
+    of_key, of = _map_fields(field)
+    for name, one in value.items():
+        key = _scalar(name, of_key)
         if of.message_type is not None:
             _fill_message(target[key], one, of)
         else:
@@ -142,7 +178,6 @@ def _fill_list(target: Any, value: list[Any], field: FieldDescriptor) -> None:
 def _fill_message(target: Any, value: Any, field: FieldDescriptor) -> None:
     assert field.message_type is not None
     if field.message_type.full_name == _TIMESTAMP:
-        assert isinstance(value, datetime)
         target.FromDatetime(value.astimezone(UTC))
     else:
         target.SetInParent()

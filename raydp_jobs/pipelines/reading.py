@@ -14,16 +14,16 @@ A topic's view has the columns of its values, then those of the record:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, functions
 
 from raylog.client.cluster import indexes_by_topic
 from raylog.client.offsets import EARLIEST
 from raylog.raydp_jobs.pipelines.failures import failing_as
 from raylog.raydp_jobs.pipelines.formats import REASON, RECORD, decoded
-from raylog.raydp_jobs.pipelines.observed import Ranges, observed
+from raylog.raydp_jobs.pipelines.observed import Observer, Ranges, observed
 from raylog.raydp_jobs.pipelines.spec import (
     BadSpec,
     FileTable,
@@ -35,7 +35,7 @@ from raylog.sink.batches import KafkaRange, Offsets, SourceRange
 from raylog.sink.state import offsets_by_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 SOURCE = "raylog.source"
 """An option with the source's name; Spark and Kafka ignore it."""
@@ -91,19 +91,20 @@ def bad_rows(
     bootstrap: str,
     spec: PipelineSpec,
     ranges: Mapping[str, KafkaRange],
-    observed_bad: Callable[[str], Ranges | None],
+    observer: Observer,
 ) -> DataFrame | None:
     """Return the records of a batch that do not parse, with `_reason`; None if there are none.
 
-    A partition without a start is new and read from its beginning. `observed_bad` returns where to
-    look, by the field of a source, or None for everywhere.
+    They are read now, and kept on the executors as long as the result is. A partition without a
+    start is new and read from its beginning. Raises BatchNotWritten if some that the batch left out
+    are missing.
     """
     found: DataFrame | None = None
     for name, source in spec.sources.items():
         if not _may_fail(source) or name not in ranges:
             continue
         field = f"sources.{name}"
-        left = _narrowed(ranges[name].starts, ranges[name].ends, observed_bad(field))
+        left = _narrowed(ranges[name].starts, ranges[name].ends, observer.bad(field))
         if not left:
             continue
         options = {
@@ -115,7 +116,9 @@ def bad_rows(
         rows = parsed(reader.load(), source, field)
         rows = observed(rows, field, _is_bad()).where(_is_bad())
         rows = rows.select("_value", *_METADATA, REASON)
-        found = rows if found is None else found.unionAll(rows)
+        kept = rows.localCheckpoint()
+        observer.check_again(field, rows)
+        found = kept if found is None else found.unionAll(kept)
     return found
 
 
@@ -225,7 +228,42 @@ def _file_table(spark: SparkSession, table: FileTable, field: str) -> DataFrame:
     if table.format == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false")
     with failing_as(BadSpec, f"{field}.path"):
-        return reader.load(f"file://{table.path.absolute()}")
+        return _listed_again(reader.load(f"file://{table.path.absolute()}"), field)
+
+
+def _listed_again(table: DataFrame, field: str) -> DataFrame:
+    """Have each batch list the files of a table; Spark by default lists them once for a query.
+
+    The file index of catalog tables lists them for each plan if it has no cache. It cannot be given
+    the types of partitions in folder names, so that a table with these is returned as it is.
+    """
+    spark: Any = table.sparkSession
+    relation: Any = table._jdf.queryExecution().analyzed().relation()
+    if relation.partitionSchema().length():
+        return table
+    sql, option = spark._jvm.org.apache.spark.sql, spark._jvm.scala.Option
+    uncached = spark._jsparkSession.newSession()
+    uncached.conf().set("spark.sql.hive.manageFilesourcePartitions", "false")
+    catalog, none = sql.catalyst.catalog, option.empty()
+    root = option.apply(relation.location().rootPaths().head().toUri())
+    entry = catalog.CatalogTable(
+        sql.catalyst.TableIdentifier(field, option.apply("raylog")),
+        catalog.CatalogTableType.EXTERNAL(),
+        catalog.CatalogStorageFormat(root, none, none, none, False, relation.options()),
+        relation.schema(),
+        *(getattr(catalog.CatalogTable, f"apply$default${n}")() for n in range(5, 21)),
+    )
+    index = sql.execution.datasources.CatalogFileIndex(uncached, entry, relation.sizeInBytes())
+    listed = relation.copy(
+        index,
+        relation.partitionSchema(),
+        relation.dataSchema(),
+        relation.bucketSpec(),
+        relation.fileFormat(),
+        relation.options(),
+        relation.sparkSession(),
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(listed), spark)
 
 
 def _common(bootstrap: str, of: TopicSource | TopicTable) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.extras import MissingExtra
+from raylog.raydp_jobs.pipelines.avro import AvroSchema
 from raylog.raydp_jobs.pipelines.spec import BadSpec
 from raylog.sink.rows import BadRow
 
@@ -49,17 +50,26 @@ class ValuesOf:
     form: Form
     url: str
     reader: str | None = None
-    """Avro: the reader's schema, to which values are resolved."""
+    """Avro: the schema to which values are resolved. Protobuf: the message of the columns."""
+    schema_id: int = 0
+    """Protobuf: the schema with that message."""
 
     def decode(self, value: bytes | None, topic: str) -> tuple[Any, str | None]:
-        """Decode a value: return its record (for JSON its text), or why there is none."""
+        """Decode a value: return its record (for JSON its bytes), or why there is none."""
         from raylog.client.schemas import DecodingFailed, InvalidSchema, SchemaNotFound
 
         if value is None:
             return None, "there is no value"
+        read = _reader(self)
         try:
-            return _reader(self)(topic, bytes(value)), None
-        except (DecodingFailed, SchemaNotFound, InvalidSchema) as failure:
+            return read(topic, bytes(value)), None
+        except (
+            DecodingFailed,
+            SchemaNotFound,
+            InvalidSchema,
+            ValueError,
+            OverflowError,
+        ) as failure:
             return None, str(failure)[:_REASON_CHARS_MAX]
 
 
@@ -70,16 +80,43 @@ def _reader(values: ValuesOf) -> Callable[[str, bytes], Any]:
     if values.form == "avro":
         from raylog.client.schemas import AvroDeserializer
 
-        return AvroDeserializer(registry, values.reader)
+        read = AvroSchema(values.reader or "").read
+        return AvroDeserializer(registry, values.reader, from_dict=read)
     if values.form == "json-schema":
-        from raylog.client.schemas import JsonSchemaDeserializer
+        return _json_reader(registry)
+    return _protobuf_reader(registry, values)
 
-        return JsonSchemaDeserializer(registry, from_dict=json.dumps)
+
+def _json_reader(registry: SchemaRegistry) -> Callable[[str, bytes], bytes]:
+    """Validate values, and return them as they are: numbers may exceed Python's precision."""
+    from raylog.client.schemas import JsonSchemaDeserializer
+    from raylog.client.schemas.framing import read_frame
+
+    validate = JsonSchemaDeserializer(registry)
+
+    def read(topic: str, data: bytes) -> bytes:
+        validate(topic, data)
+        return data[read_frame(data, (), is_key=False, indexed=False).start :]
+
+    return read
+
+
+def _protobuf_reader(registry: SchemaRegistry, values: ValuesOf) -> Callable[[str, bytes], Any]:
+    """Read messages as rows; the reader raises ValueError for those that are not of the columns."""
     from raylog.client.schemas import ProtobufDeserializer
     from raylog.raydp_jobs.pipelines.protobuf_rows import row_of
 
+    columns = _message_in(registry, values.schema_id, values.reader)
     messages = ProtobufDeserializer(registry)
-    return lambda topic, data: row_of(messages(topic, data))
+
+    def read(topic: str, data: bytes) -> dict[str, Any]:
+        message = messages(topic, data)
+        name = message.DESCRIPTOR.full_name
+        if name != columns.full_name:
+            raise ValueError(f"expected a message {columns.full_name}, found {name}")
+        return row_of(message, columns)
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +136,11 @@ class RowsAs:
 
         if row is None:
             return None
-        value = json.loads(row) if isinstance(row, str) else row.asDict(recursive=True)
+        value = row if isinstance(row, str) else row.asDict(recursive=True)
         try:
             return _writer(self)(value)
-        except (EncodingFailed, TypeError, ValueError, KeyError) as failure:
-            shown = json.dumps(value, default=str)[:_REASON_CHARS_MAX]
+        except (EncodingFailed, TypeError, ValueError, KeyError, AttributeError) as failure:
+            shown = str(value)[:_REASON_CHARS_MAX]
             raise BadRow(f"row {shown} does not fit the schema: {failure}") from failure
 
 
@@ -119,22 +156,30 @@ def _writer(rows: RowsAs) -> Callable[[Any], bytes]:
     if rows.form == "avro":
         from raylog.client.schemas import AvroSerializer
 
-        avro = AvroSerializer(registry, strict=True, **options)
+        found = Found(rows.schema_id, run_blocking(registry.core.schema(rows.schema_id)), registry)
+        checked = AvroSchema(found.avro_text("sink.registry")).checked
+        avro = AvroSerializer(registry, to_dict=checked, strict=True, **options)
         return lambda value: avro(rows.topic, value)
     if rows.form == "json-schema":
         from raylog.client.schemas import JsonSchemaSerializer
+        from raylog.client.schemas.framing import PREFIX_BYTES
 
         as_json = JsonSchemaSerializer(registry, **options)
-        return lambda value: as_json(rows.topic, value)
+        return lambda text: as_json(rows.topic, json.loads(text))[:PREFIX_BYTES] + text.encode()
     from google.protobuf.message_factory import GetMessageClass
 
     from raylog.client.schemas import ProtobufSerializer
     from raylog.raydp_jobs.pipelines.protobuf_rows import fill
 
-    schema = run_blocking(registry.core.schema(rows.schema_id, None, "serialized"))
-    kind = GetMessageClass(message_of(registry, schema, rows.message))
+    kind = GetMessageClass(_message_in(registry, rows.schema_id, rows.message))
     messages = ProtobufSerializer(registry, kind, **options)
     return lambda value: messages(rows.topic, fill(kind(), value))
+
+
+def _message_in(registry: SchemaRegistry, schema_id: int, name: str | None) -> Descriptor:
+    """Return a message of the schema with this id."""
+    schema = run_blocking(registry.core.schema(schema_id, None, "serialized"))
+    return message_of(registry, schema, name)
 
 
 def message_of(registry: SchemaRegistry, schema: Schema, name: str | None) -> Descriptor:

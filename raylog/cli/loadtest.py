@@ -189,7 +189,7 @@ def run(
     _check_processes(processes, on_ray)
     check("loadtest", "raylog loadtest")
     results: list[Result] = []
-    with _failures(), _shown_at_end(results, out, as_json=as_json):
+    with _failures(), _shown_at_end(results, as_json=as_json):
         from raylog.loadtest import command
         from raylog.loadtest.shipped import found
 
@@ -209,6 +209,8 @@ def run(
         )
         with Progress() as progress:
             command.run(arguments, results, _shower(progress))
+    if out is not None:
+        print_done(f"report: {out / 'report.html'}")
     raise typer.Exit(_exit_code(results))
 
 
@@ -315,16 +317,16 @@ def _line(how: RunProgress) -> str:
 
 
 @contextlib.contextmanager
-def _shown_at_end(results: list[Result], out: Path | None, *, as_json: bool) -> Iterator[None]:
-    """Show the results at the end, even if a later run failed."""
+def _shown_at_end(results: list[Result], *, as_json: bool) -> Iterator[None]:
+    """Show the results at the end, even if a later run failed or a report cannot be written."""
     try:
         yield
     finally:
         if results:
-            _show(results, out, as_json=as_json)
+            _show(results, as_json=as_json)
 
 
-def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
+def _show(results: list[Result], *, as_json: bool) -> None:
     from raylog.loadtest.report import as_json as to_json
     from raylog.loadtest.report import comparisons, print_comparison, print_result
 
@@ -336,8 +338,6 @@ def _show(results: list[Result], out: Path | None, *, as_json: bool) -> None:
             print_result(one)
         for pair in comparisons(results) if len(results) > 1 else ():
             print_comparison(pair)
-    if out is not None:
-        print_done(f"report: {out / 'report.html'}")
 
 
 def _exit_code(results: list[Result]) -> int:

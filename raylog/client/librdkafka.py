@@ -119,8 +119,8 @@ def knows(name: str) -> bool:
 def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
     """Return a mapping for a client's first argument; raises InvalidSetting.
 
-    A consumer (recognized by its group.id) starts at the latest offset by default, as in
-    librdkafka.
+    A consumer (recognized by its group.id) starts at the latest offset and reads only committed
+    records by default, as in librdkafka.
     """
     translated: dict[str, object] = {}
     for name, value in _flattened(config).items():
@@ -130,6 +130,7 @@ def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
             translated[kafka_name] = kafka_value
     if "group.id" in translated:
         translated.setdefault("auto.offset.reset", "latest")
+        translated.setdefault("isolation.level", "read_committed")
     _fit_timeouts(translated)
     return translated
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from raylog.client.errors import InvalidSetting
 from raylog.client.security.settings import SecuritySettings
 from raylog.client.values import Values
-from raylog.wire.compression import Codec
+from raylog.wire.compression import LEVELS, Codec
 
 ACKS_ALL = -1
 DEFAULT_PORT = 9092
@@ -121,6 +121,14 @@ class ProducerSettings(Values):
         if self.in_flight_max < 1:
             raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
         require_choice(self, "partitioner", PARTITIONERS)
+        known = LEVELS.get(self.codec)
+        if known is not None and self.codec_level not in (None, known.default):
+            level = self.codec_level
+            if not known.low <= level <= known.high:
+                raise InvalidSetting(
+                    f"expected a level of {self.codec.label} of {known.low} to {known.high}, found "
+                    f"{level}"
+                )
         if self.partitioner_ignore_keys and self.partitioner in _PARTITIONERS_OF_KEYS:
             raise InvalidSetting(
                 f"partitioner={self.partitioner} places all records by their keys: expected "

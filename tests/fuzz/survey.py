@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from raylog.client.channel import api_versions_request
 from raylog.wire.api import ApiKey
-from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -48,7 +48,7 @@ STRANGE_SETTINGS = [
 def survey(host: str, port: int) -> tuple[dict[int, range], Cluster]:
     """The APIs and versions that the broker announces; what it has, with new topics to aim at."""
     with WireClient(host, port) as client:
-        announced = client.ask(ApiVersionsRequest(), 4)
+        announced = client.ask(api_versions_request(), 4)
         served = {
             one.api_key: _versions(one.api_key, one.min_version, one.max_version)
             for one in announced.api_keys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -254,4 +255,50 @@ def test_two_cooperative_rounds_reach_the_target_and_never_give_a_partition_to_t
     members = having(group.members, one, generation=2)
     again = assignor.assign(members, group.topics)
     assert first_round(members, again) == again
+    assert loads(again) == loads(target)
+
+
+@st.composite
+def claims(draw: st.DrawFn, group: Group) -> tuple[list[Member], list[int]]:
+    """Members that claim any partitions, as of any generation; and these generations."""
+    members, generations = [], []
+    for member in group.members:
+        owned = {
+            name: tuple(sorted(draw(st.frozensets(st.integers(0, topic.partitions - 1)))))
+            for name, topic in group.topics.items()
+        }
+        generation = draw(st.integers(1, 3))
+        generations.append(generation)
+        if draw(st.booleans()):
+            members.append(replace(member, owned=owned, generation=generation))
+        else:  # before KIP-792
+            members.append(replace(member, owned=owned, user_data=generation.to_bytes(4, "big")))
+    return members, generations
+
+
+@given(data=st.data())
+def test_whatever_is_claimed_no_partition_is_given_out_before_its_latest_owners_revoked_it(
+    data: st.DataObject,
+) -> None:
+    assignor = CooperativeStickyAssignor()
+    group = data.draw(groups())
+    members, generations = data.draw(claims(group))
+    target = assignor.assign(members, group.topics)
+    one = first_round(members, target)
+    claimed = [
+        (topic, number, generation, member.member_id)
+        for member, generation in zip(members, generations, strict=True)
+        for topic, numbers in member.owned.items()
+        for number in numbers
+    ]
+    latest: dict[tuple[str, int], int] = {}
+    for topic, number, generation, _ in claimed:
+        latest[topic, number] = max(generation, latest.get((topic, number), 0))
+    for topic, number, generation, owner in claimed:
+        if generation == latest[topic, number]:
+            others = (each for member_id, each in one.items() if member_id != owner)
+            assert not any(number in each.partitions.get(topic, ()) for each in others)
+    then = having(group.members, one, generation=4)
+    again = assignor.assign(then, group.topics)
+    assert first_round(then, again) == again
     assert loads(again) == loads(target)

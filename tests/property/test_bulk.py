@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raylog.wire import bulk
 from raylog.wire.compression import Codec, compress
-from raylog.wire.errors import CorruptMessage, DecodeError, InvalidRecord
+from raylog.wire.errors import CorruptMessage, DecodeError, InvalidRecord, MessageTooLarge
 from raylog.wire.internal.blobs import (
     OFFSETS_TOPIC,
     decode_record,
@@ -74,6 +74,18 @@ def test_a_wrong_crc_is_refused() -> None:
     data[-1] ^= 1
     with pytest.raises(CorruptMessage):
         list(bulk.batches(data))
+
+
+def test_batch_of_any_size_is_read_if_it_is_not_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The log may have one: it is in memory as it is. A compressed one is bounded."""
+    monkeypatch.setattr(bulk, "DECOMPRESSED_BYTES_MAX", 100)
+    record = Record(0, 0, b"k", b"v" * 1_000, [])
+    ((_, records),) = bulk.batches(encode_batch([record]))
+    assert [value for _, _, value, _ in records] == [record.value]
+    with pytest.raises(MessageTooLarge):
+        list(bulk.batches(encode_batch([record], codec=Codec.GZIP)))
 
 
 def test_the_end_of_each_record_is_reported() -> None:

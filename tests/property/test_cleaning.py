@@ -131,7 +131,7 @@ class CleanedLog(RuleBasedStateMachine):
         ),
         producer=st.integers(-2, 3),
         codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
-        age_ms=st.integers(-500, 500),
+        age_ms=st.integers(-500, 500) | st.just(2**61),
     )
     def append(
         self,
@@ -319,7 +319,8 @@ class CleanedLog(RuleBasedStateMachine):
         latest = {each.key: each for each in expected.values()}
         for each in latest.values():
             seen_ms = self.cleaned_ms.get(each.offset, self.now_ms)
-            may_be_gone = each.value is None and self.now_ms >= seen_ms + RETENTION_MS
+            is_late = self.now_ms >= seen_ms + RETENTION_MS or each.timestamp < 0
+            may_be_gone = each.value is None and is_late
             assert each.offset in offsets or may_be_gone
         assert {each for each in expected if each >= self.dirty} <= offsets
         cleaned = [r.key for r in found if r.offset < self.log.cleaner.first_dirty_offset]
@@ -340,7 +341,8 @@ class CleanedLog(RuleBasedStateMachine):
         seen = {record.key: record for record in reader.seen}
         for each in latest.values():
             seen_ms = self.cleaned_ms.get(each.offset, self.now_ms)
-            if each.value is not None or self.now_ms < seen_ms + RETENTION_MS:
+            is_early = self.now_ms < seen_ms + RETENTION_MS and each.timestamp >= 0
+            if each.value is not None or is_early:
                 assert seen[each.key].offset == each.offset
 
     @invariant()

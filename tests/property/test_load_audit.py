@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
+from raylog.client import TopicPartition
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.ledger import UNKNOWN_OFFSET, Fate, Ledger, merged
 from raylog.loadtest.reconcile import PartitionAudit
@@ -160,7 +161,7 @@ def test_at_the_end_each_wrong_record_is_counted(
     for kind, number in planted:
         plant(history, kind, number)
     findings = Findings()
-    audit = PartitionAudit("t-0", findings)
+    audit = PartitionAudit(TopicPartition(TOPIC, 0), findings)
     offsets = sorted(history.log)
     for start in range(0, len(offsets), read_at_once):
         give(audit, history, offsets[start : start + read_at_once])
@@ -180,7 +181,7 @@ def test_settling_on_the_way_neither_hides_nor_invents(
     for kind, number in planted:
         plant(history, kind, number)
     findings = Findings()
-    audit = PartitionAudit("t-0", findings)
+    audit = PartitionAudit(TopicPartition(TOPIC, 0), findings)
     offsets, reported = sorted(history.log), 0
     position = 0
     while position < history.end or reported < len(history.sent):

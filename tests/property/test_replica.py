@@ -51,7 +51,7 @@ class Replicas(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.world = ReplicaWorld(config={"min.insync.replicas": "2"})
+        self.world = ReplicaWorld(config={"min.insync.replicas": "2", "flush.messages": "20"})
         self.numbers = 0
         self.waiting: list[tuple[bytes, asyncio.Future[list[ProduceAnswer | ErrorCode]]]] = []
         self.acknowledged: dict[int, bytes] = {}
@@ -68,7 +68,7 @@ class Replicas(RuleBasedStateMachine):
 
     # ---- clients -------------------------------------------------------------------------
 
-    @rule(count=st.integers(1, 3), broker=st.none() | BROKERS)
+    @rule(count=st.sampled_from((1, 2, 3, 20)), broker=st.none() | BROKERS)
     def produce(self, count: int, broker: int | None) -> None:
         """Produce to the leader, or to a broker that may consider itself the leader."""
         asked = self.state.leader if broker is None else broker
@@ -230,6 +230,13 @@ class Replicas(RuleBasedStateMachine):
             self.world.change(leader=self.state.isr[0])
         await self.world.publish()
         await self.world.pass_ms(8_000)
+        for broker in self.world.brokers:
+            await self.world.elect(broker)
+            written = self.world.produce(broker, numbered(self.numbers, 1))
+            self.numbers += 1
+            await self.world.pass_ms(500)
+            assert written.done()
+            assert isinstance(written.result()[0], ProduceAnswer)
 
 
 Replicas.TestCase.settings = settings(stateful_step_count=40)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.producers import ProducerInfo, ProducerStates
@@ -15,7 +15,7 @@ from raylog.wire.control import EndTxnMarker, encode_end_txn_marker
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import Record, encode_batch, read_header
 from tests.worlds.storage.disk import FaultyDisk
-from tests.worlds.storage.log_model import Batch, transactions_of
+from tests.worlds.storage.log_model import Batch, ended_of, transactions_of
 from tests.worlds.storage.logs import looked_up
 
 DIRECTORY = Path("/p")
@@ -28,6 +28,7 @@ CONFIG = LogConfig(
     retention_bytes=4_000,
     file_delete_delay_ms=10,
     index_checkpoint_bytes=300,
+    flush_ms=2_000,
 )
 
 
@@ -47,6 +48,7 @@ class LogMachine(RuleBasedStateMachine):
         self.sequences: dict[int, int] = {}
         self.served: dict[tuple[str, int], bytes] = {}  # what readers may have mapped
         self.forgotten = ProducerStates().snapshot().encode()
+        self.unflushed_ms = 0  # how long a flush was not due although something is not flushed
 
     @initialize()
     def open(self) -> None:
@@ -137,7 +139,19 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(ms=st.integers(0, 8_000))
     def time_passes(self, ms: int) -> None:
+        unflushed = self.log.state.recovery_point < self.end
+        waits = unflushed and not self.log.flushes.is_due(self.now_ms)
         self.now_ms += ms
+        self.unflushed_ms += ms if waits else 0
+
+    @rule(ms=st.integers(1, 8_000), later_ms=st.sampled_from([0, CONFIG.flush_ms]))
+    def clock_is_set_back(self, ms: int, later_ms: int) -> None:
+        if later_ms:
+            self.flush()
+            self.append(1, 10, 0, -1)
+        self.now_ms -= ms
+        self.unflushed_ms = 0
+        self.time_passes(later_ms)
 
     # -- upkeep --------------------------------------------------------------------------------
 
@@ -153,6 +167,7 @@ class LogMachine(RuleBasedStateMachine):
         job.run()
         self.log.flushes.end(job, self.now_ms)
         assert self.log.state.recovery_point == self.end
+        self.unflushed_ms = 0
 
     @rule()
     def checkpoint(self) -> None:
@@ -162,6 +177,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.checkpoints.end(job)
         self.saved_start = self.start
         self.synced = max(self.synced, self.log.state.recovery_point)
+        assert ended_of(self.log.producers) == [], "replicated transactions are of no interest"
 
     @rule()
     def retention(self) -> None:
@@ -344,7 +360,37 @@ class LogMachine(RuleBasedStateMachine):
             self.disk.kill()
             self._find_less()
 
+    @precondition(lambda self: self.end > self.start + 1)
+    @rule(
+        data=st.data(),
+        call=st.sampled_from(["open", "pwritev", "rename", "unlink", "fsync_dir"]),
+        code=st.sampled_from([errno.ENOSPC, errno.EMFILE]),
+        skip=st.integers(0, 9),
+    )
+    def truncate_without_room(self, data: st.DataObject, call: str, code: int, skip: int) -> None:
+        """All is as before, or the log is offline: opening it tells how far the cut came."""
+        offset = data.draw(st.integers(self.start + 1, self.end - 1))
+        self.disk.fail(call, code, skip=skip)
+        try:
+            self.log.truncate_to(offset, self.now_ms)
+        except KafkaStorageError:
+            if self.log.offline:
+                self.log.close()
+                self.disk.kill()
+                kept = [each.next_offset for each in self.batches if each.next_offset <= offset]
+                self.synced = min([self.synced, max(kept, default=0)])
+                self._find_less()
+                self.disk.fsync_dir(str(DIRECTORY))  # what was cut may be back until then
+        else:
+            self._cut(offset)
+        self.disk.heal()
+
     # -- what always holds -----------------------------------------------------------------------
+
+    @invariant()
+    def flush_is_due_in_time(self) -> None:
+        if self.unflushed_ms >= CONFIG.flush_ms and self.log.state.recovery_point < self.end:
+            assert self.log.flushes.is_due(self.now_ms)
 
     @invariant()
     def offsets_agree(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ import pandas
 import pytest
 
 from raylog.client import BlockingClient, NewTopic
+from raylog.client.parallel.letters import VALUE_LEFT_OUT
+from raylog.client.schemas import AvroSerializer, Schema, SchemaRegistry
 from raylog.raydp_jobs.pipelines.failures import BadInput, BatchNotWritten, PipelineFailed
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.register import Displaced, RunTopic, look
@@ -27,6 +30,7 @@ from raylog.testing import EmbeddedBroker
 from tests.spark.conftest import ROOT
 from tests.spark.reading import read_all, values
 from tests.support.ray_clusters import wait_until
+from tests.worlds.servers import registry as fake_registry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -251,6 +255,101 @@ def test_dead_letters_are_as_they_were_and_there_once(bench: Bench, three: str) 
     assert offsets == sorted(set(offsets))
     assert [one["__raylog.errors.timestamp"] for one in letter_headers] == [
         str(1_000 + n) for n in range(len(bad))
+    ]
+
+
+def test_a_dead_letter_that_is_too_large_is_without_its_value(bench: Bench, three: str) -> None:
+    """The headers add some 250 bytes to a record that was within the limit."""
+    fits, larger = b"x" * 999_500, b"x" * 999_900
+    bench.feed(f"{three}-in", fits, larger, key=b"k")
+    bench.run(bench.spec(three, sink={"path": bench.folder / "landed"}))
+    whole, cut = bench.records(f"{three}-bad")
+    assert (whole.key, whole.value) == (b"k", fits)
+    assert VALUE_LEFT_OUT not in headers_of(whole)
+    assert (cut.key, cut.value) == (b"k", None)
+    assert headers_of(cut)[VALUE_LEFT_OUT] == "999900"
+    assert headers_of(cut)["__raylog.errors.reason"] == "malformed JSON"
+
+
+@pytest.mark.parametrize("to_folder", [False, True])
+def test_a_schema_that_appears_meanwhile_loses_no_record(
+    bench: Bench, three: str, to_folder: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a bad record when the rows are computed, and a good one when it is to be written."""
+    one, other = (
+        json.dumps({"type": "record", "name": "A", "fields": [{"name": "n", "type": kind}]})
+        for kind in ("long", "int")
+    )
+    find_letters = Pipeline._letters
+
+    def registered_meanwhile(pipeline: Pipeline, *args: Any) -> DataFrame | None:
+        registry.register("other", Schema(other))
+        time.sleep(1.1)  # workers remember for a second that there is no such schema
+        return find_letters(pipeline, *args)
+
+    with fake_registry.running() as fake, SchemaRegistry(fake.url) as registry:
+        first = AvroSerializer(registry, one)(f"{three}-in", {"n": 5})
+        second = first[:4] + bytes([first[4] + 1]) + first[5:]
+        bench.feed(f"{three}-in", first, second, b"bad")
+        source = {"format": "avro", "schema": None, "registry": fake.url}
+        fields = {"sink": {"path": bench.folder / "landed"}} if to_folder else {}
+        spec = bench.spec(three, source=source, transform={"sql": "SELECT n FROM rows"}, **fields)
+        monkeypatch.setattr(Pipeline, "_letters", registered_meanwhile)
+        with pytest.raises(BatchNotWritten, match="records that did not parse"):
+            bench.run(spec)
+        monkeypatch.undo()
+        assert bench.records(f"{three}-bad") == bench.records(f"{three}-out") == []
+        bench.run(spec)
+    if to_folder:
+        assert list(pandas.read_parquet(bench.folder / "landed")["n"]) == [5, 5]
+    else:
+        assert bench.rows(f"{three}-out") == [{"n": 5}, {"n": 5}]
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
+def test_each_batch_reads_the_files_of_tables_as_they_are(
+    bench: Bench, three: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that grows, a file more, and a folder that is replaced."""
+    codes, folder, replaced = (bench.folder / name for name in ("codes.csv", "more", "replaced"))
+    folder.mkdir()
+    replaced.mkdir()
+
+    def lay_out(*numbers: int) -> None:
+        codes.write_text("n,a\n" + "".join(f"{n},a{n}\n" for n in numbers))
+        (folder / f"{len(numbers)}.json").write_text(json.dumps({"n": numbers[-1], "b": "b"}))
+        for path in replaced.iterdir():
+            path.unlink()
+        pandas.DataFrame({"n": [numbers[-1]], "c": ["c"]}).to_parquet(
+            replaced / f"part-{len(numbers)}.parquet"
+        )
+
+    write = Pipeline._write
+
+    def changed_after(pipeline: Pipeline, rows: DataFrame, batch_id: int) -> None:
+        write(pipeline, rows, batch_id)
+        lay_out(1, 2, 3)
+
+    lay_out(1)
+    bench.feed(f"{three}-in", {"n": 3}, {"n": 3}, key=b"k")
+    tables = {
+        "codes": {"path": codes, "format": "csv", "schema": "n INT, a STRING"},
+        "more": {"path": folder, "format": "json", "schema": "n INT, b STRING"},
+        "replaced": {"path": replaced, "format": "parquet"},
+    }
+    joins = "".join(f" LEFT JOIN {name} ON {name}.n = rows.n" for name in tables)
+    spec = bench.spec(
+        three,
+        source={"max_offsets_per_trigger": 1},
+        tables=tables,
+        transform={"sql": f"SELECT rows.n, a, b, c FROM rows{joins}"},
+    )
+    monkeypatch.setattr(Pipeline, "_write", changed_after)
+    bench.run(spec)
+    (found,) = read_all(bench.bootstrap, f"{three}-out").values()
+    assert [json.loads(one.value or b"") for one in found] == [
+        {"n": 3, "a": None, "b": None, "c": None},
+        {"n": 3, "a": "a3", "b": "b", "c": "c"},
     ]
 
 

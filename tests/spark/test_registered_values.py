@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from raylog.client.schemas import (
     AvroDeserializer,
@@ -17,8 +20,10 @@ from raylog.client.schemas import (
     JsonSchemaSerializer,
     ProtobufDeserializer,
     ProtobufSerializer,
+    Schema,
     SchemaRegistry,
 )
+from raylog.client.schemas.protobuf_files import compiled
 from raylog.raydp_jobs.pipelines.output import records
 from raylog.raydp_jobs.pipelines.reading import parsed
 from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSink, TopicSource
@@ -113,6 +118,43 @@ def test_protobuf_has_the_columns_of_its_message(
     assert (empty["id"], empty["price"], empty["items"]) == ("", None, {})
     assert (gone["_reason"], gone["_tombstone"]) == (None, True)
     assert "expected a message shop.Order" in bad["_reason"]
+
+
+def test_other_messages_and_times_out_of_range_have_reasons(
+    spark: SparkSession, registry: SchemaRegistry
+) -> None:
+    order, basket = message("shop.Order"), message("shop.Basket")
+    write = ProtobufSerializer(registry, order)
+    late = write("t", order(placed={"seconds": 253_402_300_800}))
+    other = ProtobufSerializer(registry, basket)("t", basket(lines=[{"item": "x"}]))
+    rows = read(spark, source(registry, "protobuf"), late, other, write("t", order(id="7")))
+    assert [row["id"] for row in rows] == [None, None, "7"]
+    reasons = [row["_reason"] for row in rows]
+    assert reasons[0].startswith("Timestamp is not valid: ")
+    assert reasons[1:] == ["expected a message shop.Order, found shop.Basket", None]
+
+
+def test_json_numbers_keep_their_digits(spark: SparkSession, registry: SchemaRegistry) -> None:
+    found = {"topics": ["out"], "format": "json-schema", "schema": "n DECIMAL(30,10)"}
+    registry.register("out-value", Schema("{}", "JSON"))
+    data = written(spark, registry, "json-schema", "12345678901234567.8901 n")
+    assert data[5:] == b'{"n":12345678901234567.8901}'
+    (row,) = read(spark, TopicSource.model_validate({**found, "registry": url_of(registry)}), data)
+    assert row["n"] == Decimal("12345678901234567.8901")
+
+
+def test_large_numbers_are_keys_of_maps(spark: SparkSession, registry: SchemaRegistry) -> None:
+    text = 'syntax = "proto3"; message M { map<uint64, int32> m = 1; }'
+    pool = DescriptorPool()
+    pool.Add(compiled({"m.proto": text}, {})["m.proto"])
+    kind: Any = GetMessageClass(pool.FindMessageTypeByName("M"))
+    large = kind(m={2**64 - 1: 5})
+    data = ProtobufSerializer(registry, kind)("t", large)
+    (row,) = read(spark, source(registry, "protobuf"), data)
+    assert row["m"] == {Decimal(2**64 - 1): 5}
+    columns = f"map(cast({2**64 - 1} as decimal(20,0)), 5) m"
+    again = written(spark, registry, "protobuf", columns, subject="t-value")
+    assert ProtobufDeserializer(registry, kind)("out", again) == large
 
 
 def written(

@@ -5,9 +5,12 @@ v3 adds the client's software name; v4 allows features whose lowest version is 0
 
 from __future__ import annotations
 
+import re
+
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.metadata.features import SUPPORTED, finalized
 from raylog.wire.api import ApiKey
+from raylog.wire.errors import InvalidRequest
 from raylog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -17,6 +20,9 @@ from raylog.wire.messages.api_versions import (
 )
 
 SOFTWARE_SINCE = 3
+SOFTWARE_MAX = 255
+"""Characters of a name or version that a connection keeps."""
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 """Announced only while there are subscriptions to client metrics. Otherwise clients would ask again
 and again, and librdkafka logs a line each time."""
@@ -30,10 +36,18 @@ serving it."""
 def api_versions(
     context: RequestContext, request: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
-    """Answer from the table of handlers; `request` is None for a version that is unknown here."""
+    """Answer from the table of handlers; `request` is None for a version that is unknown here.
+
+    Raises InvalidRequest for a malformed software name, as in Kafka.
+    """
     if request is not None and context.version >= SOFTWARE_SINCE:
-        name, version = request.client_software_name, request.client_software_version
-        context.connection.software = (name, version)
+        software = (request.client_software_name, request.client_software_version)
+        if not all(map(_SOFTWARE.fullmatch, software)):
+            raise InvalidRequest(
+                f"the client's software name and version are {software}, expected are letters, "
+                "digits, and between them '-' and '.'"
+            )
+        context.connection.software = (software[0][:SOFTWARE_MAX], software[1][:SOFTWARE_MAX])
     image = context.gateway.cluster.image
     zero_allowed = context.version >= MIN_VERSION_ZERO_SINCE
     return ApiVersionsResponse(

@@ -74,5 +74,5 @@ def _partition(status: PartitionStatus) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=status.partition,
         partition_size=status.size_bytes,
-        offset_lag=max(0, status.log_end_offset - status.high_watermark),
+        offset_lag=max(0, status.high_watermark - status.log_end_offset),
     )

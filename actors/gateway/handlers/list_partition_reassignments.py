@@ -39,7 +39,8 @@ def _wanted(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> Iterable[tuple[str, Sequence[int]]]:
     if request.topics is None:
-        return ((one.name, range(len(one.partitions))) for one in image.topics.values())
+        topics = tuple(image.topics.values())  # the image may change between two turns
+        return ((one.name, range(len(one.partitions))) for one in topics)
     return ((topic.name, topic.partition_indexes) for topic in request.topics)
 
 

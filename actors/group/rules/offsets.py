@@ -3,8 +3,9 @@
 OffsetCommit 2-10 and OffsetFetch 1-10 name topics, from v10 on by id (KIP-848). An offset is
 removed with its topic (`existing`), with its group, by OffsetDelete (KIP-496), or when it expires
 (KIP-211): after the `retention_time_ms` of an old client, otherwise `offsets.retention.minutes`
-after the commit or after the group lost its last member. It does not expire while an offset of a
-transaction for the same partition is pending.
+after the commit or after the group lost its last member. While a classic group has members, an
+offset expires only if they are consumers in a stable generation that do not subscribe to its topic.
+It does not expire while an offset of a transaction for the same partition is pending.
 """
 
 from __future__ import annotations
@@ -339,16 +340,15 @@ def expired(
     """Yield expired offsets of topics that no member subscribes to.
 
     `counts_from` returns the time from which an offset's retention counts, given its commit time,
-    or None if it does not expire.
+    or None if it does not expire, even if it has an expiry time of its own.
     """
     for topic, partitions in stored.items():
         if subscribes(topic):
             continue
         for index, one in partitions.items():
-            if one.expire_timestamp != NO_EXPIRY:
-                is_over = now_ms >= one.expire_timestamp
-            else:
-                since = counts_from(one.commit_timestamp)
-                is_over = since is not None and now_ms - since >= retention_ms
-            if is_over and (topic, index) not in pending:
+            since_ms = counts_from(one.commit_timestamp)
+            if since_ms is None or (topic, index) in pending:
+                continue
+            has_own = one.expire_timestamp != NO_EXPIRY
+            if now_ms >= (one.expire_timestamp if has_own else since_ms + retention_ms):
                 yield topic, index

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from raylog.actors.coordination.rules.placement import key_weight
 from raylog.actors.group.rules.offset_store import OffsetStore
 
 PART = 250
@@ -43,11 +44,14 @@ def parts(
 
 
 def turn_of(walk: Iterator[Part], most: int) -> tuple[list[Part], bool]:
-    """Return the next parts, about `most` partitions and groups, and whether these are the last."""
+    """Return the next parts, about `most` partitions and groups, and whether these are the last.
+
+    Long group ids count more, because a step may write a record for each partition and group.
+    """
     some: list[Part] = []
     for part in walk:
         some.append(part)
-        most -= len(part.partitions) if part.topic is not None else 1
+        most -= max(len(part.partitions), 1) * key_weight(part.group_id)
         if most <= 0:
             return some, False
     return some, True

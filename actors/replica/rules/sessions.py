@@ -175,7 +175,7 @@ class FollowerSession(Session[ReplicaInterest]):
         parts: list[ReplicatedPart] = []
         room, at_least_one = self.max_bytes, True
         for key in tuple(self.news):
-            if room <= 0:
+            if room <= 0 and not at_least_one:
                 break
             part = read(self.interests[key], room, at_least_one)
             if part is FULL:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.arrow import TABLE_BYTES
 from raylog.client.closing import AsyncClosing, OfOneProcess
-from raylog.client.cluster import TopicPartition
-from raylog.client.consumer.arguments import require_limits, require_timeout
+from raylog.client.cluster import TopicPartition, require_partitions, require_topics
+from raylog.client.consumer.arguments import require_limits, require_starts, require_timeout
 from raylog.client.consumer.commits import Done
 from raylog.client.consumer.core import ConsumerCore, ListenerCall, WrongState
 from raylog.client.consumer.decoding import Decoding, K, V, decoding
@@ -173,12 +173,13 @@ class AsyncConsumer(OfOneProcess, AsyncClosing, Generic[K, V]):
     def seek(self, key: TopicPartition, offset: int | CommittedOffset) -> None:
         """Continue from an offset, EARLIEST or LATEST. Assign the partition if it is new."""
         self.core.check_open()
+        require_partitions([key])
+        require_topics([key.topic])
+        at = offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
+        require_starts({key: at.offset})
         if self.core.group is not None and self.core.fetcher.progress_of(key) is None:
             raise WrongState(f"{key} is not assigned to this consumer")
-        if isinstance(offset, CommittedOffset):
-            self.core.fetcher.seek(key, offset.offset, offset.leader_epoch)
-        else:
-            self.core.fetcher.seek(key, offset)
+        self.core.fetcher.seek(key, at.offset, at.leader_epoch)
         self.core.start()
         self.core.nudge()
 
@@ -195,8 +196,9 @@ class AsyncConsumer(OfOneProcess, AsyncClosing, Generic[K, V]):
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
         """Continue from the first record at or after a time, or from the end if there is none."""
         self.core.check_open()
-        await self.core.fetcher.seek_to_timestamp(keys, timestamp_ms)
-        self.core.nudge()
+        found = await list_offsets(self.core.control, dict.fromkeys(keys, timestamp_ms))
+        for key, answer in found.items():
+            self.seek(key, answer.offset if answer.offset >= 0 else LATEST)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
         """Stop returning records of these partitions; records already fetched are kept."""

@@ -1,11 +1,13 @@
-"""Checks of the arguments of polls and commits."""
+"""Checks of the arguments of polls, seeks and commits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import SupportsIndex
 
 from raylog.client.cluster import CommittedOffset, TopicPartition, require_partitions
 from raylog.client.errors import InvalidSetting
+from raylog.client.offsets import EARLIEST
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -21,6 +23,16 @@ def require_limits(**limits: object) -> None:
     for name, limit in limits.items():
         if not isinstance(limit, int) or limit < 1:
             raise InvalidSetting(f"expected {name} to be a number of 1 or more, found {limit!r}")
+
+
+def require_starts(starts: Mapping[TopicPartition, int]) -> None:
+    """Raise InvalidSetting unless each start is an offset, EARLIEST or LATEST."""
+    for key, start in starts.items():
+        if not isinstance(start, SupportsIndex) or not EARLIEST <= start <= _OFFSET_MAX:
+            raise InvalidSetting(
+                f"{key}: expected EARLIEST, LATEST or an offset from 0 to 2**63 - 1, "
+                f"found {start!r}"
+            )
 
 
 def as_committed(

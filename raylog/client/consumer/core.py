@@ -21,7 +21,7 @@ from raylog.client.cluster import (
     require_partitions,
     require_topics,
 )
-from raylog.client.consumer.arguments import as_committed
+from raylog.client.consumer.arguments import as_committed, require_starts
 from raylog.client.consumer.commits import Commits, Done, Offsets, future_end
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
@@ -157,6 +157,7 @@ class ConsumerCore:
         require_partitions(keys)
         require_topics({key.topic for key in keys})
         if isinstance(starts, Mapping):
+            require_starts(starts)
             self.fetcher.assign(starts)
         else:
             self._assign_committed(keys)
@@ -201,9 +202,8 @@ class ConsumerCore:
             self.is_closed
             or self._woken
             or self._broken is not None
-            or (self.group is not None and bool(self.group.queue))
+            or (self.group is not None and (bool(self.group.queue) or self.group.needs_poll))
             or self.io.now_ms() >= self._next_commit_ms
-            or (self.group is not None and self.group.polled_ms == float("-inf"))
         )
 
     def begin_poll(self) -> None:
@@ -222,10 +222,11 @@ class ConsumerCore:
                 self.commit_moved()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Wait until there is something to take, to do or to raise."""
+        """Wait until there is something to take, to do or to raise; it may return early."""
+        most_ms = self.settings.max_poll_interval_ms / 2  # the caller polls again: waiting counts
         await self.io.wait(
             lambda: self.fetcher.has_records or self.needs_attention,
-            max(0.0, min(timeout_ms, _WAIT_MS_MAX, self._next_commit_ms - self.io.now_ms())),
+            max(0.0, min(timeout_ms, most_ms, self._next_commit_ms - self.io.now_ms())),
         )
 
     async def poll_blocks(self, timeout_ms: float, max_bytes: int) -> list[FetchedBatches]:

@@ -27,7 +27,6 @@ from raylog.client.consumer.settings import ConsumerSettings
 from raylog.client.consumer.sources import Source
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, InvalidSetting
-from raylog.client.offsets import LATEST, list_offsets
 from raylog.client.refusals import check
 from raylog.client.retries import code_of, is_retriable
 from raylog.client.routes import Routes
@@ -94,6 +93,7 @@ class Fetcher(Buffered):
         if progress is None:
             progress = self._assigned[key] = Progress(key)
         self._drop_blocks(progress)
+        self._leave_source(progress)  # a fetch being built must not ask from the old position
         progress.not_before_ms = 0.0
         progress.backoff = None
         progress.topic_id = ZERO_UUID
@@ -150,12 +150,6 @@ class Fetcher(Buffered):
         with self.lock:
             self._assigned[key].stop = offset
             self._touched[key] = None
-
-    async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Continue from the first record at or after a time, or from the end if there is none."""
-        found = await list_offsets(self.positions.core, dict.fromkeys(keys, timestamp_ms))
-        for key, answer in found.items():
-            self.seek(key, answer.offset if answer.offset >= 0 else LATEST)
 
     async def position(self, key: TopicPartition) -> int:
         """Return the offset of the next record to be handed out."""
@@ -368,27 +362,27 @@ class Fetcher(Buffered):
     async def _fetch(self, source: Source) -> None:
         """Send one broker a fetch, if it is connected and there is room for the response."""
         try:
-            if await self._routes.reach(source.node_id) and self._has_room_for(source):
+            if await self._routes.reach(source.node_id) and self._has_room():
                 await self._submit(source)
         except (ClientError, KafkaError) as error:
             self._lost(source, error)
 
-    def _has_room_for(self, source: Source) -> bool:
-        """Return whether to fetch from a broker now; reserve the room if so."""
-        room = self._room()
-        if room < _FETCH_BYTES_MIN and self._evict_paused():
-            room = self._room()
-        if room < _FETCH_BYTES_MIN and (self.buffered_bytes or self.any_pending):
-            return False
-        brokers = sum(bool(other.session.wanted) for other in self._sources.values())
-        share = self.settings.prefetch_bytes // brokers
-        source.max_bytes = max(_FETCH_BYTES_MIN, min(self.settings.max_bytes, room, share))
-        self._sources[source.node_id] = self._sources.pop(source.node_id)  # others come first now
-        return True
+    def _has_room(self) -> bool:
+        """Return whether to fetch now; make room by dropping what paused partitions have."""
+        if self._room() >= _FETCH_BYTES_MIN:
+            return True
+        self._evict_paused()
+        return self._room() >= _FETCH_BYTES_MIN or not (self.buffered_bytes or self.any_pending)
 
     async def _submit(self, source: Source) -> None:
         version = await self._core.version_on(source.node_id, ApiKey.FETCH)
         with self.lock:
+            if not source.session.wanted:
+                return  # a seek has taken them out meanwhile; the next step places them again
+            brokers = sum(bool(other.session.wanted) for other in self._sources.values())
+            limit = min(self.settings.max_bytes, self.settings.prefetch_bytes // brokers)
+            source.max_bytes = max(_FETCH_BYTES_MIN, min(limit, self._room()))
+            self._sources[source.node_id] = self._sources.pop(source.node_id)  # others come first
             part = source.session.next(with_session=version >= _SESSIONS_SINCE)
             asked = {key: self._asked(key) for key in part.partitions}
             request = source.request(self.settings, part, asked)

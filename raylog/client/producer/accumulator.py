@@ -94,7 +94,7 @@ class Accumulator:
 
         `now_ms` is a function because `append` needs the time only when it starts a batch.
         """
-        self.batch_bytes = batch_bytes
+        self.batch_bytes = min(batch_bytes, record_bytes_max)
         self.record_bytes_max = record_bytes_max
         self.buffer_bytes = buffer_bytes
         self.idempotent = idempotent
@@ -138,8 +138,7 @@ class Accumulator:
             size += len(record[2])
         if record[4]:
             size += headers_size(record[4])
-        self._lock.acquire()  # a `with` would cost as much as everything else here
-        try:
+        with self._lock:  # not `acquire`: an interrupt just after it would leave it locked
             queue = self._queues[key]
             batch = queue.open
             outcome = COLLECTED
@@ -159,8 +158,6 @@ class Accumulator:
             self.held_bytes += size + RECORD_OBJECTS_BYTES
             if self.held_bytes >= self.buffer_bytes:
                 outcome = Appended.FULL
-        finally:
-            self._lock.release()
         return outcome
 
     def extend(

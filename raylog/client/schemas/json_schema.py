@@ -25,7 +25,7 @@ with needs("schemas", "JSON Schema"):
 T = TypeVar("T")
 R = TypeVar("R")
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 Check = Callable[[object], None]
 
 
@@ -188,7 +188,7 @@ async def validator(core: RegistryCore, schema: Schema) -> Check:
             )
             known = known.with_resource(reference.name, resource)
         tree = json.loads(schema.text)
-        kind = jsonschema.validators.validator_for(tree)
+        kind = jsonschema.validators.validator_for(tree, default=jsonschema.Draft7Validator)
         kind.check_schema(tree)
     except (ValueError, TypeError, RecursionError, MalformedSchema) as failure:
         raise SchemaError(

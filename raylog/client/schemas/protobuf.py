@@ -14,6 +14,7 @@ from raylog.client.schemas.protobuf_files import (
     indexes_of,
     is_known,
     message_at,
+    message_named,
     text_of,
 )
 from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
@@ -54,12 +55,14 @@ class ProtobufSerializer(SchemaSerializer[M]):
     ) -> None:
         super().__init__(registry, **options)
         self._type = message_type
-        self._place_in_file = indexes_of(descriptor_of(message_type))
         self._skips_known = skip_known_types
         self._reference_subject = reference_subject_name
 
-    def _indexes(self) -> tuple[int, ...]:
-        return self._place_in_file
+    async def _indexes(self, schema: Schema) -> tuple[int, ...]:
+        message = descriptor_of(self._type)
+        if self._use_latest or self._use_id is not None:  # messages may have another order there
+            message = message_named(await file_of(self._core, schema), message.full_name)
+        return indexes_of(message)
 
     async def _record_name(self) -> str | None:
         return descriptor_of(self._type).full_name

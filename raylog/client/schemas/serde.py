@@ -173,12 +173,13 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
         write = await self._writer(registered.schema)
         until = self._core.latest_until() if self._use_latest else _FOREVER
         prefix, header = b"", None
+        indexes = await self._indexes(registered.schema)
         if self._place == "prefix":
-            prefix = id_prefix(registered.id, self._indexes())
+            prefix = id_prefix(registered.id, indexes)
         else:
             guid = await self._guid(subject, registered)
             name_of_header = header_name(is_key=self._is_key)
-            header = (name_of_header, guid_header(guid, self._indexes()))
+            header = (name_of_header, guid_header(guid, indexes))
         return self._plans.put(topic, _WritePlan(write, prefix, header, until))
 
     async def _registered(self, subject: str) -> Registered:
@@ -217,8 +218,8 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
     async def _writer(self, schema: Schema) -> Callable[[T], bytes]:
         """Return a function that writes values of `schema`, or raises EncodingFailed."""
 
-    def _indexes(self) -> tuple[int, ...] | None:
-        """Return the indexes of a Protobuf message; None for other formats."""
+    async def _indexes(self, schema: Schema) -> tuple[int, ...] | None:
+        """Return a Protobuf message's place in the file `schema`; None for other formats."""
         return None
 
 

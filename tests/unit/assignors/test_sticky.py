@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,63 @@ def test_partitions_of_a_member_that_left_are_given_out_in_the_first_round() -> 
     one = [Member("C1", frozenset({"t0"}), {"t0": (1,)}, generation=1)]
     target = CooperativeStickyAssignor().assign(one, subscribed)
     assert short(first_round(one, target)) == {"C1": "t0p0 t0p1"}
+
+
+@pytest.mark.parametrize(
+    ("generations", "in_user_data", "first"),
+    [
+        ((5, 3), (False, False), {"C0": "t0p0", "C1": ""}),
+        ((5, 5), (False, False), {"C0": "t0p0", "C1": ""}),
+        ((3, 5), (False, False), {"C0": "t0p0", "C1": "t0p1"}),
+        ((5, 3), (True, True), {"C0": "t0p0", "C1": ""}),
+        ((6, 5), (True, False), {"C0": "t0p0", "C1": ""}),
+        ((5, 6), (False, True), {"C0": "t0p0", "C1": ""}),  # withheld although C0 is out of date
+    ],
+)
+def test_a_partition_is_withheld_while_another_may_be_its_owner(
+    generations: tuple[int, int], in_user_data: tuple[bool, bool], first: dict[str, str]
+) -> None:
+    """C0 claims everything and C1 claims t0-1, which the target gives to C1."""
+    subscribed = topics(t0=2)
+    claiming = [
+        replace(member, owned={"t0": owned}, **_sent(generation, in_user_data=apart))
+        for member, owned, generation, apart in zip(
+            members(2, subscribed), ((0, 1), (1,)), generations, in_user_data, strict=True
+        )
+    ]
+    assignor = CooperativeStickyAssignor()
+    target = assignor.assign(claiming, subscribed)
+    assert short(target) == {"C0": "t0p0", "C1": "t0p1"}
+    given = first_round(claiming, target)
+    assert short(given) == first
+    then = having(claiming, given, generation=7)
+    assert short(first_round(then, assignor.assign(then, subscribed))) == short(target)
+
+
+def _sent(generation: int, *, in_user_data: bool) -> dict[str, Any]:
+    """How a member tells its generation, before KIP-792 in the user data."""
+    return (
+        {"user_data": generation.to_bytes(4, "big")} if in_user_data else {"generation": generation}
+    )
+
+
+def test_a_claim_of_an_earlier_generation_takes_nothing_from_the_owner() -> None:
+    subscribed = topics(t0=2)
+    one, other = members(2, subscribed)
+    claiming = [
+        replace(one, owned={"t0": (0,)}, generation=5),
+        replace(other, owned={"t0": (0, 1)}, generation=3),
+    ]
+    target = CooperativeStickyAssignor().assign(claiming, subscribed)
+    assert short(first_round(claiming, target)) == {"C0": "t0p0", "C1": "t0p1"}
+
+
+def test_members_that_share_a_partition_keep_it() -> None:
+    """An assignor may both be cooperative and share partitions."""
+    subscribed = topics(t0=1)
+    target = {name: MemberAssignment({"t0": [0]}) for name in ("C0", "C1", "C2")}
+    three = [*having(members(2, subscribed), target), Member("C2", frozenset(subscribed))]
+    assert first_round(three, target) == target
 
 
 def test_a_larger_share_that_a_chain_frees_is_given_to_another() -> None:

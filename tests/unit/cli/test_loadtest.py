@@ -192,6 +192,28 @@ def test_a_run_is_kept_if_the_next_one_fails(
     )
 
 
+def test_a_run_whose_reports_cannot_be_written_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(settings: object, local: Local, known: str) -> Target:
+        return Target(bootstrap=local.bootstrap, kind="Raylog", brokers=1)
+
+    def conduct(job: Job, *_: object) -> LoadResult:
+        out.rmdir()
+        return load_results.result(20)
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(command, "checked_target", checked)
+    monkeypatch.setattr(command, "conduct", conduct)
+    done = invoke("steady", "-b", "raylog:1", "--out", out, "--json")
+    assert LoadResult.model_validate_json(done.stdout) == load_results.result(20)
+    assert isinstance(done.exception, FileNotFoundError)
+    failure = explain(done.exception)
+    assert failure is not None
+    assert str(out) in failure.message
+    assert "report:" not in done.output
+
+
 def test_both_clusters_are_asked_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Helpers of the commands."""
 
+import errno
 import io
 import os
 import time
@@ -12,6 +13,7 @@ from raylog.actors.broker.messages import BrokerStatus
 from raylog.actors.common_messages import PartitionStatus, TopicId
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import GATEWAY, child_name, controller_name, rival_name
+from raylog.actors.runtime.link_secret import read_secrets
 from raylog.cli.broker_settings import read_settings
 from raylog.cli.consume import parse_time
 from raylog.cli.failures import CommandFailed, explain
@@ -93,6 +95,29 @@ def test_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
     before = path.read_bytes()
     assert len(before) == 32
     assert secret_path(run).read_bytes() == before
+
+
+def test_a_secret_that_was_not_written_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = run_directory(tmp_path / "data")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            secret_path(run)
+    assert list(run.iterdir()) == []
+    assert len(secret_path(run).read_bytes()) == 32
+
+
+@pytest.mark.parametrize("contents", [b"", b"short", b"raylog-secrets\ncurrent zz"])
+def test_a_secret_that_cannot_be_read_is_made_anew(tmp_path: Path, contents: bytes) -> None:
+    run = run_directory(tmp_path / "data")
+    (run / "cluster.secret").write_bytes(contents)
+    assert len(read_secrets(str(secret_path(run))).current) == 32
+    assert [path.name for path in run.iterdir()] == ["cluster.secret"]
 
 
 def test_as_many_brokers_start_as_have_data(tmp_path: Path) -> None:

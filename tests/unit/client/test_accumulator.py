@@ -1,5 +1,8 @@
 """Batches from their first record to their end."""
 
+import threading
+from contextlib import suppress
+
 import pytest
 
 from raylog.client.cluster import TopicPartition
@@ -335,3 +338,44 @@ def test_a_record_that_no_request_may_hold_is_refused_and_nothing_else() -> None
     assert accumulator.append(OTHER, record()) is Appended.BEGUN
     batches = accumulator.drain([KEY, OTHER], ALL)
     assert [len(batch.records) for batch in batches] == [1, 1]
+
+
+class Interrupted:
+    """A lock whose user presses Ctrl-C as soon as a call of `acquire` is over."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.release = self.lock.release
+
+    def acquire(self) -> None:
+        self.lock.acquire()
+        raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self.lock.release()
+
+
+def test_an_interrupted_caller_leaves_no_lock_behind() -> None:
+    """Python may raise KeyboardInterrupt between `acquire` and `try`, but not within `with`."""
+    accumulator, lock = new(), Interrupted()
+    accumulator._lock = lock  # type: ignore[assignment]  # a fake
+    with suppress(KeyboardInterrupt):
+        accumulator.append(KEY, record())
+    assert not lock.lock.locked()
+
+
+def test_a_record_above_the_maximum_does_not_join_an_open_batch() -> None:
+    accumulator = Accumulator(
+        batch_bytes=5_000,
+        record_bytes_max=1_000,
+        buffer_bytes=100_000,
+        idempotent=False,
+        now_ms=Clock(),
+    )
+    accumulator.open(KEY)
+    accumulator.append(KEY, record(b"x"))
+    with pytest.raises(RecordTooLarge, match="1000"):
+        accumulator.append(KEY, record(b"x" * 2_000))

@@ -54,9 +54,9 @@ def test_the_end_and_a_time_are_looked_up() -> None:
     logs, consumer = rig()
     consumer.assign({ZERO: LATEST, ONE: 0})
     assert run_blocking(consumer.position(ZERO)) == 100
-    run_blocking(consumer.seek_to_timestamp([ONE], 42))
+    consumer.start_from(ONE, 42)
     assert run_blocking(consumer.position(ONE)) == 42
-    run_blocking(consumer.seek_to_timestamp([ONE], 5000))
+    consumer.start_from(ONE, 5000)
     assert run_blocking(consumer.position(ONE)) == 100, "no record is as young"
     logs.end[0] = 110
     assert offsets(consumer, 10) == {0: list(range(100, 110))}
@@ -85,6 +85,34 @@ def test_a_seek_forgets_what_was_fetched_and_what_is_on_its_way() -> None:
     run_blocking(consumer.poll(1000, 1))
     consumer.seek(ZERO, 70)
     assert offsets(consumer, 30) == {0: list(range(70, 100))}
+
+
+@pytest.mark.parametrize("start", [EARLIEST, LATEST, 0])
+@pytest.mark.parametrize("others", [{}, {ONE: 50}])
+def test_a_seek_while_a_fetch_is_being_built(
+    start: int, others: dict[TopicPartition, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that uses an idle connection suspends first, and the application acts meanwhile."""
+    logs, consumer = rig(end=50)
+    io = consumer._core.io
+    consumer.assign({ZERO: 0, **others})
+    assert offsets(consumer, 50) == {0: list(range(50))}
+    run_blocking(io.pause(10_000))
+    logs.end[0] = 60
+    pause, seeks = io.pause, [start]
+
+    async def seeking(duration_ms: float) -> None:
+        if seeks:
+            consumer.seek(ZERO, seeks.pop())
+        await pause(duration_ms)
+
+    monkeypatch.setattr(io, "pause", seeking)
+    run_blocking(consumer.step())
+    assert not seeks
+    assert run_blocking(consumer.position(ZERO)) == (60 if start == LATEST else 0)
+    logs.end[0] = 70
+    first = run_blocking(consumer.position(ZERO))
+    assert offsets(consumer, 70 - first) == {0: list(range(first, 70))}
 
 
 def test_a_new_assignment_replaces_the_old_one() -> None:

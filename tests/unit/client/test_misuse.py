@@ -9,18 +9,23 @@ import json
 import logging
 import multiprocessing
 import pickle
+import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from raylog.client import (
+    EARLIEST,
+    LATEST,
     Admin,
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     ClientError,
+    CommittedOffset,
     Consumer,
     InvalidSetting,
     NewTopic,
@@ -30,6 +35,7 @@ from raylog.client import (
 )
 from raylog.client.parallel import ParallelConsumer
 from raylog.eos import process
+from raylog.wire.errors import InvalidTopicException
 from tests.worlds.decorators import in_loop
 
 ANYWHERE = "localhost:9092"
@@ -121,6 +127,52 @@ def test_clients_cannot_be_copied(kind: type, copied: Callable[[object], object]
         copied(client)
     if not kind.__name__.startswith("Async"):
         client.close()
+
+
+@pytest.mark.parametrize("offset", [-3, -5, -1_000, 2**63, 2**70, 1.5, "1", None])
+def test_a_position_that_is_no_offset_is_refused(offset: Any) -> None:
+    """Some stand for something inside the client; others fit into no request."""
+    key, other = TopicPartition("t", 0), TopicPartition("t", 1)
+    expected = r"t-0: expected EARLIEST, LATEST or an offset from 0 to 2\*\*63 - 1, found"
+    with Consumer(ANYWHERE) as consumer:
+        calls: list[Callable[[], object]] = [
+            lambda: consumer.seek(key, offset),
+            lambda: consumer.seek(key, CommittedOffset(offset)),
+            lambda: consumer.assign({other: 0, key: offset}),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidSetting, match=expected):
+                call()
+        assert consumer.assignment() == []
+        valid: list[Any] = [EARLIEST, LATEST, 0, 2**63 - 1, np.int64(7)]
+        for start in valid:
+            consumer.seek(key, start)
+        assert consumer.position(key) == 7
+
+
+def test_a_partition_that_cannot_exist_is_refused() -> None:
+    with Consumer(ANYWHERE) as consumer:
+        with pytest.raises(TypeError, match=r"TopicPartition\(topic, number\), found 't-0'"):
+            consumer.seek("t-0", 0)  # type: ignore[arg-type]  # what is tested
+        with pytest.raises(InvalidTopicException, match="expected a topic's name"):
+            consumer.seek(TopicPartition("no topic", 0), 0)
+        assert consumer.assignment() == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "pattern"),
+    [
+        ("consumer", re.compile("or ders", re.VERBOSE)),
+        ("consumer", re.compile(b"orders")),
+        ("classic", re.compile(b"orders")),
+    ],
+)
+def test_pattern_that_cannot_be_matched_is_refused(protocol: str, pattern: Any) -> None:
+    with (
+        Consumer(ANYWHERE, group_id="g", group_protocol=protocol) as consumer,
+        pytest.raises(InvalidSetting, match=r"expected a pattern of str without re.VERBOSE"),
+    ):
+        consumer.subscribe(pattern)
 
 
 def test_a_client_that_was_closed(bootstrap: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import threading
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message_factory import GetMessageClass
 
 from raylog.client.errors import InvalidSetting
 from raylog.client.schemas import (
@@ -323,6 +326,66 @@ def test_a_schema_of_another_format(registry: SchemaRegistry) -> None:
     latest = AvroSerializer(registry, auto_register_schemas=False, use_latest_version=True)
     with pytest.raises(SchemaError, match="of the type AVRO in t-value, found JSON"):
         latest("t", {})
+
+
+def test_a_message_is_looked_up_in_the_schema_that_it_is_written_with(
+    registry: SchemaRegistry,
+) -> None:
+    """The registry's file may have its messages in another order."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="p", syntax="proto3")
+    for name in ("Refund", "Payment"):
+        file.message_type.add(name=name).field.add(name=name.lower(), number=1, type=3, label=1)
+    text = base64.b64encode(file.SerializeToString()).decode()
+    registered = registry.register("t-value", Schema(text, "PROTOBUF"))
+    file.message_type.insert(0, file.message_type.pop())
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    payment: Any = GetMessageClass(pool.FindMessageTypeByName("p.Payment"))
+    read: ProtobufDeserializer[Any] = ProtobufDeserializer(registry)
+    for choice in ({"use_latest_version": True}, {"use_schema_id": registered.id}):
+        write = ProtobufSerializer(registry, payment, auto_register_schemas=False, **choice)
+        back = read("t", write("t", payment(payment=100)))
+        assert (back.DESCRIPTOR.full_name, back.payment) == ("p.Payment", 100)
+    del file.message_type[:]
+    file.message_type.add(name="Refund")
+    other = Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    registry.register("other-value", other)
+    latest = ProtobufSerializer(
+        registry, payment, auto_register_schemas=False, use_latest_version=True
+    )
+    with pytest.raises(SchemaError, match=r"a message of Refund, found 'p\.Payment'"):
+        latest("other", payment())
+
+
+def test_json_has_no_nan(registry: SchemaRegistry) -> None:
+    serialize = JsonSchemaSerializer(registry, '{"type": "object"}')
+    with pytest.raises(EncodingFailed, match="not JSON compliant"):
+        serialize("t", {"x": float("nan")})
+
+
+def test_a_json_schema_that_names_no_draft_is_of_draft_7(registry: SchemaRegistry) -> None:
+    schema = '{"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}'
+    serialize = JsonSchemaSerializer(registry, schema)
+    assert serialize("t", ["a", 1]).endswith(b'["a",1]')
+    with pytest.raises(EncodingFailed):
+        serialize("t", [1, "a"])
+
+
+@pytest.mark.parametrize("value", [{"x": None}, {}, {"x": 1}])
+def test_null_is_not_written_as_false(registry: SchemaRegistry, value: object) -> None:
+    """In fastavro it is."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "boolean"}]}
+    serialize = AvroSerializer(registry, json.dumps(schema))
+    assert serialize("t", {"x": True}).endswith(b"\x01")
+    with pytest.raises(EncodingFailed, match="boolean"):
+        serialize("t", value)
+
+
+def test_a_record_of_another_name_is_refused(registry: SchemaRegistry) -> None:
+    data = AvroSerializer(registry, USER)("t", {"name": "a"})
+    other = {"type": "record", "name": "Other", "fields": [{"name": "name", "type": "string"}]}
+    with pytest.raises(DecodingFailed, match="expected a value of the Avro schema"):
+        AvroDeserializer(registry, json.dumps(other))("t", data)
 
 
 ZIGZAG_2_31 = b"\x80\x80\x80\x80\x10"

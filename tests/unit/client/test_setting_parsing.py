@@ -263,6 +263,7 @@ def test_a_consumer_of_confluent_kafka() -> None:
     given = {"bootstrap.servers": SERVER, "group.id": "g", "auto.commit.interval.ms": 0}
     _, consumer = client_and_consumer(from_confluent(given), {})
     assert (consumer.reset, consumer.enable_auto_commit) == ("latest", False)
+    assert consumer.read_committed
     _, consumer = client_and_consumer(from_confluent(given | {"auto.offset.reset": "error"}), {})
     assert consumer.reset == "none"
     secure = from_confluent(
@@ -302,3 +303,20 @@ def test_settings_only_in_confluent_kafka_are_refused(
 ) -> None:
     with pytest.raises(InvalidSetting, match=message):
         from_confluent(settings)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "said"),
+    [
+        ("gzip", 22, "a level of gzip of 1 to 9, found 22"),
+        ("gzip", 0, "found 0"),
+        ("lz4", 18, "a level of lz4 of 1 to 17"),
+        ("zstd", 23, "23"),
+    ],
+)
+def test_a_level_that_the_codec_does_not_have(codec: str, level: int, said: str) -> None:
+    config = {"bootstrap.servers": SERVER, "compression.type": codec, "compression.level": level}
+    with pytest.raises(InvalidSetting, match=said):
+        client_and_producer(config, {})
+    config["compression.level"] = 5
+    assert client_and_producer(config, {})[1].codec_level == 5

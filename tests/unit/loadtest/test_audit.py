@@ -7,9 +7,10 @@ from contextlib import closing
 
 import pytest
 
-from raylog.client import Admin, NewTopic, Producer, TopicPartition
+from raylog.client import Admin, NewTopic, Producer, RequestTimedOut, TopicPartition
 from raylog.loadtest.audit import AuditFailed, RunAudit
 from raylog.loadtest.ledger import Fate, Ledger
+from raylog.loadtest.missing_records import RecordRuns
 from raylog.loadtest.records import encode_many, run_number
 
 RUN = "run"
@@ -148,5 +149,46 @@ def test_an_audit_knows_which_second_each_record_was_meant_for(bootstrap: str, t
         audit.add(writer.ledger.take())
         audit.finish()
         written = audit.written()
-    assert written[TopicPartition(topic, 0)].from_offset(4) == {3: 6}
-    assert written[TopicPartition(topic, 1)].from_offset(0) == {}
+    assert written[TopicPartition(topic, 0)].missing_in(RecordRuns()) == {3: 10}
+    assert written[TopicPartition(topic, 1)].missing_in(RecordRuns()) == {}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_records_that_could_not_be_checked_are_not_lost(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    """At each gap in the log, such as a marker, the audit asks a broker where the log starts."""
+    writer = Writer(bootstrap, topic, transactional_id=topic)
+    with closing(writer.producer) as producer, audit_of(bootstrap, topic) as audit:
+
+        def write() -> None:
+            producer.begin_transaction()
+            writer.write(20)
+            writer.write(20, partition=1)
+            producer.commit_transaction()
+            audit.add(writer.ledger.take())
+
+        def read(count: int) -> None:
+            for _ in range(60):
+                count -= audit.step() if count > 0 else 0
+            assert count == 0
+
+        def no_answer(keys: list[TopicPartition]) -> dict[TopicPartition, int]:
+            raise RequestTimedOut("no answer in 60 s")
+
+        producer.init_transactions()
+        write()
+        read(40)
+        write()
+        with monkeypatch.context() as patch:
+            patch.setattr(audit._consumer, "beginning_offsets", no_answer)
+            with pytest.raises(RequestTimedOut):
+                read(40)
+        audit.settle()
+        if goes_on:
+            write()
+            read(80)
+            audit.settle()
+        found = audit.finish()
+    assert found.findings == []
+    assert found.acknowledged == found.found == (120 if goes_on else 80)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ import pytest
 
 from raylog.cli.metrics_listeners import find_metrics_listeners
 from raylog.client import ClientSettings, parse_bootstrap
+from raylog.loadtest import broker_metrics
 from raylog.loadtest.broker_metrics import BrokerMetrics, read_scrape
 from raylog.loadtest.embedded import embedded_broker
 
@@ -65,6 +67,32 @@ def test_a_process_that_misses_a_scrape_has_done_nothing_in_one_moment() -> None
     found = {one.name: one.points for one in metrics.gauges()}
     assert found["CPU"] == [(10.0, 0.0), (15.0, 0.0), (20.0, 0.0)]
     assert "request p99" not in found
+
+
+def test_a_broker_without_an_answer_does_not_change_the_cpu_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each broker takes half a core. One of them hangs at the second of four looks."""
+    now_s, hangs_s, hung = 0.0, 3.0, NOBODY
+
+    def at(address: tuple[str, int]) -> str:
+        nonlocal now_s
+        if address == hung and began_s == 5.0:
+            now_s += hangs_s
+            raise TimeoutError
+        return text(now_s / 2, 0, 0)
+
+    monkeypatch.setattr(broker_metrics, "metrics_at", at)
+    monkeypatch.setattr(broker_metrics, "time", types.SimpleNamespace(monotonic=lambda: now_s))
+    metrics = BrokerMetrics({0: hung, 1: ("127.0.0.1", 10)})
+    for began_s in (0.0, 5.0, 13.0, 18.0):
+        now_s = began_s
+        metrics.look(began_s)
+    found = {one.labels["broker"]: one.points for one in metrics.gauges() if one.name == "CPU"}
+    assert found == {
+        "0": [(13.0, 0.5), (18.0, 0.5)],
+        "1": [(8.0, 0.5), (13.0, 0.5), (18.0, 0.5)],
+    }
 
 
 def test_unparsable_metrics_leave_a_gap() -> None:

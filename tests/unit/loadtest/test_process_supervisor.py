@@ -5,12 +5,18 @@ from __future__ import annotations
 import queue
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from raylog.client import ConnectionLost
+from raylog.cluster_record import ClusterRecord
 from raylog.loadtest import process_supervisor
+from raylog.loadtest.faults import FaultFailed, Names, Striker
 from raylog.loadtest.jobs import (
     INTERRUPTED,
+    Ended,
     Failed,
     Job,
     Order,
@@ -18,15 +24,20 @@ from raylog.loadtest.jobs import (
     Report,
     Said,
     Stop,
+    StrikeDue,
+    Struck,
     TopicsMade,
     TopicsRemoved,
 )
 from raylog.loadtest.process_supervisor import RunFailed, RunInterrupted, RunUnreachable, conduct
+from raylog.loadtest.scenario import Fault
+from raylog.wire.errors import CoordinatorNotAvailable
 from tests.support import load_results
 
 JOB = load_results.job()
 MADE = TopicsMade(names=["orders-ab12", "bills-ab12"])
 GONE = Failed(message="no broker can be reached", unreachable=True)
+FAULT = Fault(kind="roll", at_s=1.0)
 EARLY = Failed(message="interrupted before the run began")
 
 
@@ -107,6 +118,45 @@ def test_brokers_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None
     failure, said = ended(monkeypatch, GONE)
     assert isinstance(failure, RunUnreachable)
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (FaultFailed("no controller is running"), "no controller is running"),
+        (CoordinatorNotAvailable(""), "COORDINATOR_NOT_AVAILABLE"),
+        (ConnectionLost("closed by its peer"), "ConnectionLost: closed by its peer"),
+        (
+            subprocess.TimeoutExpired("raylog", 600),
+            "TimeoutExpired: Command 'raylog' timed out after 600 seconds",
+        ),
+        (PermissionError(1, "not permitted"), "PermissionError: [Errno 1] not permitted"),
+    ],
+)
+def test_a_fault_that_fails_leaves_the_run_its_result(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, text: str
+) -> None:
+    def strike(self: Striker, fault: Fault) -> str:
+        raise failure
+
+    def tell(self: Lead, order: Order) -> None:
+        orders.append(order)
+        self.reports.append(Ended(result=result))
+
+    def get(self: Lead, timeout: float = 0.0) -> Report | None:
+        time.sleep(0 if self.reports else 0.001)
+        return whats_next(self, timeout)
+
+    result, orders, whats_next = load_results.result(20), list[Order](), Lead.get
+    monkeypatch.setattr(Striker, "strike", strike)
+    monkeypatch.setattr(process_supervisor, "_Lead", Lead)
+    monkeypatch.setattr(Lead, "reports", [StrikeDue(fault=FAULT)], raising=False)
+    monkeypatch.setattr(Lead, "tell", tell)
+    monkeypatch.setattr(Lead, "get", get)
+    record = ClusterRecord("id", [0], ["127.0.0.1:9092"], "127.0.0.1:1", None, "secret")
+    striker = Striker(record, Path(), JOB.scenario, Names({}, {}))
+    assert conduct(JOB, None, striker, lambda _: None) == result
+    assert orders == [Struck(text=f"roll failed: {text}", failed=True)]
 
 
 INTERRUPTED_IMPORT = """

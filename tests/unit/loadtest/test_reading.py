@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raylog.client import ConsumedRecords, Record
+from raylog.client import ConsumedRecords, Record, TopicPartition
 from raylog.loadtest.findings import Findings, seen_by_both
 from raylog.loadtest.reading import Order, examine
 from raylog.loadtest.records import encode, run_number
@@ -51,7 +51,7 @@ def test_torn_and_foreign_records_are_reported_and_left_out() -> None:
 
 def follow(*batches: ConsumedRecords) -> dict[str, int]:
     findings = Findings()
-    order = Order("t-0", findings)
+    order = Order(TopicPartition("t", 0), findings)
     for batch in batches:
         order.follow(examine(batch, RUN, findings))
     return counts(findings)
@@ -77,25 +77,27 @@ def test_offsets_that_do_not_go_up() -> None:
 def test_findings_keep_few_examples_and_all_counts() -> None:
     findings = Findings()
     for number in range(30):
-        findings.add("lost", f"place {number}", 2)
+        findings.add("lost", TopicPartition("t", 0), f"place {number}", 2)
     other = Findings(findings.take())
     assert findings.result() == []
-    other.merge([Finding(kind="torn", count=1, examples=["a"])])
-    other.add("lost", "more")
+    other.merge([Finding(kind="torn", topic="t", count=1, examples=["a"])])
+    other.add("lost", TopicPartition("t", 1), "more")
     lost, torn = other.result()
-    assert (lost.count, len(lost.examples), lost.examples[0]) == (61, 10, "place 0")
-    assert torn.count == other.count("torn") == 1
+    assert (lost.count, len(lost.examples), lost.examples[0]) == (61, 10, "t-0: place 0")
+    assert torn.count == 1
 
 
 def test_findings_of_audit_and_users_are_counted_once() -> None:
     both = seen_by_both(
-        [Finding(kind="doubled", count=3, examples=["a"])],
+        [Finding(kind="doubled", topic="t", count=3, examples=["a"])],
         [
-            Finding(kind="doubled", count=5, examples=["b"]),
-            Finding(kind="torn", count=1, examples=["c"]),
+            Finding(kind="torn", topic="t", count=1, examples=["c"]),
+            Finding(kind="doubled", topic="u", count=4, examples=["d"]),
+            Finding(kind="doubled", topic="t", count=5, examples=["b"]),
         ],
     )
-    assert [(one.kind, one.count, one.examples) for one in both] == [
-        ("doubled", 5, ["a", "b"]),
-        ("torn", 1, ["c"]),
+    assert [(one.kind, one.topic, one.count, one.examples) for one in both] == [
+        ("doubled", "t", 5, ["a", "b"]),
+        ("doubled", "u", 4, ["d"]),
+        ("torn", "t", 1, ["c"]),
     ]

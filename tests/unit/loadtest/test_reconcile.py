@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from raylog.client import TopicPartition
 from raylog.loadtest.findings import Findings
 from raylog.loadtest.ledger import UNKNOWN_OFFSET, Fate, Ledger, merged
 from raylog.loadtest.local import SENDERS_PER_WORKER
@@ -16,7 +17,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.findings = Findings()
-        self.audit = PartitionAudit("t-3", self.findings)
+        self.audit = PartitionAudit(TopicPartition("t", 3), self.findings)
 
     def sent(
         self, first: int, count: int, offset: int, fate: Fate = Fate.ACKNOWLEDGED, sender: int = 0

@@ -23,6 +23,13 @@ def _produce(seed: int, **changed: Any) -> Operation:
     return load_results.operation("produce", SECONDS, seed=seed, **changed)
 
 
+def _stalled(at: int) -> Operation:
+    """As `_produce(1)`, except for a stall of three seconds."""
+    intervals = _produce(1).intervals
+    intervals[at : at + 3] = _produce(2, stall=(at, 3.0)).intervals[at : at + 3]
+    return _produce(1).model_copy(update={"intervals": intervals})
+
+
 def _found(difference: Difference, figure: str) -> Change:
     (change,) = (each for each in difference.changes if each.figure == figure)
     return change
@@ -140,6 +147,8 @@ def test_whether_runs_are_long_enough_is_known_before() -> None:
     reason = too_short(load_results.scenario(duration_s=29.0))
     assert reason is not None
     assert "24 s after its warm-up. A comparison needs at least 25 s" in reason
+    run = load_results.scenario(duration_s=30.0, warmup_s=5.5)
+    assert too_short(run) == reason, "the second in which the warm-up ends is not judged"
 
 
 def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:
@@ -150,6 +159,32 @@ def test_seconds_in_which_a_generator_was_the_limit_are_not_judged() -> None:
     assert difference.notes[0].startswith(
         "B: The generator, not the broker, was the limit for 45 s"
     )
+
+
+def test_figures_leave_out_the_seconds_that_are_not_judged_in_either_run() -> None:
+    calm = _run(_produce(1))
+    stalled = _run(_stalled(30), limited_by_generator=[(30.0, 33.0)])
+    for a, b in ((calm, stalled), (stalled, calm)):
+        assert {(each.ratio, each.says) for each in diff(a, b).changes} == {(1.0, "same")}
+    rate = _found(diff(calm, stalled), "requests/s")
+    assert (rate.a, rate.b) == (20_000, 20_000)
+
+
+def test_figures_leave_out_what_follows_the_end_of_the_shorter_run() -> None:
+    short = _run(_produce(1)).model_copy(update={"duration_s": 55.5})
+    assert {each.ratio for each in diff(short, _run(_stalled(55))).changes} == {1.0}
+
+
+def test_figures_of_runs_that_are_too_short_leave_out_these_seconds_as_well() -> None:
+    calm = _run(_produce(1)).model_copy(update={"duration_s": 20.0})
+    stalled = _run(_stalled(10), limited_by_generator=[(10.0, 13.0)])
+    found = {(each.ratio, each.says) for each in diff(calm, stalled).changes}
+    assert found == {(1.0, "unclear")}
+
+
+def test_runs_without_a_second_in_common_have_no_ratio() -> None:
+    run = load_results.result(20, limited_by_generator=[(0.0, 20.0)])
+    assert {each.ratio for each in diff(run, run).changes} == {None}
 
 
 def test_unfair_comparison_is_reported() -> None:

@@ -13,6 +13,17 @@ def test_a_run_that_passed_says_what_held() -> None:
     assert reason.startswith("All 3 thresholds held, and each of the 200,000 acknowledged records")
 
 
+@pytest.mark.parametrize("audit", [{"excused": 7}, {"found": 150_000}])
+def test_what_retries_doubled_and_retention_deleted_was_not_found_once(
+    audit: dict[str, int],
+) -> None:
+    run = load_results.result(10)
+    run = run.model_copy(update={"audit": run.audit.model_copy(update=audit)})
+    assert words.reasons(run) == [
+        "All 3 thresholds held, and none of the 200,000 acknowledged records is lost or torn."
+    ]
+
+
 def test_without_thresholds_and_audit_little_is_said() -> None:
     nothing = Audit(acknowledged=0, unanswered=0, found=0, findings=[])
     run = load_results.result(10, verdicts=[], audit=nothing)
@@ -27,6 +38,12 @@ def test_the_gravest_is_said_first() -> None:
         "1 record doubled: in the log more than once",
         "p99 of produce at most 50 ms: found 83.2 ms",
     ]
+
+
+def test_a_finding_names_its_topic() -> None:
+    lost = Finding(kind="lost", topic="orders-ab", count=3, examples=["orders-ab-0: record 1"])
+    expected = "3 records lost in orders-ab: acknowledged, but not in the log"
+    assert words.finding_text(lost) == expected
 
 
 def test_every_kind_of_finding_has_words() -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from raylog.client import TopicPartition
+from raylog.loadtest.findings import Findings
+from raylog.loadtest.local import Local
 from raylog.loadtest.results import Finding
 from raylog.loadtest.retries import divided, without_idempotence
 from raylog.loadtest.scenario import BadScenario, Scenario, checked
@@ -29,27 +32,44 @@ def scenario(settings: dict[str, Any], topic: dict[str, Any] | None = None) -> S
 @pytest.mark.parametrize(
     ("settings", "entries"),
     [
-        ({}, []),
-        ({"enable.idempotence": False}, ["users[1]"]),
-        ({"acks": 1}, ["users[1]"]),
-        ({"acks": 1, "retries": 0}, []),
+        ({}, {}),
+        ({"enable.idempotence": False}, {"t-run": ["users[1]"]}),
+        ({"acks": 1}, {"t-run": ["users[1]"]}),
+        ({"acks": 1, "retries": 0}, {}),
     ],
 )
-def test_entries_without_idempotence(settings: dict[str, Any], entries: list[str]) -> None:
-    assert without_idempotence(scenario(settings), {}) == entries
+def test_entries_without_idempotence(
+    settings: dict[str, Any], entries: dict[str, list[str]]
+) -> None:
+    assert without_idempotence(Local(scenario(settings), "run", "")) == entries
 
 
 def test_records_doubled_by_retries_are_a_note_not_a_failure() -> None:
-    doubled = Finding(kind="doubled", count=1_200, examples=["t-0: record 7 is there 2 times"])
-    lost = Finding(kind="lost", count=1, examples=["t-0: record 9 is not there"])
-    assert divided([lost, doubled], []) == ([lost, doubled], [])
-    assert divided([lost, doubled], ["users[1]"]) == (
+    example = "t-0: record 7 is there 2 times"
+    doubled = Finding(kind="doubled", topic="t", count=1_200, examples=[example])
+    lost = Finding(kind="lost", topic="t", count=1, examples=["t-0: record 9 is not there"])
+    assert divided([lost, doubled], {}) == ([lost, doubled], [])
+    assert divided([lost, doubled], {"t": ["users[1]"]}) == (
         [lost],
         [
-            "1,200 records are doubled. This does not fail the run, because users[1] retries "
+            "1,200 records of t are doubled. This does not fail the run, because users[1] retries "
             "without enable.idempotence. The first: t-0: record 7 is there 2 times"
         ],
     )
+
+
+def test_retries_explain_nothing_in_other_topics() -> None:
+    findings = Findings()
+    findings.add("doubled", TopicPartition("clicks", 0), "record 1", 7)
+    findings.add("doubled", TopicPartition("orders", 1), "record 2", 3)
+    findings.add("reordered", TopicPartition("orders", 1), "record 4")
+    wrong, notes = divided(findings.result(), {"clicks": ["users[1]"]})
+    assert [(one.kind, one.topic, one.count, one.examples) for one in wrong] == [
+        ("doubled", "orders", 3, ["orders-1: record 2"]),
+        ("reordered", "orders", 1, ["orders-1: record 4"]),
+    ]
+    assert len(notes) == 1
+    assert notes[0].startswith("7 records of clicks are doubled.")
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete, compact"])

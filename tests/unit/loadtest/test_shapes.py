@@ -132,12 +132,33 @@ def test_stairs_whose_first_step_breaks_have_no_capacity() -> None:
 
 def test_stairs_that_never_break_say_so() -> None:
     course = Course(scenario({"kind": "stairs", "start": 1, "step": 1, "hold_s": 30}))
-    at_s, ended = play(course, 120, lambda _: True)[-1]
-    assert at_s == 101, "the last step is judged when the run ends, and then it ends"
+    seen = play(course, 120, lambda _: True)
+    at_s, ended = seen[-1]
+    assert at_s == 103
     assert isinstance(ended, End)
     assert ended.note is not None
     assert "3 of the rates" in ended.note
     assert course.capacity == 300
+    assert seen[-3:-1] == [(100, SetLoad(0.0)), (102, Judge(Step(2, 3.0, 70.0, 100.0)))]
+    assert course.meant(95, 105) == 15
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "ends_s"), [(99.5, 100), (100, 103), (101, 103), (102, 103), (103, 103)]
+)
+def test_every_step_of_stairs_settles_before_it_is_judged(duration_s: float, ends_s: int) -> None:
+    shape = {"kind": "stairs", "start": 1, "step": 1, "hold_s": 30}
+    course = Course(scenario(shape, duration_s=duration_s))
+    seen = play(course, 120, lambda _: True)
+    judged = [(at_s, one.step.ends_s) for at_s, one in seen if isinstance(one, Judge)]
+    assert judged == [(42, 40), (72, 70), (102, 100)][: 2 if duration_s < 100 else 3]
+    assert seen[-1][0] == ends_s
+
+
+def test_a_last_step_that_does_not_hold_ends_the_run() -> None:
+    course = Course(scenario({"kind": "stairs", "start": 1, "step": 1, "hold_s": 30}))
+    assert play(course, 120, lambda step: step.factor < 3)[-1] == (102, End())
+    assert course.capacity == 200
 
 
 def test_stairs_that_are_too_short_say_so() -> None:

@@ -81,6 +81,12 @@ def test_columns_of_other_types_are_refused(columns: dict[str, list[Any]], text:
         record_columns(pa.table(columns))
 
 
+@pytest.mark.parametrize("table", [pa.table({}), pa.table({"value": pa.array([], pa.float64())})])
+def test_a_block_that_a_filter_left_empty_has_no_records(table: pa.Table) -> None:
+    """Ray gives it no columns, or columns of any type."""
+    assert split(table, Topics({"t": 2})) == {}
+
+
 def test_a_row_that_is_too_large_is_named() -> None:
     table = pa.table({"value": [b"v", b"v" * 200]})
     with pytest.raises(BadRow, match="row 1 of input partition 6"):

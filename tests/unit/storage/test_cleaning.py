@@ -166,6 +166,21 @@ def test_the_longest_retention_of_tombstones_is_a_time(disk: FaultyDisk) -> None
     assert headers(log)[0].base_timestamp == 2**63 - 1
 
 
+@pytest.mark.parametrize("delete_retention_ms", [DAY_MS, 2**63 - 1])
+@pytest.mark.parametrize("timestamp", [-(2**63), NOW_MS - (2**63 - 1), -5])
+def test_a_tombstone_of_any_time_stays_readable(
+    disk: FaultyDisk, timestamp: int, delete_retention_ms: int
+) -> None:
+    batch = keyed([(b"a", None)], timestamp=timestamp)
+    log = segmented(disk, batch, delete_retention_ms=delete_retention_ms)
+    clean(log)
+    assert contents(log)[0] == (0, b"a", None)
+    (record,) = decode_batch(bytes(log.reader.load(read_one(log, 0))))
+    assert record.timestamp == timestamp
+    latest_ms = min(NOW_MS + delete_retention_ms, 2**63 - 1)
+    assert headers(log)[0].base_timestamp == min(latest_ms, timestamp + 2**63)
+
+
 # -- files -----------------------------------------------------------------------------------------
 
 

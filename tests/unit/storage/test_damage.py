@@ -567,6 +567,44 @@ def test_an_offset_whose_batch_is_nowhere_takes_the_log_offline(disk: FaultyDisk
     assert reopened(disk).log_end_offset == 3
 
 
+@pytest.mark.parametrize(("magic_of", "offset"), [(7, 8), (7, 11), (5, 11)])
+def test_damage_that_a_truncation_meets_is_found_at_the_next_opening(
+    disk: FaultyDisk, magic_of: int, offset: int
+) -> None:
+    """It is at the cut, or before it in the segment; the index leads beyond it."""
+    log = open_log(disk, index_interval_bytes=1)
+    for _ in range(BATCHES):
+        append(log, batch())
+    log.close(7)
+    size = len(batch())
+    disk.corrupt(path(f"{0:020}.log"), magic_of * size + 16, b"\xff")
+    log = open_log(disk, index_interval_bytes=1)
+    with pytest.raises(KafkaStorageError, match="is damaged"):
+        log.truncate_to(offset, NOW_MS)
+    assert log.offline
+    log.close()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.state.held) == (magic_of, offset), "the leader has others"
+
+
+def test_a_damaged_marker_that_a_truncation_reads_is_found_at_the_next_opening(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk)
+    append(log, batch(producer_id=1, transactional=True))
+    append(log, marker(1, commit=True))
+    for _ in range(3):
+        append(log, batch())
+    log.close()
+    disk.corrupt(path(f"{0:020}.log"), len(batch(producer_id=1)) + 70, b"\xff")
+    log = open_log(disk)
+    with pytest.raises(KafkaStorageError, match="is damaged"):
+        log.truncate_to(4, NOW_MS)
+    log.close()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.state.held) == (1, 4)
+
+
 # ---- checks of slices ------------------------------------------------------------------------
 
 

@@ -2,9 +2,11 @@
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from raylog.storage.config import NEVER
 from raylog.storage.log import Log, Slice
 from raylog.wire.errors import InvalidRecord, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import Record, encode_batch
@@ -254,6 +256,57 @@ def test_a_truncation_that_finds_no_room_changes_nothing(disk: FaultyDisk) -> No
     assert (log.log_end_offset, log.segment_count) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        *[(call, errno.ENOSPC) for call in ("open", "pwritev", "rename", "unlink", "fsync_dir")],
+        *[(call, errno.EMFILE) for call in ("open", "fsync_dir")],
+    ],
+)
+@pytest.mark.parametrize(
+    "truncate",
+    [lambda log: log.truncate_to(16, NOW_MS), lambda log: log.truncate_fully(50)],
+    ids=["in part", "fully"],
+)
+def test_a_truncation_that_fails_midway_is_never_taken_for_done(
+    truncate: Callable[[Log], None], call: str, code: int
+) -> None:
+    """Nothing has changed, or the log is offline; its next opening sees either log, whole."""
+    skip, is_refused, taken = 0, True, set()
+    while is_refused:
+        disk = FaultyDisk()
+        log = open_log(disk, segment_bytes=3_000)
+        for number in range(20):
+            append(log, batch(2, producer_id=5, sequence=2 * number))
+        flush(log)
+        checkpoint(log)
+        segments = log.segments
+        disk.fail(call, code, skip=skip)
+        try:
+            truncate(log)
+        except KafkaStorageError:
+            taken.add(log.offline)
+            if log.offline:
+                log.close()
+                log = open_log(disk, segment_bytes=3_000)
+            else:
+                assert (log.segments, log.log_end_offset) == (segments, 40)
+                truncate(log)
+        else:
+            is_refused = False
+        disk.heal()
+        end = log.log_end_offset
+        producers = log.producers.describe()
+        assert [each.last_sequence for each in producers] == [end - 1] * (0 < end < 50)
+        append(log, batch(7))
+        flush(log)
+        checkpoint(log)
+        disk.kill()
+        assert open_log(disk, segment_bytes=3_000).log_end_offset == end + 7
+        skip += 1
+    assert True in taken, "the last calls are after the cut"
+
+
 def test_a_log_on_a_full_disk_can_be_opened(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=500)
     for sequence in range(9):
@@ -320,6 +373,9 @@ def test_flush_settings(disk: FaultyDisk) -> None:
     append(log, batch(4))
     assert not log.flushes.is_due(NOW_MS + 999)
     assert log.flushes.is_due(NOW_MS + 1_000)
+    assert log.flushes.is_due(NOW_MS - 1), "the clock was set back: nobody knows how long ago"
+    log.reconfigure(replace(log.state.config, flush_ms=NEVER))
+    assert not log.flushes.is_due(NOW_MS - 1)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

@@ -20,10 +20,22 @@ from tests.worlds.storage.random_history import STEPS, RandomHistory, Step
 LIVES = 2
 CALLS_OF_EACH = 2
 HISTORY = 24
-ROOM = frozenset({"pwritev"})
-"""Calls that take room on the disk."""
+SCARCE = {
+    "room": (errno.ENOSPC, frozenset({"pwritev"})),
+    "room for names": (errno.ENOSPC, frozenset({"open", "rename", "fsync_dir"})),
+    "descriptors": (errno.EMFILE, frozenset({"open", "duplicate", "fsync_dir"})),
+}
+"""What may be used up: the error, and the calls that need it."""
 ENDS = {RandomHistory.close_and_open, RandomHistory.kill_and_open}
 """Steps after which the log is another one."""
+CUTS = {
+    RandomHistory.cut_anywhere,
+    RandomHistory.cut_at_a_segment,
+    RandomHistory.cut_at_the_start,
+    RandomHistory.cut_the_last_batch,
+    RandomHistory.begin_anew,
+    RandomHistory.begin_anew_before,
+}
 
 
 def lived(seed: int) -> RandomHistory:
@@ -84,6 +96,8 @@ def go_on(history: RandomHistory) -> None:
     history.retention()
     history.append()
     history.flush_and_checkpoint()
+    history.now_ms -= 3_600_000  # the clock is set back
+    history.checkpoint()
     history.now_ms += 1_000
     history.checkpoint()
     history.model.check(history.log, history.disk)
@@ -178,22 +192,38 @@ def test_a_disk_that_fails_at_any_call(step: Step, closed: bool) -> None:
             go_on(history)
 
 
+@pytest.mark.parametrize("scarce", SCARCE)
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
-def test_a_disk_that_is_full_at_any_call(step: Step) -> None:
-    for seed, call, after in cases(step, 5, ROOM):
+def test_nothing_is_left_of_what_a_call_needs(step: Step, scarce: str) -> None:
+    """The log goes on where it was, or is opened again. A follower then cuts it once more."""
+    kind, (code, counted) = 5 + list(SCARCE).index(scarce), SCARCE[scarce]
+    for seed, call, after in cases(step, kind, counted):
         history = lived(seed)
-        before = history.model.copy()
+        before, drawn = history.model.copy(), history.rng.getstate()
         disk = disk_of(history)
-        disk.left, disk.error, disk.counted = call, errno.ENOSPC, ROOM
-        with suppress(KafkaStorageError, OSError):
+        disk.left, disk.error, disk.counted = call, code, counted
+        try:
             step(history)
+        except (KafkaStorageError, OSError):
+            is_unchanged = step in CUTS and not history.log.offline
+        else:
+            is_unchanged = False
         disk.left, disk.error, disk.counted = -1, None, None
-        if step in ENDS:
+        if step in ENDS or history.log.offline:
+            if step not in ENDS:
+                assert scarce != "room" or step in CUTS
+                history.log.close()
             disk.kill()
             history.log = history.opened()
-        assert not history.log.offline
         assert not history.log.busy
-        history.model = settle(history.log, before, after, min(before.end, after.end))
+        if is_unchanged:
+            before.high_watermark = history.log.checkpoints.high_watermark_saved
+            history.model = before
+            if call % 2:
+                history.rng.setstate(drawn)
+                step(history)
+        else:
+            history.model = settle(history.log, before, after, min(before.end, after.end))
         history.model.check(history.log, disk)
-        assert history.log.state.is_whole
+        assert history.log.state.is_whole or history.log.log_end_offset < after.asked
         go_on(history)

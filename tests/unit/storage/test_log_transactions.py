@@ -6,6 +6,7 @@ import pytest
 
 from raylog.storage.log import Log
 from tests.worlds.storage.disk import FaultyDisk
+from tests.worlds.storage.log_model import ended_of
 from tests.worlds.storage.logs import NOW_MS, append, batch, checkpoint, flush, marker, open_log
 
 OPEN, ABORTED = 5, 6
@@ -101,3 +102,13 @@ def test_a_marker_that_is_not_replicated_holds_back_across_a_restart(disk: Fault
     log = open_log(disk, segment_bytes=10_000)
     assert log.reader.last_stable_offset(6) == 3
     assert log.reader.last_stable_offset(7) == 7
+
+
+def test_what_ended_is_forgotten_once_it_is_replicated_though_nobody_reads(
+    disk: FaultyDisk,
+) -> None:
+    log = filled(disk, 10_000)
+    append(log, marker(OPEN, commit=True))
+    for high_watermark, left in ((4, [[0, 4], [3, 6]]), (6, [[3, 6]]), (7, [])):
+        assert log.checkpoints.begin(NOW_MS, high_watermark) is not None
+        assert ended_of(log.producers) == left

@@ -184,6 +184,16 @@ def test_expired_files_stay_for_a_while_then_go_after_the_state_was_saved(
     assert not checkpoint(log, NOW_MS + 501)
 
 
+def test_expired_files_go_in_time_though_the_clock_was_set_back(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_bytes=0, file_delete_delay_ms=500)
+    log.retention(NOW_MS, 5)
+    checkpoint(log, NOW_MS)
+    for ms, left in ((0, 6), (499, 6), (500, 1)):
+        checkpoint(log, NOW_MS - HOUR_MS + ms)
+        names = disk.listdir(str(DIRECTORY))
+        assert len([name for name in names if name.endswith(".log")]) == left
+
+
 def test_a_close_removes_expired_files(disk: FaultyDisk) -> None:
     log = segmented(disk, retention_bytes=0)
     gone = log.retention(NOW_MS, 5)

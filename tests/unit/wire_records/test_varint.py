@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.wire.errors import DecodeError
+from raylog.wire.errors import DecodeError, EncodeError
 from raylog.wire.varint import TABLE_SIZE, decode_varint, encode_varint, varint_table
 
 KNOWN = {
@@ -29,6 +29,12 @@ def test_known_numbers(number: int, encoded: str) -> None:
         number,
         1 + len(encoded) // 2,
     )
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, -(2**64), 2**127, -(2**127) - 1])
+def test_numbers_beyond_64_bits_are_refused(number: int) -> None:
+    with pytest.raises(EncodeError, match=f"expected a number of 64 bits, found {number}"):
+        encode_varint(number)
 
 
 def test_table_holds_what_the_encoder_makes() -> None:

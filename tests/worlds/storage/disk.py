@@ -159,8 +159,9 @@ class FaultyDisk(SimDisk):
         directory = self._volume.directory(path)
         try:
             self._called("fsync_dir", path)
-        except OSError:
-            directory.fail_sync()
+        except OSError as failure:
+            if failure.errno != errno.EMFILE:  # it could not even be opened
+                directory.fail_sync()
             raise
         directory.sync()
 

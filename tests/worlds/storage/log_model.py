@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raylog.storage.checkpoint import PRODUCERS_KIND, decode
 from raylog.storage.index import AbortedTransaction
@@ -61,11 +61,21 @@ def producers_of(batches: Sequence[Batch]) -> ProducerStates:
     return states
 
 
-def known(states: ProducerStates) -> object:
-    """Return all that is known of producers, except when they were last seen."""
+def _contents(states: ProducerStates) -> Any:
     contents = decode(PRODUCERS_KIND, SNAPSHOT_VERSION, states.snapshot().encode(), "")
     assert contents is not None
-    found = contents.value
+    return contents.value
+
+
+def ended_of(states: ProducerStates) -> list[list[int]]:
+    """Return the transactions that ended: the first offset and the marker's offset of each."""
+    ended: list[list[int]] = _contents(states)["ended"]
+    return ended
+
+
+def known(states: ProducerStates) -> object:
+    """Return all that is known of producers, except when they were last seen."""
+    found = _contents(states)
     found["producers"] = sorted([*each[:3], *each[4:]] for each in found["producers"])
     del found["ended"]  # may be dropped below the high watermark
     return found
@@ -220,7 +230,8 @@ def settle(log: Log, before: LogModel, after: LogModel, lowest_end: int) -> LogM
     model = longer.up_to(start, end)
     if (start, end) == (after.start, after.end):
         model = after.copy()
-    if start == end and not after.batches:  # their producers are forgotten, now or later
+    if start == end and all(batch.next_offset <= start for batch in after.batches):
+        # their producers are forgotten, now or later
         model.batches = before.up_to(start, end).batches if len(log.producers) else []
     assert start in {before.saved_start, before.start, after.start}
     if after.batches:  # otherwise all may go, in any number of steps

@@ -148,12 +148,6 @@ class ClassicGroup:
         roster.joining.clear()
         roster.syncing.clear()
 
-    def retire(self, step: Step) -> None:
-        """Answer waiting requests and cancel timers, before the group changes its protocol."""
-        self.interrupt(step, ErrorCode.REBALANCE_IN_PROGRESS)
-        self.cancel_timers(step)
-        self._group.roster.pending.clear()
-
     def cancel_timers(self, step: Step) -> None:
         """Cancel all timers of a group that is gone."""
         rebalance.cancel_timers(self._group, step)
@@ -266,7 +260,13 @@ class ClassicGroup:
         return GradualResponse(found, adding(starmap(_described, members), found.members))
 
     def delete(self, step: Step) -> None:
-        """Append the group's tombstone; the caller handles its offsets."""
+        """Append the group's tombstone; the caller handles its offsets.
+
+        Waiting requests are answered, and timers cancelled: another group may get the name.
+        """
+        self.interrupt(step, ErrorCode.REBALANCE_IN_PROGRESS)
+        self.cancel_timers(step)
+        self._group.roster.pending.clear()
         metadata.delete(self.group_id, step)
 
     def replay(self, record: LogRecord) -> Change:

@@ -17,6 +17,9 @@ from raylog.wire.messages.join_group import JoinGroupRequest
 
 _MEMBER_ID_REQUIRED = 4
 _MAY_SKIP_ASSIGNMENT = 9
+_PENDING_MAX = 1_000
+"""Limit for ids of a group that were assigned but not used yet; Kafka has none. Clients use theirs
+at once, and an id may take 32 KiB until its session times out."""
 _FIRST_JOIN_MS_MAX = 300_000
 """A new member sends no heartbeats while it waits in its first join; it is removed after this
 time."""
@@ -77,12 +80,14 @@ def _join_unknown(group: GroupState, step: Step, call: ClientCall[JoinGroupReque
     new_id = f"{call.client_id if instance_id is None else instance_id}-{step.uuid()}"
     if instance_id is not None and instance_id in group.roster.static_ids:
         _replace_static(group, step, call, new_id)
-    elif instance_id is None and call.version >= _MEMBER_ID_REQUIRED:
+    elif instance_id is not None or call.version < _MEMBER_ID_REQUIRED:
+        _add(group, step, call, new_id)
+    elif len(group.roster.pending) >= _PENDING_MAX:
+        refuse_join(step, call, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # clients retry
+    else:
         group.roster.pending.add(new_id)
         step.set_timer(group.group_id, ("session", new_id), call.request.session_timeout_ms)
         refuse_join(step, call, ErrorCode.MEMBER_ID_REQUIRED, new_id)
-    else:
-        _add(group, step, call, new_id)
 
 
 def _join_pending(group: GroupState, step: Step, call: ClientCall[JoinGroupRequest]) -> None:

@@ -57,14 +57,12 @@ def upgrade(
     if request.subscribed_topic_regex:
         topics.check_regex(request.subscribed_topic_regex)
     if not classic.members:
-        classic.retire(step)
         classic.delete(step)
         return
     _check_policy(classic, settings)
     _check_room(classic, settings, request)
     members = [_read(classic, member, step.image) for member in classic.members]
     generation = classic.generation
-    classic.retire(step)
     classic.delete(step)
     _write(GroupLog(classic.group_id, step), members, generation, step.image)
     for member_id, profile, _ in members:

@@ -46,7 +46,7 @@ from raylog.client.consumer.group.member_settings import MemberSettings
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import ClientError, NotKafka, NotSupported
 from raylog.client.refusals import refusal
-from raylog.client.retries import MEMBERSHIP_ENDED, has_coordinator_moved
+from raylog.client.retries import MEMBERSHIP_ENDED, has_coordinator_moved, is_retriable
 from raylog.wire.errors import DecodeError, ErrorCode, FencedInstanceId, KafkaError
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raylog.wire.messages.join_group import (
@@ -133,6 +133,13 @@ class ClassicMember:
         return self.phase not in (Phase.STABLE, Phase.OUT, Phase.GONE, Phase.FAILED)
 
     @property
+    def needs_poll(self) -> bool:
+        """Whether the next `Polled` makes it join, or report its failure again."""
+        if self.phase is Phase.OUT:
+            return self._topics is not None and self._join_at_ms == NEVER
+        return self.phase is Phase.FAILED
+
+    @property
     def next_ms(self) -> float:
         """The latest time for the next `Ticked`."""
         if self.phase is Phase.OUT:
@@ -176,7 +183,9 @@ class ClassicMember:
             case Divided(divide):
                 return self._divided_by(event, now_ms) if divide is self._awaited else []
             case DivideFailed(divide, error):
-                return self._fail(error) if divide is self._awaited else []
+                if divide is not self._awaited:
+                    return []
+                return self._join_later(now_ms) if is_retriable(error) else self._fail(error)
             case Taken():
                 return []
             case _:
@@ -206,9 +215,7 @@ class ClassicMember:
         if self.phase is Phase.FAILED:
             assert self._failure is not None
             return [Fail(self._failure)]
-        if self.phase is Phase.OUT and self._topics is not None and self._join_at_ms == NEVER:
-            return self._join()
-        return self._tick(now_ms)
+        return self._join() if self.needs_poll else self._tick(now_ms)
 
     def _beat(self, now_ms: float) -> list[Effect]:
         request = HeartbeatRequest(

@@ -120,6 +120,13 @@ class ConsumerMember:
         return False
 
     @property
+    def needs_poll(self) -> bool:
+        """Whether the next `Polled` makes it join, or report its failure again."""
+        if self.phase is Phase.OUT:
+            return self._wanted is not None and self._beat_at_ms == NEVER
+        return self.phase is Phase.FAILED
+
+    @property
     def next_ms(self) -> float:
         """The latest time for the next `Ticked`."""
         if self.phase is Phase.OUT:
@@ -194,9 +201,7 @@ class ConsumerMember:
         if self.phase is Phase.FAILED:
             assert self._failure is not None, "that is why"
             return [Fail(self._failure)]
-        if self.phase is Phase.OUT and self._wanted is not None and self._beat_at_ms == NEVER:
-            return self._join()
-        return self._tick(now_ms)
+        return self._join() if self.needs_poll else self._tick(now_ms)
 
     def _beat_soon(self, now_ms: float) -> list[Effect]:
         """Send changes at once instead of with the next heartbeat."""

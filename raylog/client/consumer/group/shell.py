@@ -68,6 +68,10 @@ class Membership(Protocol):
     def is_rebalancing(self) -> bool:
         """Whether the assignment is about to change."""
 
+    @property
+    def needs_poll(self) -> bool:
+        """Whether the next `Polled` makes it join, or report its failure again."""
+
     def handle(self, event: Event, now_ms: float) -> list[Effect]:
         """Handle an event."""
 
@@ -98,6 +102,8 @@ class GroupShell:
         self.queue: deque[Release | Take | Fail] = deque()
         self.polled_ms = float("-inf")
         """When the application last polled; any thread may set it."""
+        self.needs_poll = False
+        """Whether to pass the next poll to the machine at once. For any thread."""
         self.on_topics: Callable[[Collection[str]], None] | None = None
         """Called with topics whose metadata was looked up."""
         self._core = core
@@ -130,7 +136,7 @@ class GroupShell:
         """Change the subscription; the next metadata lookup resolves a client-side pattern."""
         self._wanted = wanted
         if wanted.on_server and wanted.pattern is not None:
-            self.feed(Subscribed(frozenset(), wanted.pattern.pattern))
+            self.feed(Subscribed(frozenset(), wanted.text_for_server))
         elif wanted.pattern is None:
             self.feed(Subscribed(wanted.topics))
         self._look_nudged = True
@@ -142,6 +148,7 @@ class GroupShell:
         effects = self.member.handle(event, now_ms)
         if (membership := self.member.metadata).is_member:
             self.last_membership = membership
+        self.needs_poll = self.member.needs_poll
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("group %s: %s -> %s", self._group_id, event, effects)
         for effect in effects:
@@ -224,7 +231,7 @@ class GroupShell:
         """Run the assignor for all members."""
         try:
             names = frozenset().union(*(member.topics for member in divide.members))
-            await self._look_up(names)
+            await self._metadata.repeat(lambda: self._look_up(names))
             topics = {name: topic for name in names if (topic := self._topic(name)) is not None}
             assignor = self._assignors[divide.protocol]
             try:

@@ -431,6 +431,14 @@ def test_a_directory_is_blank_until_anything_of_a_cluster_was_known_in_it(tmp_pa
     data.close()
 
 
+def test_history_of_a_directory_that_cannot_be_listed_is_unknown(tmp_path: Path) -> None:
+    data = opened(tmp_path)
+    data.topics.rmdir()
+    with pytest.raises(KafkaStorageError, match=r"topics cannot be listed: \[Errno 2\]"):
+        data.history()
+    data.close()
+
+
 @pytest.mark.parametrize("name", ["lost+found", ".nfs0000000000a1b2", ".snapshot"])
 def test_directories_of_the_file_system_do_not_count_as_history(tmp_path: Path, name: str) -> None:
     (tmp_path / "topics" / name).mkdir(parents=True)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from raylog.actors.broker.strays import keep_stray, strays_in
 from raylog.storage.disk import OsDisk
 
@@ -28,3 +30,10 @@ def test_only_strays_are_listed_with_their_size(tmp_path: Path) -> None:
     (stray,) = strays_in(OsDisk(), str(tmp_path))
     assert stray.directory == kept
     assert stray.size_bytes >= 100_000
+
+
+def test_no_strays_are_listed_of_a_directory_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert strays_in(OsDisk(), str(tmp_path / "gone")) == []
+    assert "cannot be listed: [Errno 2]" in caplog.text

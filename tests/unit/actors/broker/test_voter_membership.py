@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from raylog.actors.broker import voter_membership
 from raylog.actors.broker.identity import DataDirectory, Identity, read_identity
 from raylog.actors.broker.voter_membership import VoterMembership
 from raylog.actors.controller.messages import BrokerHeartbeat
@@ -129,6 +131,24 @@ async def test_committed_voters_are_noted_in_the_directory(home: Home) -> None:
     assert home.seat.voters == ALL
     home.seat.learned(OTHERS, 8)
     await noted(home, OTHERS)
+
+
+@in_world(play, TMP_PATH, OTHERS)
+async def test_committed_voters_are_noted_once_the_disk_has_room(
+    home: Home, *, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(voter_membership, "RETRY_MS", 1)
+    write, failures = home.data._write, [OSError(errno.ENOSPC, "full")] * 2
+
+    def writing(name: str, values: dict[str, object], *, durable: bool) -> None:
+        if failures:
+            raise failures.pop()
+        write(name, values, durable=durable)
+
+    monkeypatch.setattr(home.data, "_write", writing)
+    home.seat.learned(ALL, 6)
+    await noted(home, ALL)
+    assert caplog.messages == ["the voters cannot be recorded: [Errno 28] full"] * 2
 
 
 @in_world(play, TMP_PATH, ALL)

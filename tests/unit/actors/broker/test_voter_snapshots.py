@@ -147,6 +147,26 @@ async def test_a_disk_that_fails_while_it_takes_a_snapshot_ends_the_copys_part(s
     assert voter(disk).state().next_offset == 3
 
 
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync"])
+@in_loop
+async def test_copy_whose_disk_has_no_room_for_a_snapshot_takes_part_all_the_same(
+    call: str,
+) -> None:
+    disk = FaultyDisk()
+    one, slow, install = await installing(disk)
+    disk.fail(call, errno.ENOSPC)
+    slow.released.set()
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        await install
+    disk.heal()
+    assert (one.trouble, one.state().start_offset) == ("", 0)
+    assert await one.append(append(1, (1, 3), entry(3, 1))) == VoterAppended(True, 4)
+    await one.install(1, SNAPSHOT, "c")
+    assert one.state().start_offset == 2
+    disk.kill()
+    assert voter(disk).state() == one.state()
+
+
 @in_loop
 async def test_a_copy_that_broke_meanwhile_puts_no_snapshot_in_place() -> None:
     disk = FaultyDisk()

@@ -12,16 +12,17 @@ import pytest
 from raylog.actors.common_messages import Route, TopicId
 from raylog.actors.coordination import appending
 from raylog.actors.coordination.appending import APPEND_BYTES_MAX, REFUSALS, Appender
-from raylog.actors.coordination.rules.step import Answer, Change, LogRecord, Step
+from raylog.actors.coordination.rules.step import NO_CHANGE, Answer, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.replica import messages as api
 from raylog.wire.errors import (
+    EncodeError,
     InvalidProducerEpoch,
     KafkaError,
     NotLeaderOrFollower,
     UnknownServerError,
 )
-from raylog.wire.internal.offsets import OffsetCommitKey
+from raylog.wire.internal.offsets import GroupMetadataKey, OffsetCommitKey
 from tests.worlds.coordination.steps import RecordedChange
 from tests.worlds.runtime import FakeLink, FakeRequest, FakeRuntime
 
@@ -278,9 +279,10 @@ def test_a_large_step_is_parted_where_a_record_stands_alone(
 
         step = Step(0, 0.0, MetadataImage(), Random(1), replay)
         for name in "abcdefg":
-            step.append(OffsetCommitKey(group=name, topic="t", partition=0), None)
+            commit = OffsetCommitKey(group=name, topic="t", partition=0)
+            step.append(commit if name in alone else GroupMetadataKey(group=name), None)
         step.if_refused(lambda: world.events.append("undone"))
-        world.appender.add(step, lambda record: record.key.group in alone)  # type: ignore[attr-defined]
+        world.appender.add(step)
         rounds = []
         for _ in expected:
             await world.runtime.advance(0)
@@ -290,6 +292,34 @@ def test_a_large_step_is_parted_where_a_record_stands_alone(
         assert rounds == expected
         await world.runtime.advance(0)
         assert len(world.link.requests) == len(expected)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fits"), [("gg", True), ("ggg", False), ("gcg", True), ("cgg", False), ("ccc", True)]
+)
+def test_records_that_must_stay_together_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch, kinds: str, *, fits: bool
+) -> None:
+    """A batch of any size can be appended, but not always be loaded and cleaned."""
+    monkeypatch.setattr(appending, "TOGETHER_BYTES_MAX", 2_500)
+
+    async def scenario() -> None:
+        world = World(None)
+        step = Step(0, 0.0, MetadataImage(), Random(1), lambda _: NO_CHANGE)
+        for kind in kinds:
+            group = kind * 1_000
+            commit = OffsetCommitKey(group=group, topic="t", partition=0)
+            step.append(commit if kind == "c" else GroupMetadataKey(group=group), None)
+        if fits:
+            world.appender.add(step)
+        else:
+            with pytest.raises(EncodeError, match="bytes, at most 2500 are allowed"):
+                world.appender.add(step)
+        await world.runtime.advance(1)
+        assert len(world.link.requests) == fits
+        assert world.appender.is_idle
 
     run(scenario)
 

@@ -11,8 +11,11 @@ from raylog.actors.controller.messages import (
     FeatureUpgradeType,
     UpdateFeatures,
 )
+from raylog.actors.gateway.connection import UNKNOWN_SOFTWARE
+from raylog.actors.gateway.handlers.api_versions import SOFTWARE_MAX
 from raylog.actors.metadata.records import FeatureChanged, PartitionChanged
 from raylog.actors.names import broker_name
+from raylog.client.channel import api_versions_request
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.describe_cluster import (
@@ -294,7 +297,7 @@ async def test_describe_log_dirs(world: World, *, version: int, narrowed: bool) 
                     name=name,
                     partitions=[
                         DescribeLogDirsPartition(
-                            partition_index=index, partition_size=100 + index, offset_lag=2
+                            partition_index=index, partition_size=100 + index, offset_lag=0
                         )
                         for index in indexes
                     ],
@@ -307,9 +310,9 @@ async def test_describe_log_dirs(world: World, *, version: int, narrowed: bool) 
     ]
 
 
-@pytest.mark.parametrize(("log_end_offset", "lag"), [(6, 0), (7, 0), (8, 1), (9, 2)])
+@pytest.mark.parametrize(("log_end_offset", "lag"), [(5, 2), (6, 1), (7, 0), (8, 0)])
 @in_world(run)
-async def test_the_lag_of_a_log_is_what_is_not_committed_of_it(
+async def test_the_lag_of_a_log_is_what_it_lacks_of_what_is_committed(
     world: World, *, log_end_offset: int, lag: int
 ) -> None:
     """A replica that was cut may know a high watermark beyond its end for a moment."""
@@ -400,9 +403,47 @@ async def test_an_unknown_upgrade_type_and_a_late_controller(world: World) -> No
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "is_valid"),
+    [
+        ("apache-kafka-java", "4.3.1", True),
+        ("c", "0", True),
+        ("", "1", False),
+        ("client", "", False),
+        ("my client", "1", False),
+        ("client\n", "1", False),
+        ("client", "1.0-", False),
+        (".client", "1", False),
+        ("cliént", "1", False),
+        ("client", "1_0", False),
+    ],
+)
+@in_world(run)
+async def test_client_names_its_software_in_letters_and_digits(
+    world: World, *, name: str, version: str, is_valid: bool
+) -> None:
+    """As in Kafka (KIP-511)."""
+    client = world.client()
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    answer = await client.ask(request, 3)
+    assert answer.error_code == (ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST)
+    assert bool(answer.api_keys) == is_valid
+    assert client.connection.software == ((name, version) if is_valid else UNKNOWN_SOFTWARE)
+    assert not (await client.ask(request, 2)).error_code, "version 2 names none"
+
+
+@in_world(run)
+async def test_only_the_beginning_of_a_long_software_name_is_kept(world: World) -> None:
+    client = world.client()
+    long = "x" * 32_000
+    request = ApiVersionsRequest(client_software_name=long, client_software_version=long)
+    assert not (await client.ask(request, 3)).error_code
+    assert client.connection.software == (long[:SOFTWARE_MAX], long[:SOFTWARE_MAX])
+
+
 @in_world(run)
 async def test_apis_are_announced_as_by_apache_kafka(world: World) -> None:
-    answer = await world.client().ask(ApiVersionsRequest(), 4)
+    answer = await world.client().ask(api_versions_request(), 4)
     announced = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert announced == {key: KAFKA[key] for key in KAFKA if key not in OTHERS}
 
@@ -411,7 +452,7 @@ async def test_apis_are_announced_as_by_apache_kafka(world: World) -> None:
 @in_world(run)
 async def test_api_versions_tells_apis_and_features(world: World, *, version: int) -> None:
     await world.apply(FeatureChanged("metadata.version", 30, 4))
-    answer = await world.client().ask(ApiVersionsRequest(), version)
+    answer = await world.client().ask(api_versions_request(), version)
     served = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert served[0] == (0, 13)  # announced for librdkafka's sake, served from 3
     assert served[3] == (0, 13)

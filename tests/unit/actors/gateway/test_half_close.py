@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import socket
 
+from raylog.client.channel import api_versions_request
 from raylog.testing import EmbeddedBroker
 from raylog.wire.api import ApiKey
 from raylog.wire.frame import decode_response, encode_request
-from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 def test_answers_follow_a_half_close(raylog_broker: EmbeddedBroker) -> None:
     host, _, port = raylog_broker.bootstrap.partition(":")
     requests = [
-        encode_request(ApiKey.API_VERSIONS, 3, 1, "half", ApiVersionsRequest()),
+        encode_request(ApiKey.API_VERSIONS, 3, 1, "half", api_versions_request()),
         encode_request(ApiKey.METADATA, 12, 2, "half", MetadataRequest(topics=None)),
     ]
     with socket.create_connection((host, int(port)), timeout=10) as connection:

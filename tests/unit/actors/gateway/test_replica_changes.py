@@ -14,6 +14,7 @@ from raylog.actors.controller.messages import (
     ReassignOutcome,
     ReassignPartition,
 )
+from raylog.actors.gateway.context import TURN
 from raylog.actors.gateway.handlers import alter_partition_reassignments
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.wire.errors import ErrorCode
@@ -39,7 +40,7 @@ from raylog.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from tests.worlds.decorators import in_world
-from tests.worlds.gateway.actor import FakeClient, World, never, run
+from tests.worlds.gateway.actor import FakeClient, World, never, run, topic_id
 from tests.worlds.runtime import settle
 
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
@@ -315,6 +316,24 @@ async def test_moves_under_way_are_listed(world: World) -> None:
     assert both.topics[0].partitions == moving.partitions * 2
     others = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 2])]
     assert not (await client.ask(ListPartitionReassignmentsRequest(topics=others), 0)).topics
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@in_world(run)
+async def test_topics_may_change_while_the_moves_of_all_are_listed(
+    world: World, *, is_deleted: bool
+) -> None:
+    for number in range(2 * TURN):
+        await world.topic(f"t{number}")
+    client = world.client()
+    client.send(ListPartitionReassignmentsRequest(topics=None), 0)
+    assert not client.received(), "it takes several turns"
+    if is_deleted:
+        await world.apply(TopicDeleted(topic_id("t0")))
+    else:
+        await world.topic("new")
+    await settle()
+    assert client.received()
 
 
 @pytest.mark.parametrize(("count", "code"), [(2, ErrorCode.NONE), (3, ErrorCode.POLICY_VIOLATION)])

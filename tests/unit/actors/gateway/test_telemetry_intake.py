@@ -17,6 +17,7 @@ from raylog.actors.gateway.telemetry.otlp import Point, points
 from raylog.actors.gateway.telemetry.received import ReceivedMetrics
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.metrics.exposition import LABEL_CHARACTERS_MAX
+from raylog.client.channel import api_versions_request
 from raylog.wire.compression import Codec, compress
 from raylog.wire.errors import ErrorCode, InvalidRecord
 from raylog.wire.messages.api_versions import ApiVersionsRequest
@@ -280,7 +281,7 @@ async def test_a_new_subscription_is_reported_at_once_and_another_setting_change
 
 def test_clients_hear_of_it_while_there_is_a_subscription() -> None:
     async def announced(world: World) -> set[int]:
-        answer = await world.client().ask(ApiVersionsRequest(), 3)
+        answer = await world.client().ask(api_versions_request(), 3)
         return {71, 72} & {one.api_key for one in answer.api_keys}
 
     async def scenario(world: World) -> None:

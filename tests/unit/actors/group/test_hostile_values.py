@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.coordination import requests
+from raylog.actors.coordination import appending, requests
 from raylog.actors.coordination.hosting import REPEAT_MS
 from raylog.actors.coordination.rules import records
 from raylog.actors.coordination.rules.step import LogRecord
@@ -23,7 +23,7 @@ from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPr
 from raylog.wire.messages.list_groups import ListGroupsRequest
 from tests.unit.actors.group.test_actor import code, offsets
 from tests.unit.actors.group.test_offsets import committing
-from tests.unit.actors.group.test_refused_appends import loads, states
+from tests.unit.actors.group.test_refused_appends import loads, states, syncing
 from tests.unit.actors.group.test_shard import heartbeat, joining
 from tests.worlds.decorators import TMP_PATH, in_world
 from tests.worlds.group.actor import CoordinatorWorld, run
@@ -105,6 +105,26 @@ async def test_a_group_that_cannot_be_written_is_none(
     assert not len(world.actor._shards.get(0)._timers)  # type: ignore[union-attr]  # it is there
     assert code(await world.ask(joining(), 3)) == "NONE"
     assert loads(world) == 1, "at the beginning"
+
+
+@in_world(run, TMP_PATH)
+async def test_members_whose_metadata_are_too_large_together_get_no_assignment(
+    world: CoordinatorWorld, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each JoinGroup is legal, but nobody could load the record of the whole group."""
+    monkeypatch.setattr(appending, "TOGETHER_BYTES_MAX", 10_000)
+    await world.begin()
+    metadata = [JoinGroupRequestProtocol(name="range", metadata=b"x" * 4_000)]
+    asks = [world.send(joining("large", protocols=metadata), 3) for _ in range(3)]
+    await world.runtime.advance(1)
+    joined = asks[0].answer
+    assert code(joined) == "NONE"
+    assert code(await world.ask(syncing(joined, "large"), 3)) == "UNKNOWN_SERVER_ERROR"
+    assert await states(world) == {"large": "PreparingRebalance"}, "as in Kafka"
+    assert code(await world.ask(committing({0: 1}), LATEST)) == "NONE"
+    assert loads(world) == 1, "at the beginning"
+    await world.runtime.advance(20_000)  # nobody joins again
+    assert await states(world) == {"large": "Empty", "g": "Empty"}
 
 
 @in_world(run, TMP_PATH)

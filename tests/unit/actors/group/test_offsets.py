@@ -344,3 +344,29 @@ def test_an_old_client_says_how_long_a_commit_is_kept(world: ShardWorld) -> None
     world.expire()
     assert fetched(world) == {}
     assert not world.shard.offsets.groups
+
+
+@pytest.mark.parametrize(
+    ("kind", "topic", "kept"),
+    [("connect", "t", True), ("consumer", "t", True), ("consumer", "u", False)],
+)
+def test_offset_of_a_group_with_members_is_kept_though_its_own_time_is_over(
+    world: ShardWorld, *, kind: str, topic: str, kept: bool
+) -> None:
+    """Only those of topics that consumers do not subscribe to expire then, as in Kafka."""
+    joined = world.join("", "t", version=3, protocol_type=kind)
+    world.sync(joined.member_id, joined.generation_id, protocol_type=kind)
+    commit = committing({0: 1}, topic, retention_ms=100, generation=joined.generation_id)
+    commit.member_id = joined.member_id
+    assert codes(world.ask(commit, 4)) == [(topic, 0, 0)]
+    world.now_ms += 100
+    assert world.send_join("", "t", version=3, protocol_type=kind).waits
+    world.expire()
+    assert fetched(world) == {(topic, 0): 1}, "while it rebalances, all are kept"
+    rejoined = world.join(joined.member_id, "t", version=3, protocol_type=kind)
+    world.sync(rejoined.leader, rejoined.generation_id, protocol_type=kind)
+    world.expire()
+    assert fetched(world) == ({(topic, 0): 1} if kept else {})
+    world.advance(120_000)
+    world.expire()
+    assert fetched(world) == {}, "both are gone"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.coordination.hosting import REPEAT_MS
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.replica import messages as api
 from raylog.wire.errors import (
@@ -35,7 +36,7 @@ from tests.worlds.runtime import settle
 
 TOO_FEW = NotEnoughReplicas("1 in sync of 2")
 LATEST = 9
-SESSION_MS = 10_000
+SESSION_MS = REBALANCE_MS = 10_000
 EFFORT_MAX = 60
 """Appends in two minutes of outage, with two members: waits between two double up to 5 s."""
 ALL = assignment_blob({"t": [0, 1, 2]})
@@ -303,6 +304,29 @@ async def test_a_classic_group_whose_end_is_refused_is_there(world: CoordinatorW
     world.log.failure = None
     assert code(await world.ask(DeleteGroupsRequest(groups_names=["classic"]), 2)) == "NONE"
     assert await states(world) == {}
+
+
+@in_world(run, TMP_PATH)
+async def test_timer_of_a_deleted_group_does_not_fire_in_the_next_group_of_its_name(
+    world: CoordinatorWorld,
+) -> None:
+    """A refused end of a rebalance is repeated after a delay."""
+    await world.begin()
+    asks = [world.send(joining(session_timeout_ms=60_000), 3) for _ in range(2)]
+    await world.runtime.advance(1)
+    first, second = (one.answer for one in asks)
+    for one in (first, second):
+        assert code(await world.ask(syncing(one), 3)) == "NONE"
+    leaving = MemberIdentity(member_id=first.member_id)
+    await world.ask(LeaveGroupRequest(group_id="classic", members=[leaving]), 4)
+    world.log.refusals.append(TOO_FEW)
+    await world.runtime.advance(REBALANCE_MS)  # the second does not join again
+    assert await states(world) == {"classic": "Empty"}
+    assert code(await world.ask(DeleteGroupsRequest(groups_names=["classic"]), 2)) == "NONE"
+    assert code(await world.ask(heartbeat("classic"), 1)) == "NONE"
+    await world.runtime.advance(REPEAT_MS[1])
+    assert list(await states(world)) == ["classic"]
+    assert loads(world) == 1, "at the beginning"
 
 
 @in_world(run, TMP_PATH)

@@ -91,3 +91,10 @@ def test_a_turn_ends_with_the_part_that_fills_it(most: int, counts: list[int]) -
         found.append(some)
     assert [len(some) for some in found] == counts
     assert [one for some in found for one in some] == list(walk())
+
+
+def test_long_group_ids_fill_a_turn_sooner() -> None:
+    """Their records are long: those of a thousand groups would be too many for one batch."""
+    ends = [Part(f"{n}{'x' * 10_000}", None, ()) for n in range(100)]
+    some, is_last = turn_of(iter(ends), 100)
+    assert (len(some), is_last) == (3, False)

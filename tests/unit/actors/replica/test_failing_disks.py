@@ -217,3 +217,26 @@ async def test_a_follower_that_cannot_save_its_log_start(
         assert world.replica(2).log.durable_start_offset == 3
         assert deleted.result() == 3
     deleted.cancel()
+
+
+@in_world(run_world)
+async def test_a_follower_whose_log_is_damaged_where_it_is_cut_gives_that_partition_up(
+    world: ReplicaWorld,
+) -> None:
+    shared = world.produce(1, *[batch() for _ in range(3)])
+    await world.pass_ms(60)
+    await shared
+    world.change(leader=2)
+    await world.publish(2, 3)  # 1 does not know yet
+    alone = world.produce(1, acks=1)
+    await world.pass_ms(10)
+    await alone
+    world.disks[1].corrupt(f"{world.directory(1, 0)}/{0:020}.log", len(batch()) + 16, b"\xff")
+    await world.publish(1)
+    await world.pass_ms(100)
+    assert world.failed == [(1, world.keys)]
+    await world.kill(1)
+    await world.start(1)
+    assert world.replica(1).log.log_end_offset == 1
+    await world.pass_ms(100)
+    assert world.raw(1) == world.raw(2)

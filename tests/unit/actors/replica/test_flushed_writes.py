@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.replica.log_manager import CHECKPOINT_TICKS, LOOK_EVERY_MS
 from raylog.actors.replica.messages import ACKS_ALL, UNTIL_COMMITTED
 from raylog.wire.errors import ErrorCode
 from tests.worlds.decorators import in_world
@@ -83,3 +84,47 @@ async def test_acks_1_waits_for_the_flush_and_not_for_followers(world: ReplicaWo
     await world.pass_ms(50)
     assert await unflushed == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert await both == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+@in_world(run_world)
+async def test_what_was_written_before_flush_ms_was_set_is_flushed_too(world: ReplicaWorld) -> None:
+    written = world.produce(1, batch(3))
+    await world.pass_ms(CHECKPOINT_TICKS * LOOK_EVERY_MS)
+    await written
+    assert recovery_points(world) == [0, 0, 0]
+    await world.configure(flush_ms="1000")
+    await world.pass_ms(LOOK_EVERY_MS)
+    assert recovery_points(world) == [3, 3, 3]
+
+
+@in_world(run_world, config={"flush.ms": "1000"})
+async def test_flush_ms_holds_for_what_a_dead_process_left(world: ReplicaWorld) -> None:
+    for _ in range(2):  # the first is flushed at once
+        await world.produce(1, acks=1)
+    await world.kill(1)
+    await world.start(1)
+    await world.pass_ms(0)
+    assert recovery_points(world)[0] == 2
+
+
+@in_world(run_world, config={"flush.messages": "100"})
+async def test_no_writer_waits_for_a_flush_of_records_that_were_truncated(
+    world: ReplicaWorld,
+) -> None:
+    world.change(leader=2)
+    await world.publish(2, 3)  # 1 does not know yet
+    alone = world.produce(1, batch(150), acks=1)
+    await world.pass_ms(50)
+    assert await alone == answers(0)
+    await world.publish(1)
+    await world.pass_ms(500)
+    assert world.ends() == [(0, 0)] * 3
+    await world.elect(1)
+    await world.pass_ms(100)
+    written = [world.produce(1, acks=acks) for acks in (1, ACKS_ALL)]
+    await world.pass_ms(100)
+    assert [one.done() for one in written] == [True, True]
+
+
+def recovery_points(world: ReplicaWorld) -> list[int]:
+    return [world.replica(one).log.state.recovery_point for one in world.brokers]

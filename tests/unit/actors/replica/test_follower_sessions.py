@@ -80,18 +80,19 @@ def records(asked: Answer) -> list[tuple[int, int]]:
     return [(index, length) for index, length in lengths(asked) if length]
 
 
+@pytest.mark.parametrize("max_bytes", [BATCH, 0])
 @in_world(run_world, brokers=1, partitions=2)
 async def test_records_beyond_max_bytes_come_with_the_next_answer(
-    world: ReplicaWorld,
+    world: ReplicaWorld, *, max_bytes: int
 ) -> None:
     for index in range(2):
         await write(world, index)
     played = Played(world)
     interests = [played.interest(key) for key in world.keys]
-    first = played.ask(*interests, max_bytes=BATCH)
+    first = played.ask(*interests, max_bytes=max_bytes)
     await world.pass_ms(1)
     assert records(first) == [(0, BATCH)]
-    second = played.ask(max_bytes=BATCH)
+    second = played.ask(max_bytes=max_bytes)
     await world.pass_ms(1)
     assert records(second) == [(1, BATCH)]
 

@@ -56,3 +56,18 @@ def test_without_a_limit_and_others_there_is_no_rest(clock: Clock) -> None:
     pace = Pacing(bytes_per_second=float("inf"), rest_s=0)
     pace(1_000)
     assert clock.slept == []
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.0, 1e-300, 1.0])
+def test_a_rate_below_one_byte_per_second_counts_as_one(clock: Clock, rate: float) -> None:
+    pace = Pacing(bytes_per_second=rate, rest_s=0)
+    pace(1_000)
+    assert clock.slept == [1_000]
+
+
+@pytest.mark.parametrize("rate", [-5.0, float("nan")])
+def test_a_negative_rate_is_no_limit_as_in_kafka(clock: Clock, rate: float) -> None:
+    pace = Pacing(bytes_per_second=rate, rest_s=0)
+    for _ in range(2):
+        pace(1_000)
+    assert clock.slept == []

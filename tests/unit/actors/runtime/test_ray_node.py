@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,25 @@ def test_a_record_that_is_damaged_is_named(tmp_path: Path, contents: str) -> Non
     (tmp_path / "ray-0.json").write_text(contents)
     with pytest.raises(RecordDamaged, match=r"ray-0\.json is damaged, or of another build"):
         running_nodes(tmp_path)
+
+
+def test_a_token_that_was_not_written_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise NO_SPACE
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            ray_node._token(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    path = ray_node._token(tmp_path)
+    token = path.read_text()
+    assert (len(token), path.stat().st_mode & 0o777) == (64, 0o600)
+    assert ray_node._token(tmp_path).read_text() == token
+
+
+def test_an_empty_token_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "ray.token").touch()
+    assert len(ray_node._token(tmp_path).read_text()) == 64

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.coordination.rules.placement import KEPT_CHARACTERS_MAX
 from raylog.actors.transaction import client
 from raylog.actors.transaction.client import DEADLINE_MS, TransactionCoordinators
 from raylog.actors.transaction.messages import ADD_PARTITIONS, AddPartitions, TopicPartitions
@@ -104,6 +105,19 @@ async def test_a_coordinator_that_has_moved_is_looked_for_next_time(world: World
     await world.turn()
     world.link("two").take().reply([[0, 0]])
     assert world.outcomes["x"][-1] == [0, 0]
+
+
+@in_world(run)
+async def test_coordinators_of_long_ids_are_not_remembered(world: World) -> None:
+    """Any client may name ten thousand ids of 32 KiB."""
+    kept, long = "k" * KEPT_CHARACTERS_MAX, "l" * (KEPT_CHARACTERS_MAX + 1)
+    world.places |= {kept: "one", long: "one"}
+    for name in (kept, long) * 2:
+        world.ask(name)
+        await world.turn()
+        world.link("one").take().reply([[0, 0]])
+    assert world.lookups == [kept, long, long]
+    assert world.outcomes == {kept: [[0, 0]] * 2, long: [[0, 0]] * 2}
 
 
 @in_world(run)

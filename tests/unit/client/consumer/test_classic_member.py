@@ -357,6 +357,38 @@ def test_fatal_join_error_is_raised_by_the_poll_and_the_next_poll_rejoins(code: 
     assert rig.join()
 
 
+def test_a_leader_that_gets_no_metadata_joins_again() -> None:
+    rig = Rig()
+    rig.poll()
+    rig.joined(leader="me")
+    divide = rig.one(Divide)
+    assert isinstance(divide, Divide)
+    assert rig.do(DivideFailed(divide, ConnectionLost("killed"))) == []
+    rig.now_ms = rig.member.next_ms
+    rig.do(Ticked())
+    assert rig.join().member_id == "me"
+    assert rig.do(DivideFailed(divide, ConnectionLost("killed"))) == []
+
+
+def test_what_waits_for_a_poll_says_so() -> None:
+    """Polls are reported only when they matter."""
+    member = ClassicMember(SETTINGS, [load("range")])
+    member.handle(Polled(0.0), 0.0)
+    assert not member.needs_poll, "a pattern is not resolved yet: polls change nothing"
+    rig = Rig(settings=MemberSettings("g", max_poll_interval_ms=60_000, group_instance_id="i"))
+    found = [rig.member.needs_poll]
+    rig.stable()
+    found.append(rig.member.needs_poll)
+    rig.now_ms = 60_000
+    rig.do(Ticked())  # it is put out
+    found.append(rig.member.needs_poll)
+    rig.stable()
+    rig.beat(ErrorCode.FENCED_INSTANCE_ID)  # each poll reports the failure
+    found.append(rig.member.needs_poll)
+    rig.do(LeaveAsked("closed"))
+    assert [*found, rig.member.needs_poll] == [True, False, True, True, False]
+
+
 def test_a_fenced_static_member_never_joins_again() -> None:
     rig = Rig(settings=MemberSettings("g", group_instance_id="i"))
     rig.stable(T0)

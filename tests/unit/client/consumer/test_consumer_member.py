@@ -215,6 +215,22 @@ def test_fatal_heartbeat_error_is_raised_by_the_poll_and_the_next_poll_rejoins(
     assert rig.sent.member_epoch == 0
 
 
+def test_what_waits_for_a_poll_says_so() -> None:
+    """Polls are reported only when they matter."""
+    rig = Rig("i")
+    found = [rig.member.needs_poll]
+    rig.stable()
+    found.append(rig.member.needs_poll)
+    rig.now_ms = 60_000
+    rig.do(Ticked())  # it is put out
+    found.append(rig.member.needs_poll)
+    rig.do(Polled(rig.now_ms))
+    rig.answer(rig.sent, code=ErrorCode.FENCED_INSTANCE_ID)  # each poll reports the failure
+    found.append(rig.member.needs_poll)
+    rig.do(LeaveAsked("closed"))
+    assert [*found, rig.member.needs_poll] == [True, False, True, True, False]
+
+
 def test_a_fenced_static_member_never_joins_again() -> None:
     rig = Rig("i")
     rig.stable(0)

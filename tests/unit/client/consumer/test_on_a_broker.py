@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -27,9 +28,13 @@ from raylog.client import (
     WrongState,
 )
 from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.group.events import Divide
+from raylog.client.consumer.group.shell import GroupShell
+from raylog.client.errors import ConnectionLost
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import ErrorCode, OffsetMetadataTooLarge
 from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from raylog.wire.messages.sync_group import SyncGroupRequest
 from tests.support.wire_client import WireClient
 
@@ -170,6 +175,25 @@ def test_members_share_and_who_stays_takes_over(
         await one.close()
         await until(lambda: len(two.assignment()) == 3, two)
         await two.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_with_a_pattern_joins_in_its_first_poll(
+    broker: EmbeddedBroker, topic: str, protocol: str
+) -> None:
+    """Also if the topics are not known yet; in one letter case or the other."""
+    pattern = re.compile(topic.upper(), re.IGNORECASE)
+    own = settings(broker.bootstrap, protocol, f"g-{topic}", auto_commit_interval_ms=600_000)
+    with Consumer(own) as consumer:
+        consumer.subscribe(pattern)
+        assert consumer.poll_records(PATIENCE_S * 1_000)
+
+    async def test() -> None:
+        async with AsyncConsumer({**own, "group_id": f"h-{topic}"}) as consumer:
+            consumer.subscribe(pattern)
+            assert await consumer.poll_records(PATIENCE_S * 1_000)
 
     run(test())
 
@@ -424,6 +448,59 @@ def test_consumer_that_does_not_poll_in_time_loses_its_partitions(
             consumer.poll_records(100)
 
 
+RARELY_POLLED = {
+    "max_poll_interval_ms": 1_000,
+    "auto_commit_interval_ms": 600_000,
+    "allow_auto_create_topics": False,
+    "auto_offset_reset": "latest",
+}
+
+
+def test_waiting_in_a_blocking_poll_counts_as_polling(broker: EmbeddedBroker, topic: str) -> None:
+    book = Book()
+    own = settings(broker.bootstrap, "classic", f"g-{topic}", **RARELY_POLLED)
+    with Consumer(own) as consumer:
+        consumer.subscribe([topic], book)
+        while len(consumer.assignment()) < 3:
+            consumer.poll(100)
+        assert consumer.poll(2_500) == []
+        assert book.calls == [("assigned", 3)]
+
+
+def test_waiting_in_an_asynchronous_poll_counts_as_polling(
+    broker: EmbeddedBroker, topic: str
+) -> None:
+    async def test() -> None:
+        book = Book()
+        own = settings(broker.bootstrap, "consumer", f"g-{topic}", **RARELY_POLLED)
+        async with AsyncConsumer(own) as consumer:
+            consumer.subscribe([topic], book)
+            await until(lambda: len(consumer.assignment()) == 3, consumer)
+            assert await consumer.poll(2_500) == []
+            assert book.calls == [("assigned", 3)]
+
+    run(test())
+
+
+def test_a_member_that_was_put_out_joins_again_in_its_next_poll(
+    broker: EmbeddedBroker, topic: str
+) -> None:
+    """A member without partitions, whose application has no step to take."""
+    own = settings(broker.bootstrap, "classic", f"g-{topic}", **RARELY_POLLED)
+    with Consumer(own) as consumer:
+        consumer.subscribe([f"not-{topic}"])
+        while consumer._core._who() is None:
+            consumer.poll(20)
+        while consumer._core._who() is not None:
+            threading.Event().wait(0.02)  # it works, and does not poll
+        book = Book()
+        consumer.subscribe([topic], book)
+        deadline = time.monotonic() + PATIENCE_S
+        while not book.calls:
+            consumer.poll(20)
+            assert time.monotonic() < deadline
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_transaction_with_offsets_of_a_member_that_was_put_out_is_refused(
     broker: EmbeddedBroker, topic: str, protocol: str
@@ -494,6 +571,46 @@ def test_calls_that_do_not_fit_are_refused(broker: EmbeddedBroker, topic: str) -
             alone.subscribe([topic])
         with pytest.raises(InvalidSetting, match="group_id"):
             alone.commit()
+
+
+def test_a_time_is_sought_in_assigned_partitions_only(broker: EmbeddedBroker, topic: str) -> None:
+    """A partition that the group gave to another member is none of them."""
+    key = TopicPartition(topic, 0)
+    with Consumer(broker.bootstrap, group_id=f"g-{topic}") as consumer:
+        consumer.subscribe([f"not-{topic}"])
+        with pytest.raises(WrongState, match=f"{topic}-0 is not assigned"):
+            consumer.seek_to_timestamp([key], 0)
+        assert consumer.assignment() == []
+    with Consumer(broker.bootstrap) as alone:
+        alone.seek_to_timestamp([key], 0)
+        assert alone.poll_records(PATIENCE_S * 1_000)[0].offset == 0
+
+
+def test_lost_metadata_does_not_end_the_leaders_membership(
+    broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that is asked may be killed while the leader divides the partitions."""
+    divide, lost = GroupShell._divide, [True]
+
+    async def losing(shell: GroupShell, step: Divide) -> None:
+        core = shell._metadata
+        ask = core._metadata
+
+        async def ended(request: MetadataRequest) -> MetadataResponse:
+            if lost:
+                lost.pop()
+                raise ConnectionLost("the broker was killed")
+            return await ask(request)
+
+        monkeypatch.setattr(core, "_metadata", ended)
+        await divide(shell, step)
+
+    monkeypatch.setattr(GroupShell, "_divide", losing)
+    book = Book()
+    with Consumer(settings(broker.bootstrap, "classic", f"g-{topic}")) as consumer:
+        consumer.subscribe([topic], book)
+        assert consumer.poll_records(PATIENCE_S * 1_000)
+        assert (lost, book.calls) == ([], [("assigned", 3)])
 
 
 def test_the_coordinator_may_move(admin: BlockingClient) -> None:

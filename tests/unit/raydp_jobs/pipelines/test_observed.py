@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.offsets import EARLIEST
-from raylog.raydp_jobs.pipelines.observed import bad_ranges
+from raylog.raydp_jobs.pipelines.failures import BatchNotWritten
+from raylog.raydp_jobs.pipelines.observed import Observer, bad_ranges
 from raylog.raydp_jobs.pipelines.reading import _narrowed
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
@@ -29,6 +34,25 @@ def test_a_job_that_has_seen_rows_and_nothing_bad() -> None:
 
 def test_a_job_that_has_seen_nothing_tells_nothing() -> None:
     assert bad_ranges(observation(0)) is None
+
+
+def reading(*marks: int) -> Any:
+    """A query, or rows, in which records with these marks do not parse."""
+    found: Any = MagicMock()
+    text = json.dumps({"rows": 9, "bad": [], "marks": marks})
+    for execution in (
+        found._jsq.streamingQuery.return_value.lastExecution.return_value,
+        found._jdf.queryExecution.return_value,
+    ):
+        execution.observedMetrics.return_value.get.return_value.get.return_value.json = lambda: text
+    return found
+
+
+def test_records_that_do_not_parse_must_be_the_same_when_they_are_read_again() -> None:
+    observer = Observer(reading(4, 7))
+    observer.check_again("sources.a", reading(7, 9, 4))
+    with pytest.raises(BatchNotWritten, match=r"sources\.a: records that did not parse"):
+        observer.check_again("sources.a", reading(4, 9))
 
 
 def test_reread_ranges_lie_within_the_batch() -> None:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from raylog.actors.group.rules.classic import joining
 from raylog.actors.group.rules.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.offsets import GroupMetadataValue
@@ -70,6 +71,21 @@ def test_an_id_that_nobody_comes_back_with_is_forgotten_after_its_session_timeou
     member_id = session.join().answer.member_id
     session.world.advance(SESSION_MS)
     assert code_of(session.join(member_id)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_group_gives_out_so_many_ids_until_they_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An id may take 32 KiB for half an hour. A client that is told to try again does so."""
+    monkeypatch.setattr(joining, "_PENDING_MAX", 2)
+    session = Session()
+    first, _ = (session.join().answer.member_id for _ in range(2))
+    assert code_of(session.join()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert session.join(instance="static").waits, "static members get none"
+    assert session.join(first).waits
+    assert code_of(session.join()) == ErrorCode.MEMBER_ID_REQUIRED
+    session.world.advance(SESSION_MS)
+    assert code_of(session.join()) == ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_an_outstanding_id_holds_up_the_rebalance_until_it_is_used() -> None:

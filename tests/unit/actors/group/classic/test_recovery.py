@@ -150,7 +150,7 @@ def test_a_group_that_becomes_another_kind_leaves_no_timer() -> None:
     session.stable(2)
     session.join()
     assert len(session.world.timers) == 3, "two sessions, and an id that was given out"
-    session.world.run(session.group.retire)
+    session.world.run(session.group.delete)
     assert session.world.timers == {}
 
 
