@@ -88,13 +88,11 @@ def run_directory(data: Path) -> Path:
 def secret_path(run: Path) -> Path:
     """Return the path of the secret of the links between actors.
 
-    If there is no readable secret, make one: only a cluster that is starting asks for it.
+    If there is none, or the file is empty, make one: only a cluster that is starting asks for it.
     """
-    from raylog.actors.runtime.link_secret import LinkSecrets, read_secrets, write_secrets
+    from raylog.actors.runtime.link_secret import LinkSecrets, write_secrets
 
     path = run / "cluster.secret"
-    try:
-        read_secrets(str(path))
-    except (FileNotFoundError, ValueError):
+    if not (path.exists() and path.stat().st_size):
         write_secrets(str(path), LinkSecrets(secrets.token_bytes(_SECRET_BYTES)))
     return path

@@ -290,9 +290,11 @@ class Log:
         A lasting failure leaves it unknown what is durable, so the next opening rewrites the log.
         """
         state = self.state
+        held, recovery_point = state.held, state.recovery_point
         try:
             yield
         except OSError as failure:
+            state.held, state.recovery_point = held, recovery_point  # in case nothing was cut
             if not is_passing(failure):
                 state.flush_failed = True
                 note_if_possible(state.disk, state.directory)

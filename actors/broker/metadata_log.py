@@ -184,6 +184,7 @@ class MetadataLog:
             self._disk.fdatasync(fd)
         except OSError:
             self._disk.close(fd)
+            remove(self._disk, str(self._directory / f"{name}.new"))
             raise
         return fd
 

@@ -58,8 +58,6 @@ APPEND_BYTES_MAX = 1 << 20
 TOGETHER_BYTES_MAX = 8 << 20
 """Limit for records that must be in one batch; Kafka's is the topic's max.message.bytes. The log
 itself would accept a batch that is too large for its cleaner, or for a link."""
-STAND_ALONE = (OffsetCommitKey, TransactionLogKey)
-"""Keys of records that do not depend on the records before them in their step."""
 QUEUED_BYTES_MAX = 32 << 20
 """While this much is queued, new requests are refused with a retriable error."""
 Outcome = Callable[[KafkaError | None], None]
@@ -197,7 +195,7 @@ class Appender:
             last = queue[-1]
             end, before = start, last.size
             while end < len(found):
-                if last.is_full and isinstance(found[end].key, STAND_ALONE):
+                if last.is_full and isinstance(found[end].key, OffsetCommitKey):
                     break
                 last.take(found[end], blobs[end])
                 end += 1
@@ -401,7 +399,11 @@ class Appender:
 def _check_sizes(found: Sequence[LogRecord], blobs: Sequence[Blobs]) -> None:
     size = 0
     for record, (key, value) in zip(found, blobs, strict=True):
-        size = len(key) + len(value or b"") + (0 if isinstance(record.key, STAND_ALONE) else size)
+        if isinstance(record.key, (OffsetCommitKey, TransactionLogKey)):
+            size = (
+                0  # offsets may be split; transactions are small, but timeouts abort many at once
+            )
+        size += len(key) + len(value or b"")
         if size > TOGETHER_BYTES_MAX:
             raise EncodeError(
                 f"records up to {type(record.key).__name__} that must be in one batch have {size} "

@@ -124,13 +124,13 @@ def diff(a: Result, b: Result, *, force: bool = False) -> Difference:
     if len(judged) < BLOCKS_MIN * BLOCK_S_MIN:
         notes.append(
             f"expected {BLOCKS_MIN * BLOCK_S_MIN} s that can be judged in both runs, found "
-            "fewer: the spread is not known"
+            f"{len(judged)}: the spread is not known"
         )
     in_b = {operation.name: operation for operation in b.operations}
     changes = [
         change
         for operation in by_frequency(a)
-        if (other := in_b.get(operation.name)) is not None
+        if judged and (other := in_b.get(operation.name)) is not None
         for change in _changes(a, operation, b, other, judged)
     ]
     return Difference(changes, notes)
@@ -212,7 +212,7 @@ def _changes(
 def _totals(operation: Operation, result: Result, judged: Sequence[int]) -> Totals:
     """The totals over the seconds that are compared."""
     kept = operation.model_copy(update={"intervals": _intervals(operation, judged)})
-    return replace(totals(kept, result), seconds=max(len(judged), 1))
+    return replace(totals(kept, result), seconds=len(judged))
 
 
 def _intervals(operation: Operation, seconds: Sequence[int]) -> list[Interval]:

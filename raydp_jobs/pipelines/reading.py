@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import functions
 
 from raylog.client.cluster import indexes_by_topic
 from raylog.client.offsets import EARLIEST
@@ -35,7 +35,7 @@ from raylog.sink.batches import KafkaRange, Offsets, SourceRange
 from raylog.sink.state import offsets_by_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SOURCE = "raylog.source"
 """An option with the source's name; Spark and Kafka ignore it."""
@@ -228,42 +228,7 @@ def _file_table(spark: SparkSession, table: FileTable, field: str) -> DataFrame:
     if table.format == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false")
     with failing_as(BadSpec, f"{field}.path"):
-        return _listed_again(reader.load(f"file://{table.path.absolute()}"), field)
-
-
-def _listed_again(table: DataFrame, field: str) -> DataFrame:
-    """Have each batch list the files of a table; Spark by default lists them once for a query.
-
-    The file index of catalog tables lists them for each plan if it has no cache. It cannot be given
-    the types of partitions in folder names, so that a table with these is returned as it is.
-    """
-    spark: Any = table.sparkSession
-    relation: Any = table._jdf.queryExecution().analyzed().relation()
-    if relation.partitionSchema().length():
-        return table
-    sql, option = spark._jvm.org.apache.spark.sql, spark._jvm.scala.Option
-    uncached = spark._jsparkSession.newSession()
-    uncached.conf().set("spark.sql.hive.manageFilesourcePartitions", "false")
-    catalog, none = sql.catalyst.catalog, option.empty()
-    root = option.apply(relation.location().rootPaths().head().toUri())
-    entry = catalog.CatalogTable(
-        sql.catalyst.TableIdentifier(field, option.apply("raylog")),
-        catalog.CatalogTableType.EXTERNAL(),
-        catalog.CatalogStorageFormat(root, none, none, none, False, relation.options()),
-        relation.schema(),
-        *(getattr(catalog.CatalogTable, f"apply$default${n}")() for n in range(5, 21)),
-    )
-    index = sql.execution.datasources.CatalogFileIndex(uncached, entry, relation.sizeInBytes())
-    listed = relation.copy(
-        index,
-        relation.partitionSchema(),
-        relation.dataSchema(),
-        relation.bucketSpec(),
-        relation.fileFormat(),
-        relation.options(),
-        relation.sparkSession(),
-    )
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(listed), spark)
+        return reader.load(f"file://{table.path.absolute()}")
 
 
 def _common(bootstrap: str, of: TopicSource | TopicTable) -> dict[str, str]:

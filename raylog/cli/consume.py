@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +28,7 @@ from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from raylog.cli.output import print_done
 
 if TYPE_CHECKING:
-    from raylog.client import BlockingClient, BlockingConsumer, TopicPartition
+    from raylog.client import BlockingClient, BlockingConsumer, ConsumedRecords, TopicPartition
     from raylog.wire.records import Record
 
 _POLL_MS = 500
@@ -122,7 +122,7 @@ def consume(
             _reader(client, keys, start or "latest", group, read_committed=read_committed)
         )
         ends = _ends(client, keys, read_committed=read_committed) if until_end else None
-        formatted = _format(key_separator, reading, as_json=as_json)
+        formatted = _format(key_separator, reading, group, as_json=as_json)
         if start is None and group is None:
             print_done(
                 f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
@@ -230,29 +230,53 @@ def _run(
 
     If a poll finds none, call `tell_end`, until it has returned True.
     """
-    from raylog.client import TopicPartition
-
     left = sys.maxsize if count is None else count
-    out = sys.stdout.buffer
     while left > 0 and not _is_past(consumer, ends):
         found = consumer.poll(_POLL_MS, min(left, _POLL_RECORDS_MAX))
         if not found and tell_end is not None and tell_end():
             tell_end = None
-        try:
-            for group in found:
-                records = group.records[:left]
-                left -= len(records)
-                topic, partition = group.topic, group.partition
-                if len(records) < len(group.records):
-                    following = group.records[len(records)]
-                    consumer.seek(TopicPartition(topic, partition), following.offset)
-                out.writelines(formatted(topic, partition, record) for record in records)
-            out.flush()
-        except BaseException:  # a group commits only printed records
-            for group in found:
-                key = TopicPartition(group.topic, group.partition)
-                consumer.seek(key, group.records[0].offset)
-            raise
+        left -= _print(consumer, formatted, found, left)
+
+
+def _print(
+    consumer: BlockingConsumer, formatted: Formatted, found: list[ConsumedRecords], most: int
+) -> int:
+    """Print up to `most` records; return how many. Go back to those that were not printed.
+
+    So a group commits only printed records. Some may be printed again if the output fails.
+    """
+    from raylog.client import ClientError, TopicPartition
+
+    out, count = sys.stdout.buffer, 0
+    firsts = {TopicPartition(one.topic, one.partition): one.records[0].offset for one in found}
+    following = dict(firsts)
+    try:
+        for key, group in zip(firsts, found, strict=True):
+            lines: list[bytes] = []
+            failure = None
+            for record in group.records[: most - count]:
+                try:
+                    lines.append(formatted(key.topic, key.partition, record))
+                except CommandFailed as unreadable:
+                    failure = unreadable
+                    break
+            count += len(lines)
+            if len(lines) < len(group.records):
+                following[key] = group.records[len(lines)].offset
+            else:
+                del following[key]
+            out.write(b"".join(lines))
+            if failure is not None:
+                raise failure
+        out.flush()
+    except OSError:
+        following = firsts
+        raise
+    finally:
+        for key, offset in following.items():
+            with suppress(ClientError):  # it may be another member's by now
+                consumer.seek(key, offset)
+    return count
 
 
 def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None) -> bool:
@@ -263,12 +287,14 @@ def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None)
     return bool(reading) and all(consumer.position(key) >= ends.get(key, 0) for key in reading)
 
 
-def _format(key_separator: str | None, reading: Readers, *, as_json: bool) -> Formatted:
+def _format(
+    key_separator: str | None, reading: Readers, group: str | None, *, as_json: bool
+) -> Formatted:
     """Return the function that formats records for printing."""
     if reading:
         separator = None if key_separator is None else key_separator.encode()
         return lambda topic, partition, record: _read_line(
-            topic, partition, record, reading, separator, as_json=as_json
+            topic, partition, record, reading, separator, group, as_json=as_json
         )
     if as_json:
         return format_json
@@ -286,6 +312,7 @@ def _read_line(
     record: Record,
     reading: Readers,
     separator: bytes | None,
+    group: str | None,
     *,
     as_json: bool,
 ) -> bytes:
@@ -294,9 +321,13 @@ def _read_line(
         key = field_of("key", record.key, topic, record, reading.key)
         value = field_of("value", record.value, topic, record, reading.value)
     except NotOfFormat as failure:
+        following = record.offset + 1
         raise CommandFailed(
-            f"{topic}-{partition}, offset {record.offset}: {failure}. Continue after it with: "
-            f"--partition {partition} --from {record.offset + 1}"
+            f"{topic}-{partition}, offset {record.offset}: {failure}",
+            f"Continue after it with: --partition {partition} --from {following}"
+            if group is None
+            else f"Continue after it with: raylog groups reset-offsets {group} "
+            f"--topic {topic}:{partition} --to-offset {following} --execute",
         ) from failure
     if as_json:
         return _json_line(topic, partition, record, {**key, **value})

@@ -155,9 +155,9 @@ def parse_instant(text: str) -> int | None:
     Returns None if the text is in neither format.
     """
     digits = text.removeprefix("@")
-    if digits.isascii() and digits.isdigit():
-        return int(digits)
     try:
+        if digits.isascii() and digits.isdigit():
+            return int(digits) if int(digits) < 2**63 else None
         return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError):  # the latter for a time before year 1 or after 9999
         return None

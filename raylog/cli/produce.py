@@ -151,12 +151,13 @@ def produce(
     """Write records, one per line, from standard input or a file."""
     from raylog.client import Codec, ProducerSettings
 
-    if as_json and (key_separator or key or header or null or partition is not None):
+    keys = [one for one in (key_separator, key) if one is not None]
+    if as_json and (keys or header or null or partition is not None):
         raise typer.BadParameter(
             "with --json, give keys, headers, partitions and null values in the lines"
         )
-    if key_separator and key is not None:
-        raise typer.BadParameter("give --key or --key-separator, not both")
+    if len(keys) == 2 or key_separator == "":
+        raise typer.BadParameter("give --key, or --key-separator with at least one character")
     fixed = Line(
         None,
         key.encode() if key is not None else None,

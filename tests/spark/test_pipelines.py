@@ -307,52 +307,6 @@ def test_a_schema_that_appears_meanwhile_loses_no_record(
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
 
 
-def test_each_batch_reads_the_files_of_tables_as_they_are(
-    bench: Bench, three: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that grows, a file more, and a folder that is replaced."""
-    codes, folder, replaced = (bench.folder / name for name in ("codes.csv", "more", "replaced"))
-    folder.mkdir()
-    replaced.mkdir()
-
-    def lay_out(*numbers: int) -> None:
-        codes.write_text("n,a\n" + "".join(f"{n},a{n}\n" for n in numbers))
-        (folder / f"{len(numbers)}.json").write_text(json.dumps({"n": numbers[-1], "b": "b"}))
-        for path in replaced.iterdir():
-            path.unlink()
-        pandas.DataFrame({"n": [numbers[-1]], "c": ["c"]}).to_parquet(
-            replaced / f"part-{len(numbers)}.parquet"
-        )
-
-    write = Pipeline._write
-
-    def changed_after(pipeline: Pipeline, rows: DataFrame, batch_id: int) -> None:
-        write(pipeline, rows, batch_id)
-        lay_out(1, 2, 3)
-
-    lay_out(1)
-    bench.feed(f"{three}-in", {"n": 3}, {"n": 3}, key=b"k")
-    tables = {
-        "codes": {"path": codes, "format": "csv", "schema": "n INT, a STRING"},
-        "more": {"path": folder, "format": "json", "schema": "n INT, b STRING"},
-        "replaced": {"path": replaced, "format": "parquet"},
-    }
-    joins = "".join(f" LEFT JOIN {name} ON {name}.n = rows.n" for name in tables)
-    spec = bench.spec(
-        three,
-        source={"max_offsets_per_trigger": 1},
-        tables=tables,
-        transform={"sql": f"SELECT rows.n, a, b, c FROM rows{joins}"},
-    )
-    monkeypatch.setattr(Pipeline, "_write", changed_after)
-    bench.run(spec)
-    (found,) = read_all(bench.bootstrap, f"{three}-out").values()
-    assert [json.loads(one.value or b"") for one in found] == [
-        {"n": 3, "a": None, "b": None, "c": None},
-        {"n": 3, "a": "a3", "b": "b", "c": "c"},
-    ]
-
-
 def test_without_a_topic_for_it_a_bad_record_fails_the_pipeline(bench: Bench, three: str) -> None:
     """The message names its origin; nothing is lost: with a topic for it the same batch goes on."""
     bench.feed(f"{three}-in", {"n": 1})

@@ -2,7 +2,7 @@
 
 Commits are queued and sent one after another, so an older commit never overwrites a newer one, and
 callbacks run in commit order. Queued commits are merged into one request with the newest offset of
-each partition. If that is refused, each is sent again alone, because others may have succeeded.
+each partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators, ask_coordinator, coordinator_version
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
-from raylog.client.retries import is_member_outdated, is_retriable
+from raylog.client.retries import is_member_outdated
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     ErrorCode,
@@ -137,10 +137,8 @@ class Commits:
 
     async def _work(self) -> None:
         """Send commits until the queue is empty."""
-        alone = 0
         while self._queue:
-            together = [self._queue[0]] if alone > 0 else list(self._queue)
-            alone -= 1
+            together = list(self._queue)
             failures = [self._given_up(commit.holds) for commit in together]
             merged: dict[TopicPartition, CommittedOffset] = {}
             holds: dict[TopicPartition, object] = {}
@@ -153,9 +151,6 @@ class Commits:
                 if merged:
                     await self._commit(merged, holds)
             except Exception as error:  # noqa: BLE001 - callbacks get it; later commits continue
-                if len(together) > 1 and not is_retriable(error):
-                    alone = len(together)  # which of them was refused?
-                    continue
                 failure = error
             for lost in failures:
                 commit = self._queue.popleft()

@@ -21,7 +21,6 @@ with needs("schemas", "Avro"):
     import fastavro.repository
     import fastavro.schema
     from fastavro import schemaless_reader, schemaless_writer
-    from fastavro.validation import ValidationError, validate
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -83,19 +82,16 @@ class AvroSerializer(OwnSchemaSerializer[T]):
     async def _writer(self, schema: Schema) -> Callable[[T], bytes]:
         tree = await parsed(self._core, schema)
         plain = _is_bytes(tree)
-        has_booleans = "'boolean'" in repr(tree)  # fastavro would write null, or nothing, as false
 
         def write(data: T) -> bytes:
             try:
                 value = data if self._to_dict is None else self._to_dict(data)
                 if plain:
                     return _as_bytes(value)
-                if has_booleans:
-                    validate(value, tree)
                 out = io.BytesIO()
                 schemaless_writer(out, tree, value, strict=self._strict)
                 return out.getvalue()
-            except _WRITING as failure:
+            except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as failure:
                 raise EncodingFailed(
                     f"the value does not fit its Avro schema {name_of(tree) or ''}: {failure!r}"
                 ) from failure
@@ -186,15 +182,6 @@ class AvroDeserializer(SchemaDeserializer[R]):
         return (lambda value: cast(R, value)) if from_dict is None else from_dict
 
 
-_WRITING = (
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    ArithmeticError,
-    ValidationError,
-)
-"""What fastavro raises for values that are not of the schema."""
 _READING = (
     EOFError,
     ValueError,

@@ -188,7 +188,7 @@ async def validator(core: RegistryCore, schema: Schema) -> Check:
             )
             known = known.with_resource(reference.name, resource)
         tree = json.loads(schema.text)
-        kind = jsonschema.validators.validator_for(tree, default=jsonschema.Draft7Validator)
+        kind = jsonschema.validators.validator_for(tree)
         kind.check_schema(tree)
     except (ValueError, TypeError, RecursionError, MalformedSchema) as failure:
         raise SchemaError(

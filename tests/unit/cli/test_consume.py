@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raylog.cli.consume import _is_past, _run
+from raylog.cli.consume import _format, _is_past, _run
 from raylog.cli.failures import CommandFailed
-from raylog.client import TopicPartition
+from raylog.cli.formats import NotOfFormat, Readers
+from raylog.client import ClientError, TopicPartition
+from raylog.wire.record import Record
 
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Consumer:
@@ -64,14 +68,59 @@ def test_a_group_commits_as_many_records_as_are_printed(
     assert consumer.positions == {T0: 5, T1: 7}
 
 
-def test_records_before_an_unreadable_one_are_printed_and_none_of_the_others_is_committed(
+def test_records_before_an_unreadable_one_are_printed_and_committed_and_no_others(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    consumer = Consumer((T0, [5, 6, 7]), (T1, [1]))
+    consumer = Consumer((T1, [1]), (T0, [4, 5, 6, 7]), (T2, [8]))
     with pytest.raises(CommandFailed, match="record 6"):
         run(consumer, None)
-    assert capfdbinary.readouterr().out == b"0:5\n"
-    assert consumer.positions == {T0: 5, T1: 1}
+    sys.stdout.flush()
+    assert capfdbinary.readouterr().out == b"1:1\n0:4\n0:5\n"
+    assert consumer.positions == {T1: 2, T0: 6, T2: 8}
+
+
+def test_nothing_of_a_poll_is_committed_if_the_output_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Closed(io.BytesIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=Closed()))
+    consumer = Consumer((T0, [4, 5]))
+    with pytest.raises(BrokenPipeError):
+        run(consumer, None)
+    assert consumer.positions == {T0: 4}
+
+
+def test_a_partition_that_was_revoked_hides_no_failure() -> None:
+    class Revoked(Consumer):
+        def seek(self, key: TopicPartition, offset: int) -> None:
+            if key == T0:
+                raise ClientError("t-0 is not assigned to this consumer")
+            super().seek(key, offset)
+
+    consumer = Revoked((T0, [6]), (T1, [8]))
+    with pytest.raises(CommandFailed, match="record 6"):
+        run(consumer, None)
+    assert consumer.positions[T1] == 8
+
+
+@pytest.mark.parametrize(
+    ("group", "hint"),
+    [
+        (None, "--partition 1 --from 8"),
+        ("g", "raylog groups reset-offsets g --topic t:1 --to-offset 8 --execute"),
+    ],
+)
+def test_an_unreadable_record_can_be_skipped(group: str | None, hint: str) -> None:
+    def fail(topic: str, data: bytes, headers: object) -> object:
+        raise NotOfFormat("it is no number")
+
+    form = _format(None, Readers(value=fail), group, as_json=False)
+    with pytest.raises(CommandFailed, match="t-1, offset 7: it is no number") as raised:
+        form("t", 1, Record(7, 0, None, b"x", []))
+    assert raised.value.failure.hint == f"Continue after it with: {hint}"
 
 
 def test_a_partition_that_was_added_later_has_no_end_to_reach() -> None:

@@ -172,7 +172,6 @@ def test_a_record_of_another_format_is_named_with_the_way_on(
     shell.run("produce", topic, file(tmp_path, "plain", "plain text"))
     said = shell.fail("consume", topic, "--from", "earliest", "--exit", "--value-format", "avro")
     assert f"{topic}-0, offset 0: expected the wire format of a schema registry" in said
-    assert "--partition 0 --from 1" in said
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])

@@ -112,12 +112,18 @@ def test_a_secret_that_was_not_written_is_made_anew(
     assert len(secret_path(run).read_bytes()) == 32
 
 
-@pytest.mark.parametrize("contents", [b"", b"short", b"raylog-secrets\ncurrent zz"])
-def test_a_secret_that_cannot_be_read_is_made_anew(tmp_path: Path, contents: bytes) -> None:
+def test_an_empty_secret_is_made_anew(tmp_path: Path) -> None:
     run = run_directory(tmp_path / "data")
-    (run / "cluster.secret").write_bytes(contents)
+    (run / "cluster.secret").touch()
     assert len(read_secrets(str(secret_path(run))).current) == 32
     assert [path.name for path in run.iterdir()] == ["cluster.secret"]
+
+
+@pytest.mark.parametrize("contents", [b"short", b"raylog-secrets\ncurrent zz"])
+def test_a_secret_that_somebody_wrote_is_kept(tmp_path: Path, contents: bytes) -> None:
+    run = run_directory(tmp_path / "data")
+    (run / "cluster.secret").write_bytes(contents)
+    assert secret_path(run).read_bytes() == contents
 
 
 def test_as_many_brokers_start_as_have_data(tmp_path: Path) -> None:

@@ -83,7 +83,10 @@ def test_a_long_line_takes_time_in_proportion(tmp_path: Path) -> None:
         (("--json", "--header", "a=b"), "with --json"),
         (("--json", "--partition", "0"), "with --json"),
         (("--json", "--null"), "with --json"),
-        (("--key", "k", "--key-separator", ":"), "give --key or --key-separator, not both"),
+        (("--json", "--key", ""), "with --json"),
+        (("--json", "--key-separator", ""), "with --json"),
+        (("--key", "k", "--key-separator", ":"), "give --key, or --key-separator"),
+        (("--key-separator", ""), "with at least one character"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(options: tuple[str, ...], said: str) -> None:

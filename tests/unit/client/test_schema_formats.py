@@ -363,24 +363,6 @@ def test_json_has_no_nan(registry: SchemaRegistry) -> None:
         serialize("t", {"x": float("nan")})
 
 
-def test_a_json_schema_that_names_no_draft_is_of_draft_7(registry: SchemaRegistry) -> None:
-    schema = '{"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}'
-    serialize = JsonSchemaSerializer(registry, schema)
-    assert serialize("t", ["a", 1]).endswith(b'["a",1]')
-    with pytest.raises(EncodingFailed):
-        serialize("t", [1, "a"])
-
-
-@pytest.mark.parametrize("value", [{"x": None}, {}, {"x": 1}])
-def test_null_is_not_written_as_false(registry: SchemaRegistry, value: object) -> None:
-    """In fastavro it is."""
-    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "boolean"}]}
-    serialize = AvroSerializer(registry, json.dumps(schema))
-    assert serialize("t", {"x": True}).endswith(b"\x01")
-    with pytest.raises(EncodingFailed, match="boolean"):
-        serialize("t", value)
-
-
 def test_a_record_of_another_name_is_refused(registry: SchemaRegistry) -> None:
     data = AvroSerializer(registry, USER)("t", {"name": "a"})
     other = {"type": "record", "name": "Other", "fields": [{"name": "name", "type": "string"}]}

@@ -131,6 +131,7 @@ def test_brokers_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None
             "TimeoutExpired: Command 'raylog' timed out after 600 seconds",
         ),
         (PermissionError(1, "not permitted"), "PermissionError: [Errno 1] not permitted"),
+        (KeyError(0), "KeyError: 0"),
     ],
 )
 def test_a_fault_that_fails_leaves_the_run_its_result(

@@ -280,7 +280,7 @@ def test_a_truncation_that_fails_midway_is_never_taken_for_done(
             append(log, batch(2, producer_id=5, sequence=2 * number))
         flush(log)
         checkpoint(log)
-        segments = log.segments
+        segments, log.state.held = log.segments, 40
         disk.fail(call, code, skip=skip)
         try:
             truncate(log)
@@ -291,6 +291,7 @@ def test_a_truncation_that_fails_midway_is_never_taken_for_done(
                 log = open_log(disk, segment_bytes=3_000)
             else:
                 assert (log.segments, log.log_end_offset) == (segments, 40)
+                assert (log.state.recovery_point, log.state.held) == (40, 40)
                 truncate(log)
         else:
             is_refused = False

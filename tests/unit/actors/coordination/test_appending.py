@@ -23,6 +23,7 @@ from raylog.wire.errors import (
     UnknownServerError,
 )
 from raylog.wire.internal.offsets import GroupMetadataKey, OffsetCommitKey
+from raylog.wire.internal.transactions import TransactionLogKey
 from tests.worlds.coordination.steps import RecordedChange
 from tests.worlds.runtime import FakeLink, FakeRequest, FakeRuntime
 
@@ -320,6 +321,24 @@ def test_records_that_must_stay_together_have_a_limit(
         await world.runtime.advance(1)
         assert len(world.link.requests) == fits
         assert world.appender.is_idle
+
+    run(scenario)
+
+
+def test_transactions_of_one_step_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their markers are sent once the step is committed, and undone with it; only offsets part."""
+    monkeypatch.setattr(appending, "APPEND_RECORDS_MAX", 2)
+    monkeypatch.setattr(appending, "TOGETHER_BYTES_MAX", 2_500)
+
+    async def scenario() -> None:
+        world = World(None)
+        step = Step(0, 0.0, MetadataImage(), Random(1), lambda _: NO_CHANGE)
+        for name in "abcdefg":
+            step.append(TransactionLogKey(transactional_id=name * 1_000), None)
+            step.if_refused(lambda: None)
+        world.appender.add(step)
+        await world.runtime.advance(1)
+        assert len(world.link.requests) == 1
 
     run(scenario)
 

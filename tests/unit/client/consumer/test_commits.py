@@ -13,13 +13,7 @@ from raylog.client.coordinators import Coordinators
 from raylog.client.errors import NotKafka
 from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import (
-    CoordinatorNotAvailable,
-    ErrorCode,
-    IllegalGeneration,
-    OffsetMetadataTooLarge,
-    StaleMemberEpoch,
-)
+from raylog.wire.errors import ErrorCode, IllegalGeneration, StaleMemberEpoch
 from raylog.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from raylog.wire.messages.offset_commit import (
     OffsetCommitResponse,
@@ -112,65 +106,6 @@ def test_a_commit_that_waited_beside_one_of_a_lost_partition_is_made() -> None:
         member.commit({KEY: CommittedOffset(7)})
     assert member.sent[1:] == [(2, member.asked_for)]
     assert member.ends == [None]
-
-
-@pytest.mark.parametrize("refused_at", [0, 1, 2])
-def test_commits_that_waited_beside_one_that_is_refused_are_made(refused_at: int) -> None:
-    """They go out as one request; the coordinator refuses one of its partitions."""
-    member = _Member()
-    member.generation = 2
-    ends: list[Exception | None] = []
-    stored: dict[TopicPartition, CommittedOffset] = {}
-    refused = TopicPartition("t", 7)
-    waiting: list[Offsets] = [
-        {KEY: CommittedOffset(8)},
-        {KEY: CommittedOffset(9), OTHER: CommittedOffset(5)},
-    ]
-    waiting.insert(refused_at, {refused: CommittedOffset(1, metadata="too large")})
-
-    async def send(offsets: Offsets, who: GroupMetadata) -> None:
-        member.sent.append((2, offsets))
-        await asyncio.sleep(0)
-        stored.update((key, one) for key, one in offsets.items() if key != refused)
-        if refused in offsets:
-            raise OffsetMetadataTooLarge("commit of t-7")
-
-    member.commits._send = send  # type: ignore[method-assign]  # instead of a coordinator
-
-    async def commit_all() -> None:
-        for offsets in waiting:
-            member.commits.submit(offsets, lambda _, failure: ends.append(failure))
-        await member.commits.drain(1_000)
-
-    asyncio.run(commit_all())
-    assert [type(failure) for failure in ends] == [
-        OffsetMetadataTooLarge if refused in offsets else type(None) for offsets in waiting
-    ]
-    assert stored == {KEY: CommittedOffset(9), OTHER: CommittedOffset(5)}
-    assert len(member.sent) == 1 + len(waiting)
-
-
-def test_commits_that_time_out_together_are_not_sent_again() -> None:
-    """Each would take as long once more."""
-    member = _Member()
-    ends: list[Exception | None] = []
-
-    async def send(offsets: Offsets, who: GroupMetadata) -> None:
-        member.sent.append((1, offsets))
-        raise CoordinatorNotAvailable("nobody")
-
-    member.commits._send = send  # type: ignore[method-assign]  # instead of a coordinator
-
-    async def commit_all() -> None:
-        for offset in range(3):
-            member.commits.submit(
-                {KEY: CommittedOffset(offset)}, lambda _, failure: ends.append(failure)
-            )
-        await member.commits.drain(1_000)
-
-    asyncio.run(commit_all())
-    assert [type(failure) for failure in ends] == [CoordinatorNotAvailable] * 3
-    assert len(member.sent) == 1
 
 
 def test_a_commit_of_what_was_not_held_fails() -> None:
