@@ -397,12 +397,14 @@ class Appender:
 
 
 def _check_sizes(found: Sequence[LogRecord], blobs: Sequence[Blobs]) -> None:
+    """Raise EncodeError if records that must be in one batch are too large.
+
+    Offsets may be split. Transactions count one by one, because timeouts abort many at once.
+    """
     size = 0
     for record, (key, value) in zip(found, blobs, strict=True):
         if isinstance(record.key, (OffsetCommitKey, TransactionLogKey)):
-            size = (
-                0  # offsets may be split; transactions are small, but timeouts abort many at once
-            )
+            size = 0
         size += len(key) + len(value or b"")
         if size > TOGETHER_BYTES_MAX:
             raise EncodeError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raylog.cli.options import DEFAULT_BOOTSTRAP, parse_pairs
+from raylog.cli.options import DEFAULT_BOOTSTRAP
 
 if TYPE_CHECKING:
     from raylog.client import BlockingClient
@@ -46,21 +46,20 @@ def _asked(
     try:
         with _client(context) as client:
             return [name for name in ask(client) if name.startswith(incomplete)]
-    except (ClientError, KafkaError, OSError, ValueError, typer.BadParameter):
+    except (ClientError, KafkaError, typer.BadParameter):
         return []  # a message would appear in the middle of the command line
 
 
 def _client(context: typer.Context) -> BlockingClient:
     """Return a client with the settings of the command line and short timeouts."""
-    from raylog.cli.connecting import read_properties
+    from raylog.cli.connecting import read_given
     from raylog.client import BlockingClient
 
-    file, bootstrap = context.params.get("client_config"), context.params.get("bootstrap")
+    given, bootstrap = context.params, context.params.get("bootstrap")
     return BlockingClient(
         {
             "bootstrap.servers": DEFAULT_BOOTSTRAP,
-            **(read_properties(file.read_text("utf-8")) if file else {}),
-            **parse_pairs(context.params.get("client_setting")),
+            **read_given(given.get("client_config"), given.get("client_setting")),
             **({} if bootstrap in (None, DEFAULT_BOOTSTRAP) else {"bootstrap.servers": bootstrap}),
             **dict.fromkeys(_TIMEOUTS, _TIMEOUT_MS),
         }

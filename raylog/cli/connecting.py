@@ -107,7 +107,7 @@ def _connecting(command: Callable[..., object]) -> Callable[..., None]:
         context: typer.Context,
         **values: Any,
     ) -> None:
-        settings = {**_read(client_config), **parse_pairs(client_setting, "-X")}
+        settings = read_given(client_config, client_setting)
         source = context.get_parameter_source("bootstrap")
         if _SERVERS in settings and source is not None and source.name == "DEFAULT":
             values["bootstrap"] = settings[_SERVERS]
@@ -122,6 +122,11 @@ def _connecting(command: Callable[..., object]) -> Callable[..., None]:
     made.__signature__ = signature.replace(parameters=parameters, return_annotation=None)
     made.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def read_given(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
+    """Return the settings of --client-config and -X. Raises BadParameter."""
+    return {**_read(file), **parse_pairs(pairs, "-X")}
 
 
 def _read(path: Path | None) -> dict[str, str]:

@@ -252,14 +252,7 @@ def _print(
     following = dict(firsts)
     try:
         for key, group in zip(firsts, found, strict=True):
-            lines: list[bytes] = []
-            failure = None
-            for record in group.records[: most - count]:
-                try:
-                    lines.append(formatted(key.topic, key.partition, record))
-                except CommandFailed as unreadable:
-                    failure = unreadable
-                    break
+            lines, failure = _lines(formatted, key, group.records[: most - count])
             count += len(lines)
             if len(lines) < len(group.records):
                 following[key] = group.records[len(lines)].offset
@@ -277,6 +270,19 @@ def _print(
             with suppress(ClientError):  # it may be another member's by now
                 consumer.seek(key, offset)
     return count
+
+
+def _lines(
+    formatted: Formatted, key: TopicPartition, records: list[Record]
+) -> tuple[list[bytes], CommandFailed | None]:
+    """Format records up to the first unreadable one; also return why that one is unreadable."""
+    lines: list[bytes] = []
+    for record in records:
+        try:
+            lines.append(formatted(key.topic, key.partition, record))
+        except CommandFailed as failure:
+            return lines, failure
+    return lines, None
 
 
 def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None) -> bool:
